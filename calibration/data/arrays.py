@@ -1,0 +1,157 @@
+"""Arrays in memory or in an NPZ file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibration.data.columns import Column
+from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Kind, Part
+from calibration.data.fixed import TEST_SHARE, FixedDataset
+from calibration.data.labels import class_names_of, encode_labels
+from calibration.data.protocol import Share
+
+KEYS = (
+    ("inputs", "labels", "test_inputs", "test_labels"),
+    ("X", "y", "test_X", "test_y"),
+    ("x_train", "y_train", "x_test", "y_test"),
+)
+"""What the arrays of an NPZ file may be called."""
+
+
+@DATASETS.register("arrays")
+class Arrays(DatasetOptions):
+    """Arrays of an NPZ file: inputs and labels (or X and y), and test_… for a test part.
+
+    Inputs (N, D) are a table, NaN meaning missing; (N, H, W), (N, C, H, W) and
+    (N, H, W, C) with 1 or 3 channels are images. Labels are integers, booleans or
+    texts. An array ``class_names`` names the classes 0…K−1. Without a test part
+    ``test_share`` of the rows is set aside.
+    """
+
+    path: Path
+    name: str | None = None
+    test_share: Share = TEST_SHARE
+
+    def load(self) -> Dataset:
+        """Read the file. Raises ``ValueError`` naming it and the array at fault."""
+        arrays, names = read_npz(self.path)
+        return dataset_of_arrays(
+            self.name or self.path.stem,
+            arrays,
+            class_names=names,
+            test_share=self.test_share,
+            origin=str(self.path),
+        )
+
+
+def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
+    """Return inputs and labels (and the test part's) and class names; nothing is unpickled.
+
+    Raises ``ValueError`` if the file is absent, damaged, or lacks the arrays.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            content = dict(stored)
+    except (ValueError, OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: not a readable NPZ file of plain arrays: {error}") from error
+    named = content.get("class_names")
+    names = None if named is None else tuple(str(name) for name in named)
+    for keys in KEYS:
+        if all(key in content for key in keys[:2]):
+            test = [key for key in keys[2:] if key in content]
+            if len(test) == 1:
+                raise ValueError(f"{path}: {test[0]!r} needs both of {keys[2]!r} and {keys[3]!r}")
+            return [content[key] for key in (*keys[:2], *test)], names
+    raise ValueError(
+        f"{path}: no inputs and labels; found {', '.join(sorted(content)) or 'nothing'}, "
+        f"expected {' or '.join(f'{k[0]!r} with {k[1]!r}' for k in KEYS)}"
+    )
+
+
+def dataset_of_arrays(
+    name: str,
+    arrays: Sequence[Any],
+    *,
+    origin: str,
+    class_names: tuple[str, ...] | None = None,
+    test_share: Share = TEST_SHARE,
+) -> Dataset:
+    """Make a dataset of (inputs, labels) or (inputs, labels, test inputs, test labels).
+
+    Raises ``ValueError`` naming ``origin`` for shapes, types or values that do not fit.
+    """
+    if len(arrays) not in (2, 4):
+        raise ValueError(f"{origin}: 2 or 4 arrays are expected, found {len(arrays)}")
+    values = [np.asarray(array) for array in arrays]
+    labels = [_labels(array, f"{origin}: labels") for array in values[1::2]]
+    if class_names is None:
+        class_names = class_names_of(labels[0], f"{origin}: labels")
+        encoded = [encode_labels(series, class_names, f"{origin}: labels") for series in labels]
+    else:
+        encoded = [_numbered(series, f"{origin}: labels") for series in labels]
+    inputs = [as_inputs(array, f"{origin}: inputs") for array in values[::2]]
+    parts = [Part(*pair) for pair in zip(inputs, encoded, strict=True)]
+    kind: Kind = "image"
+    columns: tuple[Column, ...] = ()
+    if inputs[0].ndim == 2:
+        kind = "table"
+        columns = tuple(Column(f"x{place}", "numeric") for place in range(inputs[0].shape[1]))
+    return FixedDataset(
+        name,
+        kind,
+        parts[0],
+        class_names,
+        test=parts[1] if len(parts) == 2 else None,
+        test_share=test_share,
+        columns=columns,
+    )
+
+
+def as_inputs(array: NDArray[Any], origin: str) -> Tensor:
+    """Return raw inputs: a table as float64, images as (N, C, H, W), uint8 or float32.
+
+    Raises ``ValueError`` naming ``origin`` for other shapes and types, infinite
+    values, and images with values missing.
+    """
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{origin} must be numbers, found the type {array.dtype}")
+    if array.ndim not in (2, 3, 4) or 0 in array.shape:
+        raise ValueError(
+            f"{origin} must have the shape (N, D) of a table or (N, H, W) or (N, C, H, W) "
+            f"of images, found {array.shape}"
+        )
+    if np.isinf(array).any() or (array.ndim > 2 and np.isnan(array).any()):
+        raise ValueError(f"{origin} must be finite (only a table may have NaN for missing)")
+    if array.ndim == 2:
+        return torch.from_numpy(array.astype(np.float64))
+    if array.ndim == 3:
+        array = array[:, None]
+    elif array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
+        array = array.transpose(0, 3, 1, 2)
+    kept = np.uint8 if array.dtype == np.uint8 else np.float32
+    return torch.from_numpy(np.array(array, dtype=kept, order="C"))
+
+
+def _labels(array: NDArray[Any], origin: str) -> pd.Series[Any]:
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"{origin} must have one number or text per row, found {array.shape}")
+    return pd.Series(array)
+
+
+def _numbered(labels: pd.Series[Any], origin: str) -> Tensor:
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"{origin} must be integers where class_names are given")
+    return torch.from_numpy(labels.to_numpy(np.int64))

@@ -1,0 +1,130 @@
+"""Named columns of a table, and their encoding as numbers.
+
+Raw inputs of a table are one float64 tensor: a numeric column holds its value, NaN
+where missing; a categorical one the position of its value in the column's
+``categories``, or ``MISSING`` or ``UNKNOWN``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pandas.api import types
+from torch import Tensor
+
+UNKNOWN = -1.0
+MISSING = -2.0
+
+MOST_CATEGORIES = 1000
+"""Text columns with more distinct values are taken for identifiers or free text."""
+
+
+class Column(NamedTuple):
+    """One input column; ``categories`` are the texts of a categorical one, sorted."""
+
+    name: str
+    kind: Literal["numeric", "categorical"]
+    categories: tuple[str, ...] = ()
+
+
+def as_text(value: object) -> str:
+    """Return a label or category as text; a missing value elsewhere makes 3 a 3.0, so undo it."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def check_names(names: Iterable[str], frame: pd.DataFrame, origin: str, role: str) -> None:
+    """Raise ``ValueError`` if one of ``names`` is not a column of ``frame``."""
+    there = [str(name) for name in frame.columns]
+    for name in names:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=1, cutoff=0.6)
+            shown = ", ".join(there[:20]) + (", …" if len(there) > 20 else "")
+            remedy = f"did you mean {near[0]!r}?" if near else f"columns: {shown}"
+            raise ValueError(f"{origin}: no {role} column {name!r}; {remedy}")
+
+
+def infer_columns(
+    frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], origin: str
+) -> tuple[Column, ...]:
+    """Find out which of the columns ``names`` are numbers and which categories.
+
+    Numbers, booleans and wholly empty columns are numeric, texts categorical, and so
+    are the columns named in ``categorical``. Raises ``ValueError`` naming the column
+    for anything else (dates, lists) and for more than ``MOST_CATEGORIES`` texts.
+    """
+    forced = set(categorical)
+    return tuple(_infer(frame[name], name, name in forced, origin) for name in names)
+
+
+def _infer(series: pd.Series[Any], name: str, forced: bool, origin: str) -> Column:
+    present = series.dropna()
+    if not forced and (_is_number(series) or present.map(type).isin((bool, np.bool_)).all()):
+        return Column(name, "numeric")
+    texts = isinstance(series.dtype, pd.CategoricalDtype) or present.map(type).isin((str,)).all()
+    if not (forced or texts):
+        raise ValueError(
+            f"{origin}: column {name!r} holds {type(present.iloc[0]).__name__} values; "
+            "drop it or turn it into numbers or text"
+        )
+    categories = sorted({as_text(value) for value in present.unique()})
+    if len(categories) > MOST_CATEGORIES:
+        raise ValueError(
+            f"{origin}: text column {name!r} has {len(categories)} distinct values, more than "
+            f"{MOST_CATEGORIES}; drop it or group its values"
+        )
+    return Column(name, "categorical", tuple(categories))
+
+
+def _is_number(series: pd.Series[Any]) -> bool:
+    dtype = series.dtype
+    return types.is_bool_dtype(dtype) or (
+        types.is_numeric_dtype(dtype) and not types.is_complex_dtype(dtype)
+    )
+
+
+def encode_columns(frame: pd.DataFrame, columns: tuple[Column, ...], origin: str) -> Tensor:
+    """Return the raw inputs (N, columns) of ``frame``; columns not asked for are ignored.
+
+    Raises ``ValueError`` naming a column that is absent, infinite or not numeric.
+    """
+    check_names((column.name for column in columns), frame, origin, "input")
+    raw = np.empty((len(frame), len(columns)))
+    for position, column in enumerate(columns):
+        encode = _encode_number if column.kind == "numeric" else _encode_category
+        raw[:, position] = encode(frame[column.name], column, origin)
+    return torch.from_numpy(raw)
+
+
+def _encode_number(series: pd.Series[Any], column: Column, origin: str) -> NDArray[np.float64]:
+    if _is_number(series):
+        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+    else:
+        values = pd.to_numeric(series.astype(object), errors="coerce").to_numpy(np.float64)
+        wrong = series[np.isnan(values) & series.notna().to_numpy()]
+        if len(wrong):
+            raise ValueError(
+                f"{origin}: column {column.name!r} should hold numbers, found {wrong.iloc[0]!r}"
+            )
+    if np.isinf(values).any():
+        row = int(np.flatnonzero(np.isinf(values))[0])
+        raise ValueError(
+            f"{origin}: column {column.name!r} is infinite in row {row} (counted from 0); "
+            "leave the value out if it is missing"
+        )
+    return values
+
+
+def _encode_category(series: pd.Series[Any], column: Column, origin: str) -> NDArray[np.float64]:
+    texts = {value: as_text(value) for value in series.dropna().unique()}
+    positions = {text: float(place) for place, text in enumerate(column.categories)}
+    codes = {value: positions.get(text, UNKNOWN) for value, text in texts.items()}
+    encoded = series.astype(object).map(codes).to_numpy(np.float64)
+    return np.where(series.isna().to_numpy(), MISSING, encoded)

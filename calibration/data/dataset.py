@@ -1,0 +1,112 @@
+"""What a dataset is: parts to train and select on, and a test part kept away from both."""
+
+from __future__ import annotations
+
+import typing
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import pandas as pd
+from torch import Tensor
+
+from calibration.data.columns import Column, encode_columns
+from calibration.data.protocol import Protocol
+from calibration.hyperparameters import Settings
+from calibration.registry import Registry
+
+Kind = Literal["points", "table", "image"]
+
+
+class Part(NamedTuple):
+    """Some rows of a dataset: inputs as they were read or drawn, labels as int64."""
+
+    inputs: Tensor
+    labels: Tensor
+
+
+class Transform(typing.Protocol):
+    """Turns raw inputs into the float32 inputs of a network.
+
+    It is fitted on the training part alone, holds plain values and can be pickled.
+    """
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return the network's inputs for the raw ``inputs``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Splits:
+    """All that a training run gets to see. Test data is not among it, on purpose."""
+
+    train: Part
+    validation: Part
+    meta_validation: Part | None
+    transform: Transform
+
+
+class Dataset(ABC):
+    """A labelled dataset with a fixed way of dividing it.
+
+    ``fingerprint`` is a SHA-256 over the content: equal data have equal fingerprints.
+    With ``independent_draws`` every seed draws fresh data, its own test part included;
+    otherwise the test part is the same rows whatever the seed or the protocol.
+    ``kind`` "points" means points of the plane.
+    """
+
+    name: str
+    kind: Kind
+    class_names: tuple[str, ...]
+    independent_draws: bool
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of everything that determines the rows."""
+
+    @abstractmethod
+    def split(self, protocol: Protocol, seed: int, *, held_out: bool) -> Splits:
+        """Divide the rows that are not test data, stratified by class.
+
+        The validation rows depend on the protocol and the seed only. ``held_out``
+        says whether the method learns on held-out data: if so, meta-validation rows
+        are taken out of the training share; if not, they stay there.
+        Raises ``ValueError`` if a part would be empty or there are too few rows.
+        """
+
+    @abstractmethod
+    def test(self, seed: int) -> Part:
+        """Return the test part: the only way to test data."""
+
+    def posterior(self, inputs: Tensor) -> Tensor | None:
+        """Return the true P(y|x) of raw inputs, shape (N, K), or None where unknown."""
+        return None
+
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """Return the raw inputs of a user's own rows, found by column name.
+
+        Raises ``ValueError`` if the dataset has no named columns or ``frame`` lacks one.
+        """
+        if not self.columns:
+            raise ValueError(f"dataset {self.name!r} has no named columns to encode a frame by")
+        return encode_columns(frame, self.columns, f"dataset {self.name!r}")
+
+
+class DatasetOptions(Settings, ABC):
+    """The options of a registered dataset; the docstring's first line describes it."""
+
+    noun: ClassVar[str] = "option"
+
+    @abstractmethod
+    def load(self) -> Dataset:
+        """Read or set up the dataset. Raises ``ValueError`` saying what is wrong."""
+
+
+DATASETS: Registry[type[DatasetOptions]] = Registry("dataset", "calsweep.datasets")

@@ -1,0 +1,57 @@
+"""Finding and checking the files of public datasets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibration.data.checksums import MD5
+from calibration.data.dataset import DatasetOptions
+
+
+class DataFileError(ValueError):
+    """Raised when a dataset's files are absent, incomplete or damaged."""
+
+
+class DownloadedOptions(DatasetOptions):
+    """Where the files lie: ``data_dir``, else $CALSWEEP_DATA, else ./data."""
+
+    data_dir: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The data directory that applies."""
+        return self.data_dir or Path(os.environ.get("CALSWEEP_DATA") or "data")
+
+
+def absent(
+    dataset: str, folder: Path, expected: Sequence[str], also: Sequence[Path], remedy: str
+) -> DataFileError:
+    """Return the error for files that are nowhere: where was looked, for what, what to do."""
+    elsewhere = f" (nor in {', '.join(map(str, also))})" if also else ""
+    return DataFileError(
+        f"{dataset}: not found in {folder.absolute()}{elsewhere}; expected "
+        f"{', or '.join(expected)}. {remedy} Or name another folder with the "
+        "option data_dir or $CALSWEEP_DATA."
+    )
+
+
+def verify(dataset: str, path: Path, file: str, content: bytes) -> None:
+    """Compare a file's (uncompressed) content with the official MD5.
+
+    An unknown sum is a warning: the file may be a legitimate subset or variant. Raises
+    ``DataFileError`` if the sum is that of another known file.
+    """
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found == MD5.get(dataset, {}).get(file):
+        return
+    for other, sums in MD5.items():
+        for other_file, known in sums.items():
+            if found == known:
+                raise DataFileError(f"{path}: this is {other_file} of {other}, not {dataset}")
+    warnings.warn(
+        f"{path}: the content is not the official {file} of {dataset} (MD5 {found})", stacklevel=2
+    )

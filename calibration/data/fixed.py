@@ -1,0 +1,95 @@
+"""Datasets whose rows are given once and for all."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+
+from calibration.data.columns import Column
+from calibration.data.dataset import Dataset, Kind, Part, Splits
+from calibration.data.fingerprint import fingerprint
+from calibration.data.protocol import Protocol, Share
+from calibration.data.splitting import draw_rows, part_size, split_pool, stream, take, without
+from calibration.data.transforms import fit_transform
+
+TEST_SHARE = 0.25
+
+
+class FixedDataset(Dataset):
+    """Rows in memory, with an official test part or a share set aside for it.
+
+    The share is drawn from a constant stream: which rows are test data depends on the
+    data alone. Raises ``ValueError`` for fewer than two classes, labels outside
+    0…K−1, lengths that differ, or test inputs of another shape.
+    """
+
+    independent_draws = False
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        rows: Part,
+        class_names: tuple[str, ...],
+        *,
+        test: Part | None = None,
+        test_share: Share = TEST_SHARE,
+        columns: tuple[Column, ...] = (),
+    ) -> None:
+        self.name, self.kind, self.class_names, self.columns = name, kind, class_names, columns
+        if len(class_names) < 2:
+            raise ValueError(f"{name}: a classifier needs two classes, found {list(class_names)}")
+        self._test_share = test_share if test is None else None
+        self._pool, self._test = self._set_aside(rows, test_share) if test is None else (rows, test)
+        _check(self._pool, f"{name}: training rows", self.classes)
+        _check(self._test, f"{name}: test rows", self.classes)
+        shapes = self._pool.inputs.shape[1:], self._test.inputs.shape[1:]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"{name}: inputs have shape {tuple(shapes[0])} in training "
+                f"but {tuple(shapes[1])} in the test part"
+            )
+
+    def _set_aside(self, rows: Part, share: Share) -> tuple[Part, Part]:
+        labels = rows.labels.numpy()
+        what = f"{self.name}: the test part"
+        size = part_size(share, labels, what)
+        held = draw_rows(labels, size, stream("test"), what)
+        return take(rows, without(np.arange(len(labels)), held)), take(rows, held)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all rows, class names, columns and the size of the test part."""
+        description = [self.kind, self.class_names, self.columns, self._test_share]
+        return fingerprint(description, (*self._pool, *self._test))
+
+    def split(self, protocol: Protocol, seed: int, *, held_out: bool) -> Splits:
+        """Divide the rows outside the test part; see ``Dataset.split``."""
+        return split_pool(
+            self._pool,
+            protocol,
+            seed,
+            held_out=held_out,
+            validation=protocol.validation,
+            fit=partial(fit_transform, columns=self.columns),
+            name=self.name,
+        )
+
+    def test(self, seed: int) -> Part:
+        """Return the test part, the same for every seed."""
+        return self._test
+
+
+def _check(part: Part, what: str, classes: int) -> None:
+    inputs, labels = part
+    if len(inputs) != len(labels):
+        raise ValueError(f"{what}: {len(inputs)} inputs but {len(labels)} labels")
+    if len(labels) == 0:
+        raise ValueError(f"{what}: there are none")
+    if labels.dtype != torch.int64:
+        raise ValueError(f"{what}: labels must be int64, found {labels.dtype}")
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise ValueError(f"{what}: labels must lie in 0…{classes - 1}, found {low}…{high}")

@@ -1,0 +1,70 @@
+"""From a name in a spec to a dataset."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import numpy as np
+import torch.utils.data
+
+from calibration.data.arrays import dataset_of_arrays
+from calibration.data.dataset import DATASETS, Dataset, DatasetOptions
+
+
+def load_dataset(name: str, options: dict[str, Any]) -> Dataset:
+    """Load a registered dataset, or one made by a callable ``package.module:factory``.
+
+    The callable gets the options as keyword arguments and returns a ``Dataset``, a
+    tuple of arrays (inputs, labels) or (inputs, labels, test inputs, test labels), or a
+    ``torch.utils.data.Dataset`` of (input, label) pairs. Raises ``ValueError`` saying
+    what is wrong with the name, the options or what was returned.
+    """
+    entry: object = DATASETS[name]
+    if isinstance(entry, type) and issubclass(entry, DatasetOptions):
+        return entry.checked(options, f"dataset {name!r}").load()
+    if not callable(entry):
+        raise ValueError(f"dataset {name!r} is a {type(entry).__name__}, not a callable")
+    return _as_dataset(name, _call(name, entry, options))
+
+
+def _call(name: str, factory: Callable[..., object], options: dict[str, Any]) -> object:
+    # Bound first, so that a TypeError from inside the user's code keeps its traceback.
+    try:
+        call = inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise ValueError(
+            f"dataset {name!r}: the options do not fit the callable: {error}"
+        ) from None
+    return factory(*call.args, **call.kwargs)
+
+
+def _as_dataset(name: str, made: object) -> Dataset:
+    origin = f"dataset {name!r}"
+    if isinstance(made, Dataset):
+        return made
+    if isinstance(made, tuple):
+        return dataset_of_arrays(name, made, origin=origin)
+    if isinstance(made, torch.utils.data.Dataset):
+        return dataset_of_arrays(name, _stacked(made, origin), origin=origin)
+    raise ValueError(
+        f"{origin}: the callable returned a {type(made).__name__}; return a Dataset, a tuple of "
+        "2 or 4 arrays, or a torch.utils.data.Dataset of (input, label) pairs"
+    )
+
+
+def _stacked(pairs: torch.utils.data.Dataset[Any], origin: str) -> tuple[Any, Any]:
+    # A map-style dataset need not stop iteration by itself.
+    length = getattr(pairs, "__len__", None)
+    items = (pairs[i] for i in range(length())) if length else cast("Iterable[Any]", pairs)
+    inputs, labels = [], []
+    for row, item in enumerate(items):
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise ValueError(f"{origin}: row {row} is not an (input, label) pair")
+        inputs.append(np.asarray(item[0]))
+        labels.append(np.asarray(item[1]))
+    shapes = sorted({array.shape for array in inputs})
+    if len(shapes) != 1:
+        raise ValueError(f"{origin}: inputs must have one shape, found {shapes[:3] or 'no rows'}")
+    return np.stack(inputs), np.stack(labels)

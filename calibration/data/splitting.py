@@ -1,0 +1,124 @@
+"""Seeded, stratified and disjoint parts of a set of rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibration.data.dataset import Part, Splits, Transform
+from calibration.data.protocol import Protocol, Share
+
+Rows = NDArray[np.int64]
+
+FEWEST_ROWS = 3
+"""A class with fewer rows stays in the training part whole."""
+
+
+def stream(*words: str | int) -> np.random.Generator:
+    """Return the random stream that ``words`` name: equal words, equal numbers.
+
+    Raises ``ValueError`` for a negative seed.
+    """
+    entropy = []
+    for word in words:
+        if isinstance(word, str):
+            word = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
+        elif word < 0:
+            raise ValueError(f"a seed must be 0 or more, found {word}")
+        entropy.append(word)
+    return np.random.default_rng(np.random.SeedSequence(entropy))
+
+
+def part_size(share: Share, labels: Rows, what: str) -> int:
+    """Return the number of rows that ``share`` means; classes too rare to divide do not count.
+
+    Raises ``ValueError`` naming ``what`` if it comes to none.
+    """
+    if isinstance(share, int):
+        return share
+    sizes = np.unique(labels, return_counts=True)[1]
+    size = round(share * int(sizes[sizes >= FEWEST_ROWS].sum()))
+    if size == 0:
+        raise ValueError(
+            f"{what} would be empty: {share:g} of {len(labels)} rows in {len(sizes)} classes "
+            f"(a class needs {FEWEST_ROWS} rows to be divided); add rows or raise the share"
+        )
+    return size
+
+
+def draw_rows(labels: Rows, size: int, rng: np.random.Generator, what: str) -> Rows:
+    """Draw ``size`` row numbers, every class in proportion to its rows.
+
+    Every class keeps at least one row, and one with fewer than ``FEWEST_ROWS`` keeps
+    all. Raises ``ValueError`` naming ``what`` if that leaves fewer than ``size``.
+    """
+    _, classes, rows = np.unique(labels, return_inverse=True, return_counts=True)
+    divisible = np.where(rows >= FEWEST_ROWS, rows, 0)
+    room = np.maximum(divisible - 1, 0)
+    if size > room.sum():
+        raise ValueError(
+            f"{what} needs {size} rows, but only {room.sum()} of {len(labels)} can be taken "
+            "with a row of every class left to train on"
+        )
+    quota = size * divisible / max(divisible.sum(), 1)
+    taken = np.minimum(np.floor(quota).astype(np.int64), room)
+    while (missing := size - int(taken.sum())) > 0:
+        open_classes = np.flatnonzero(taken < room)
+        # Ties at random: in class order, the first classes would always give more.
+        tie_break = rng.random(len(open_classes))
+        order = np.lexsort((tie_break, (taken - quota)[open_classes]))
+        taken[open_classes[order[:missing]]] += 1
+    shuffled = rng.permutation(len(labels))
+    by_class = shuffled[np.argsort(classes[shuffled], kind="stable")]
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(rows) - rows, rows)
+    return np.sort(by_class[rank < np.repeat(taken, rows)])
+
+
+def take(part: Part, rows: Rows) -> Part:
+    """Return the given rows of a part."""
+    index = torch.from_numpy(rows)
+    return Part(part.inputs.index_select(0, index), part.labels.index_select(0, index))
+
+
+def without(rows: Rows, taken: Rows) -> Rows:
+    """Return ``rows`` less ``taken``."""
+    return np.setdiff1d(rows, taken, assume_unique=True)
+
+
+def split_pool(
+    pool: Part,
+    protocol: Protocol,
+    seed: int,
+    *,
+    held_out: bool,
+    validation: Share,
+    fit: Callable[[Tensor], Transform],
+    name: str,
+) -> Splits:
+    """Divide ``pool`` by ``protocol`` and fit the transform on its training part.
+
+    Raises ``ValueError`` naming the dataset and the part that cannot be filled.
+    """
+    labels = pool.labels.numpy()
+    what = f"{name}: the {{}} part of protocol {protocol.name!r}"
+    part = what.format("validation")
+    size = part_size(validation, labels, part)
+    held = draw_rows(labels, size, stream("validation", seed), part)
+    train = without(np.arange(len(labels)), held)
+    selection = take(pool, held)
+    meta: Part | None = None
+    if held_out and protocol.share_validation:
+        meta = selection
+    elif held_out:
+        part = what.format("meta-validation")
+        size = part_size(protocol.meta_validation, labels, part)
+        inner = train[draw_rows(labels[train], size, stream("meta-validation", seed), part)]
+        train = without(train, inner)
+        meta = take(pool, inner)
+    training = take(pool, train)
+    return Splits(training, selection, meta, fit(training.inputs))

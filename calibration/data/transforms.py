@@ -1,0 +1,113 @@
+"""Transforms from raw inputs to network inputs, fitted on the training part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibration.data.columns import Column
+from calibration.data.dataset import Transform
+
+CHUNK = 256
+"""Rows converted at a time: few enough to stay in the processor's cache."""
+
+
+def fit_transform(inputs: Tensor, columns: tuple[Column, ...]) -> Transform:
+    """Fit the transform for a table's columns, or for points or images if there are none."""
+    return TableTransform.fit(inputs, columns) if columns else Standardise.fit(inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Standardise:
+    """(x − mean) / standard deviation, per feature of (N, D) or per channel of (N, C, H, W)."""
+
+    mean: Tensor
+    scale: Tensor
+
+    @classmethod
+    def fit(cls, inputs: Tensor) -> Self:
+        """Fit on the training part's raw inputs, with moments in float64."""
+        dims = (0, *range(2, inputs.ndim))
+        count = len(inputs) * math.prod(inputs.shape[2:])
+        total = torch.zeros(1, inputs.shape[1], *[1] * (inputs.ndim - 2), dtype=torch.float64)
+        mean = sum((c.sum(dims, keepdim=True) for c in _chunks(inputs)), total) / count
+        squares = ((c - mean).square().sum(dims, keepdim=True) for c in _chunks(inputs))
+        variance = sum(squares, total) / count
+        return cls(mean[0], _safe_scale(mean[0], variance[0]))
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return standardised float32 inputs."""
+        mean, scale = self.mean.to(inputs.device), self.scale.to(inputs.device)
+        if inputs.dtype == torch.float64:
+            return ((inputs - mean) / scale).float()
+        # Float64 images would take twice the memory and give the same float32 values
+        # but for the last bit.
+        return (inputs.float() - mean.float()) / scale.float()
+
+
+def _chunks(inputs: Tensor) -> Iterator[Tensor]:
+    # Whole image sets in float64 would take eight times their memory.
+    return (chunk.double() for chunk in torch.split(inputs, CHUNK))
+
+
+def _safe_scale(mean: Tensor, variance: Tensor) -> Tensor:
+    # The computed deviation of a constant is rounding noise rather than exactly 0.
+    scale = variance.sqrt()
+    return torch.where(scale > 1e-12 * mean.abs(), scale, torch.ones_like(scale))
+
+
+@dataclass(frozen=True, eq=False)
+class TableTransform:
+    """Imputed and standardised numbers, missing indicators, then one-hot categories.
+
+    A missing number becomes the training median (0 if there is none); a column with
+    values missing in training gets an indicator. A missing category is a category of
+    its own if training had it; one that training had not is all zeros.
+    """
+
+    numeric: tuple[int, ...]
+    median: Tensor
+    standardise: Standardise
+    indicators: tuple[int, ...]
+    categories: tuple[tuple[int, tuple[float, ...]], ...]
+
+    @classmethod
+    def fit(cls, inputs: Tensor, columns: tuple[Column, ...]) -> Self:
+        """Fit on the training part's raw inputs, as encoded by ``columns``."""
+        numeric = tuple(i for i, column in enumerate(columns) if column.kind == "numeric")
+        values = inputs[:, numeric]
+        median = torch.tensor([_median(column) for column in values.T], dtype=torch.float64)
+        categories = tuple(
+            (i, tuple(np.unique(inputs[:, i].numpy()).tolist()))
+            for i, column in enumerate(columns)
+            if column.kind == "categorical"
+        )
+        gaps = values.isnan().any(dim=0).tolist()
+        return cls(
+            numeric=numeric,
+            median=median,
+            standardise=Standardise.fit(torch.where(values.isnan(), median, values)),
+            indicators=tuple(place for place, gap in zip(numeric, gaps, strict=True) if gap),
+            categories=categories,
+        )
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return float32 inputs: numbers, indicators and one-hot blocks side by side."""
+        values = inputs[:, self.numeric]
+        filled = torch.where(values.isnan(), self.median.to(inputs.device), values)
+        blocks = [self.standardise(filled), inputs[:, self.indicators].isnan().float()]
+        for place, codes in self.categories:
+            levels = torch.tensor(codes, dtype=inputs.dtype, device=inputs.device)
+            blocks.append((inputs[:, place, None] == levels).float())
+        return torch.cat(blocks, dim=1)
+
+
+def _median(column: Tensor) -> float:
+    present = column[~column.isnan()].numpy()
+    return float(np.median(present)) if present.size else 0.0

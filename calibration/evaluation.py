@@ -1,0 +1,129 @@
+"""From logits to numbers: every metric for every post-hoc map, with intervals and floors.
+
+Maps are fitted on validation data. For choosing among maps the same data must not judge
+its own fit, so the validation side is cross-fitted: each fold is scored by a map fitted
+on the others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from sklearn.model_selection import KFold, StratifiedKFold
+from torch import Tensor
+
+from calibration import metrics, post_hoc
+from calibration.seeds import derive_seed
+
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class MapEvaluation:
+    """One trained network seen through one post-hoc map.
+
+    ``test`` holds the metrics, ``intervals`` their 95 % bootstrap intervals, ``floor`` what
+    ECE would read on these confidences if the model were calibrated (mean and 95 % quantile).
+    ``validation`` holds the cross-fitted metrics on which choices are made.
+    """
+
+    test: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    floor: tuple[float, float]
+    validation: dict[str, float]
+    converged: bool = True
+    fit_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Logits and labels of one part of the data, and the true posterior where it is known."""
+
+    logits: Tensor
+    labels: Tensor
+    posterior: Tensor | None = field(default=None, repr=False)
+
+
+def scores(prediction: Tensor, labels: Tensor, predicted: Tensor, *, bins: int) -> dict[str, float]:
+    """The metric panel of a map's output: probability rows, or top-label confidences.
+
+    ``predicted`` is the class each confidence speaks of when there are no rows.
+    """
+    if prediction.ndim == 2:
+        return metrics.panel(prediction, labels, bins=bins)
+    return metrics.panel(prediction, predicted == labels, bins=bins)
+
+
+def cross_fitted(name: str, logits: Tensor, labels: Tensor, *, seed: int) -> Tensor:
+    """The map's output on each row, fitted on the folds that do not hold it."""
+    smallest = int(torch.bincount(labels)[labels.unique()].min())
+    folds = min(FOLDS, len(labels))
+    splitter = StratifiedKFold if smallest >= folds else KFold
+    split = splitter(folds, shuffle=True, random_state=derive_seed(seed, "folds") % 2**32)
+    pieces = []
+    order = []
+    for fitting, scored in split.split(np.zeros(len(labels)), labels.cpu().numpy()):
+        fitted = post_hoc.fit(name, logits[fitting], labels[fitting])
+        pieces.append(fitted(logits[scored]))
+        order.append(torch.as_tensor(scored))
+    rows = torch.cat(order).argsort()
+    return torch.cat(pieces)[rows]
+
+
+def evaluate_map(
+    name: str, validation: Predictions, test: Predictions, *, bins: int = 15, seed: int = 0
+) -> MapEvaluation:
+    """Fit the map ``name`` on validation predictions and measure it on test predictions."""
+    start = time.perf_counter()
+    fitted = post_hoc.fit(name, validation.logits, validation.labels)
+    fit_seconds = time.perf_counter() - start
+    output = fitted(test.logits)
+    measured, intervals, floor = measure(output, test, bins=bins, seed=seed)
+    held_back = cross_fitted(name, validation.logits, validation.labels, seed=seed)
+    return MapEvaluation(
+        test=measured,
+        intervals=intervals,
+        floor=floor,
+        validation=scores(
+            held_back, validation.labels, validation.logits.argmax(-1), bins=bins
+        ),
+        converged=fitted.converged,
+        fit_seconds=fit_seconds,
+    )
+
+
+def measure(
+    output: Tensor, test: Predictions, *, bins: int, seed: int
+) -> tuple[dict[str, float], dict[str, tuple[float, float]], tuple[float, float]]:
+    """Metrics, intervals and noise floor of probability rows or top-label confidences."""
+    predicted = test.logits.argmax(-1)
+    measured = scores(output, test.labels, predicted, bins=bins)
+    if test.posterior is not None:
+        measured |= metrics.against_posterior(output, test.posterior, predicted)
+    target = test.labels if output.ndim == 2 else (predicted == test.labels)
+    intervals = metrics.bootstrap_intervals(output, target, bins=bins, seed=seed)
+    floor = metrics.noise_floor(output, bins=bins, seed=seed)
+    return measured, intervals, (floor.mean, floor.q95)
+
+
+def evaluate_oracle(test: Predictions, *, bins: int = 15, seed: int = 0) -> MapEvaluation:
+    """The Bayes-optimal classifier on the same draw: what no method can beat on average.
+
+    Raises ``ValueError`` when the posterior is unknown.
+    """
+    if test.posterior is None:
+        raise ValueError("posterior: unknown for this dataset; only synthetic ones have it")
+    exact = Predictions(test.posterior.clamp_min(1e-300).log(), test.labels, test.posterior)
+    measured, intervals, floor = measure(test.posterior, exact, bins=bins, seed=seed)
+    return MapEvaluation(measured, intervals, floor, validation={})
+
+
+def evaluate(
+    maps: Sequence[str], validation: Predictions, test: Predictions, *, bins: int = 15, seed: int = 0
+) -> dict[str, MapEvaluation]:
+    """Every map in ``maps``, fitted on ``validation`` and measured on ``test``."""
+    return {name: evaluate_map(name, validation, test, bins=bins, seed=seed) for name in maps}

@@ -1,0 +1,112 @@
+"""Typed hyperparameters: a default, bounds and a default search domain for each.
+
+A method declares its knobs once::
+
+    class FocalHyperparameters(Hyperparameters):
+        gamma: Annotated[float, Field(ge=0, le=20), Uniform(0.5, 5.0)] = 2.0
+
+Pydantic checks values against the type and the bounds; the domain is what a sweep
+searches when the user names none.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+Value = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few values, in the order given."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """A real number in [low, high]."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    """A positive real number in [low, high], uniform in its logarithm."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number in [low, high]; ``log`` spreads it uniformly in its logarithm."""
+
+    low: int
+    high: int
+    log: bool = False
+
+
+Domain = Choice | Uniform | LogUniform | Integer
+
+
+class SettingError(ValueError):
+    """Raised when settings are unknown, of the wrong type or out of bounds."""
+
+
+class Settings(BaseModel):
+    """Named values a user may set; immutable, unknown names are refused."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False
+    )
+    noun: ClassVar[str] = "setting"
+
+    @classmethod
+    def checked(cls, values: dict[str, Any], owner: str) -> Self:
+        """Build from plain values.
+
+        Raises ``SettingError`` naming ``owner``, the setting, the value and the remedy.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise SettingError(f"{owner}: {cls.explain(error)}") from None
+
+    @classmethod
+    def explain(cls, error: ValidationError) -> str:
+        """Turn pydantic's first complaint into one line a person can act on."""
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(name, cls.model_fields, n=1, cutoff=0.6)
+            remedy = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"known: {', '.join(sorted(cls.model_fields)) or 'none'}"
+            )
+            return f"unknown {cls.noun} {name!r}; {remedy}"
+        if first["type"] == "missing":
+            return f"{cls.noun} {name!r} is required"
+        return f"{cls.noun} {name!r} = {first['input']!r}: {first['msg'].lower()}"
+
+
+class Hyperparameters(Settings):
+    """Base of every method's hyperparameters."""
+
+    noun: ClassVar[str] = "hyperparameter"
+
+    @classmethod
+    def domains(cls) -> dict[str, Domain]:
+        """The default search domain of every knob that has one."""
+        return {
+            name: domain
+            for name, field in cls.model_fields.items()
+            for domain in field.metadata
+            if isinstance(domain, Choice | Uniform | LogUniform | Integer)
+        }

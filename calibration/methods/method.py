@@ -1,0 +1,129 @@
+"""What a training method is: typed hyperparameters and a pure training step.
+
+A method is told everything through the arguments of ``step`` and answers with new
+values. What it must remember between steps (sample weights, a meta-network) lives in
+``TrainState.method`` as named tensors, so that a checkpoint is a plain copy of values.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from calibration.data import Part
+from calibration.hyperparameters import Hyperparameters, LogUniform
+from calibration.models import FunctionalModel, Output
+from calibration.optimisers import Optimiser, OptimiserState
+from calibration.registry import Registry
+
+METHODS: Registry[type[Method]] = Registry("method", "calsweep.methods")
+
+Numbers = dict[str, Tensor]
+"""The real-valued hyperparameters as 0-dim tensors; ``lr`` already follows the schedule."""
+
+
+class MethodHyperparameters(Hyperparameters):
+    """The knobs every method has, whatever its loss."""
+
+    lr: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 1e-1)] = 0.01
+    weight_decay: Annotated[float, Field(ge=0, le=1), LogUniform(1e-6, 1e-2)] = 0.0
+
+
+class TrainState(NamedTuple):
+    """Everything that changes while a network is trained, as plain tensors."""
+
+    parameters: Tensor
+    buffers: dict[str, Tensor]
+    optimiser: OptimiserState
+    method: dict[str, Tensor]
+
+
+class Batch(NamedTuple):
+    """Prepared inputs, labels and the rows' positions in the training set.
+
+    ``held_out`` is a batch of meta-validation data for methods that learn from it.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    rows: Tensor
+    held_out: Part | None = None
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The fixed surroundings of a training step: network, optimiser and problem size."""
+
+    model: FunctionalModel
+    optimiser: Optimiser
+    classes: int
+    samples: int
+    mixed_precision: bool = False
+
+    def forward(
+        self, parameters: Tensor, buffers: dict[str, Tensor], inputs: Tensor, *, training: bool
+    ) -> tuple[Output, dict[str, Tensor]]:
+        """Apply the network; logits and features come back in float32 at least."""
+        if not self.mixed_precision:
+            return self.model.apply(parameters, buffers, inputs, training=training)
+        # bfloat16 has float32's exponent range, so gradients need no loss scaling.
+        with torch.autocast(inputs.device.type, dtype=torch.bfloat16):
+            output, buffers = self.model.apply(parameters, buffers, inputs, training=training)
+        return Output(output.logits.float(), output.features.float()), buffers
+
+
+class Method(ABC):
+    """A way to train a classifier.
+
+    Subclasses set ``description`` (one line for listings), ``Hyperparameters`` and, when
+    they learn from held-out data, ``needs_held_out``. ``version`` is part of every trial's
+    key: raise it when a change alters results, or old records would be reused.
+    """
+
+    description: ClassVar[str]
+    Hyperparameters: ClassVar[type[MethodHyperparameters]] = MethodHyperparameters
+    needs_held_out: ClassVar[bool] = False
+    version: ClassVar[int] = 1
+
+    def __init__(self, hyperparameters: MethodHyperparameters) -> None:
+        self.hyperparameters = hyperparameters
+
+    def numbers(self, *, dtype: torch.dtype, device: torch.device) -> Numbers:
+        """The real-valued hyperparameters as tensors, to be passed to ``step``."""
+        return {
+            name: torch.tensor(value, dtype=dtype, device=device)
+            for name, value in self.hyperparameters.model_dump().items()
+            if isinstance(value, float)
+        }
+
+    def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
+        """The method's own state before the first step."""
+        return {}
+
+    @abstractmethod
+    def step(
+        self,
+        learner: Learner,
+        state: TrainState,
+        batch: Batch,
+        numbers: Numbers,
+        generator: torch.Generator,
+    ) -> tuple[TrainState, dict[str, Tensor]]:
+        """One update: the new state, and 0-dim tensors to record (averaged over the epoch).
+
+        Draws randomness from ``generator`` only and changes no argument in place.
+        """
+
+
+def make_method(name: str, hyperparameters: dict[str, Any]) -> Method:
+    """The method registered as ``name`` (or at an import path) with these hyperparameters.
+
+    Raises ``UnknownNameError`` or ``SettingError``, both naming what is wrong.
+    """
+    kind = METHODS[name]
+    return kind(kind.Hyperparameters.checked(hyperparameters, f"method {name!r}"))

@@ -1,0 +1,23 @@
+"""Networks to train: registered ones by name, and the user's own."""
+
+from __future__ import annotations
+
+# Importing a model's file registers it.
+from calibration.models import mlp, resnet, small_cnn, wide_resnet
+from calibration.models.functional import FunctionalModel
+from calibration.models.model import MODELS, ModelOptions, build_model
+from calibration.models.output import Network, Output, WithFeatures
+
+__all__ = [
+    "MODELS",
+    "FunctionalModel",
+    "ModelOptions",
+    "Network",
+    "Output",
+    "WithFeatures",
+    "build_model",
+    "mlp",
+    "resnet",
+    "small_cnn",
+    "wide_resnet",
+]

@@ -1,0 +1,123 @@
+"""What a model is, the registry of models, and building one by its name."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from calibration.hyperparameters import Settings
+from calibration.models.output import Network, WithFeatures
+from calibration.registry import Registry
+
+
+class ModelOptions(Settings, ABC):
+    """Base of every registered model: its options are the fields, ``build`` makes the network.
+
+    The first line of a subclass's docstring is the description a user is shown.
+    """
+
+    noun: ClassVar[str] = "option"
+
+    @abstractmethod
+    def build(self, input_shape: tuple[int, ...], classes: int) -> Network:
+        """A freshly initialised network for samples of ``input_shape``.
+
+        Draws from torch's global random generator. Raises ``ValueError`` if the model cannot
+        take such inputs.
+        """
+
+
+MODELS: Registry[type[ModelOptions]] = Registry("model", "calsweep.models")
+
+
+def build_model(
+    name: str, options: dict[str, Any], input_shape: Sequence[int], classes: int
+) -> Network:
+    """Build a registered model, or the user's own from ``package.module:factory``.
+
+    A factory is called as ``factory(input_shape=..., classes=..., **options)`` and returns an
+    ``nn.Module`` whose forward gives logits (N, classes), or the pair (logits, features).
+    It is tried once on a batch of two, so that a misfit shows here and not during training.
+
+    Raises ``ValueError`` for an unknown name, unknown or wrong options, fewer than two classes,
+    or an input shape that the model cannot take.
+    """
+    shape = tuple(input_shape)
+    if not shape or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
+        raise ValueError(
+            f"input_shape must be the positive sizes of one sample, e.g. (2,) or (3, 32, 32); "
+            f"got {shape}"
+        )
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
+        raise ValueError(f"classes must be a whole number of at least 2; got {classes!r}")
+    entry: Any = MODELS[name]
+    if inspect.isclass(entry) and issubclass(entry, ModelOptions):
+        return entry.checked(options, f"model {name!r}").build(shape, classes)
+    return _from_factory(name, entry, options, shape, classes)
+
+
+def image_shape(input_shape: tuple[int, ...], model: str, smallest: int) -> tuple[int, int, int]:
+    """``input_shape`` as (channels, height, width).
+
+    Raises ``ValueError`` if it is no image, or one with a side shorter than ``smallest``.
+    """
+    if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+        raise ValueError(
+            f"{model} takes images of shape (channels, height, width) with sides of at least "
+            f"{smallest}; got input_shape {input_shape}"
+        )
+    channels, height, width = input_shape
+    return channels, height, width
+
+
+def _from_factory(
+    name: str,
+    factory: Callable[..., Any],
+    options: dict[str, Any],
+    input_shape: tuple[int, ...],
+    classes: int,
+) -> Network:
+    if not callable(factory):
+        raise ValueError(f"model {name!r} is {factory!r}; it must be a callable that builds one")
+    arguments = {"input_shape": input_shape, "classes": classes, **options}
+    try:
+        inspect.signature(factory).bind(**arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"model {name!r} cannot be called as factory({', '.join(f'{a}=…' for a in arguments)}):"
+            f" {error}"
+        ) from error
+    module = factory(**arguments)
+    if not isinstance(module, nn.Module):
+        raise ValueError(
+            f"model {name!r} must return a torch.nn.Module; got {type(module).__name__}"
+        )
+    network = module if isinstance(module, Network) else WithFeatures(module)
+    _try_out(name, network, input_shape, classes)
+    return network
+
+
+def _try_out(name: str, network: Network, input_shape: tuple[int, ...], classes: int) -> None:
+    mode = network.training
+    network.eval()
+    try:
+        with torch.no_grad():
+            logits = network(torch.zeros(2, *input_shape)).logits
+    # A user's forward may fail in any way; all of them mean the same to who wrote the spec.
+    except Exception as error:
+        raise ValueError(
+            f"model {name!r} failed on a batch of shape {(2, *input_shape)}: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    finally:
+        network.train(mode)
+    if tuple(logits.shape) != (2, classes):
+        raise ValueError(
+            f"model {name!r} gave logits of shape {tuple(logits.shape)} for two samples of shape "
+            f"{input_shape}; expected {(2, classes)}"
+        )

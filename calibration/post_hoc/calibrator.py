@@ -1,0 +1,133 @@
+"""The contract of every post-hoc calibrator, and the registry they are found in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from calibration.registry import Registry
+
+
+class Calibrator(ABC):
+    """A map from logits to calibrated probabilities, fitted on held-out data.
+
+    ``fit(logits, labels)`` takes logits (N, K) of any float type on any device and integer
+    labels (N,); log-probabilities serve equally as logits. Calling the fitted object gives
+    probabilities (N, K), float64 on the CPU, whose rows sum to 1; or, where ``top_label`` is
+    true, the confidence (N,) of the predicted class. A calibrator has no constructor
+    arguments, so that ``type(self)()`` is an unfitted copy.
+
+    A subclass writes ``_fit`` and ``_apply``, which see checked float64 tensors. If it
+    declares ``scaling``, the map it fitted is discarded for plain softmax whenever its NLL on
+    the fitting data is above that of plain softmax (``converged`` is then False).
+
+    ``fit`` and the call raise ``ValueError`` naming the argument if it has the wrong shape or
+    type, is empty or not finite, or if a label is out of range; the call raises
+    ``RuntimeError`` before ``fit``.
+    """
+
+    description: ClassVar[str]
+    """One line for the list of calibrators."""
+    scaling: ClassVar[bool]
+    """NLL on the fitting data is never above that before."""
+    keeps_argmax: ClassVar[bool]
+    """The predicted class still has the largest probability."""
+    fast: ClassVar[bool]
+    """Cheap even with 1000 classes."""
+    top_label: ClassVar[bool] = False
+    """The call gives the confidence of the predicted class only."""
+
+    converged: bool
+    """Whether the fit reached the optimum of its problem; set by ``fit``."""
+
+    _classes: int | None = None
+    _fell_back: bool = False
+
+    def fit(self, logits: Tensor, labels: Tensor) -> Self:
+        """Fit on held-out ``logits`` (N, K) and ``labels`` (N,), forgetting any earlier fit."""
+        logits = checked_logits(logits)
+        labels = checked_labels(labels, *logits.shape)
+        self.converged = True
+        self._fell_back = False
+        self._fit(logits, labels)
+        if self.scaling:
+            before = nll(torch.softmax(logits, 1), labels)
+            # Written so that a NaN counts as worse.
+            self._fell_back = not nll(self._apply(logits), labels) <= before
+            self.converged = self.converged and not self._fell_back
+        self._classes = logits.shape[1]
+        return self
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """The calibrated probabilities (N, K) of ``logits``, or the confidence (N,)."""
+        if self._classes is None:
+            raise RuntimeError(f"{type(self).__name__} is not fitted: call fit(logits, labels)")
+        logits = checked_logits(logits)
+        if logits.shape[1] != self._classes:
+            raise ValueError(
+                f"logits has {logits.shape[1]} classes, but {type(self).__name__} was fitted "
+                f"with {self._classes}"
+            )
+        return torch.softmax(logits, 1) if self._fell_back else self._apply(logits)
+
+    @abstractmethod
+    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+        """Learn the map; set ``converged`` to False if the solver did not get there."""
+
+    @abstractmethod
+    def _apply(self, logits: Tensor) -> Tensor:
+        """Apply the map."""
+
+
+CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "calsweep.calibrators")
+
+
+def nll(probabilities: Tensor, labels: Tensor) -> float:
+    """Mean −log p of the true class, an underflowed p counting as the smallest float64."""
+    true = probabilities.gather(1, labels[:, None])
+    return -true.clamp_min(torch.finfo(torch.float64).tiny).log().mean().item()
+
+
+def checked_logits(logits: Tensor) -> Tensor:
+    """``logits`` as a detached float64 tensor (N, K) on the CPU; raises ``ValueError``."""
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        found = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"logits must be a floating-point tensor, found {found}")
+    if logits.ndim != 2 or logits.shape[0] < 1 or logits.shape[1] < 2:
+        raise ValueError(
+            f"logits must have shape (N, K) with N ≥ 1 samples and K ≥ 2 classes, "
+            f"found {tuple(logits.shape)}"
+        )
+    logits = logits.detach().to("cpu", torch.float64)
+    bad = ~torch.isfinite(logits)
+    if bad.any():
+        row, column = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"logits must be finite, found {logits[row, column].item()} in row {row}, "
+            f"class {column}; clip probabilities away from 0 before taking their logarithm"
+        )
+    return logits
+
+
+def checked_labels(labels: Tensor, samples: int, classes: int) -> Tensor:
+    """``labels`` as int64 (N,) on the CPU, each in 0…K−1; raises ``ValueError``."""
+    integers = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    if not isinstance(labels, Tensor) or labels.dtype not in integers:
+        found = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
+        raise ValueError(f"labels must be an integer tensor, found {found}")
+    if labels.shape != (samples,):
+        raise ValueError(
+            f"labels must have shape ({samples},), one per row of logits, "
+            f"found {tuple(labels.shape)}"
+        )
+    labels = labels.to("cpu", torch.int64)
+    low, high = labels.min().item(), labels.max().item()
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"labels must lie in 0…{classes - 1} for {classes} classes, "
+            f"found {low if low < 0 else high}"
+        )
+    return labels

@@ -1,0 +1,92 @@
+"""Named things that can be chosen in a spec: methods, calibrators, datasets, models.
+
+There is one way to add one: write it in its own file and decorate it with the
+registry's ``register``. Packages outside this repository do the same through an
+entry point in the registry's group, or without any packaging by the import path
+``package.module:Name``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class UnknownNameError(ValueError):
+    """Raised when a name is not registered; the message offers the nearest ones."""
+
+
+class Registry(Generic[T]):
+    """A mapping from names to registered things of one kind.
+
+    ``kind`` is the word used in messages ("method"); ``group`` is the entry-point
+    group through which other packages register theirs ("calsweep.methods").
+    """
+
+    def __init__(self, kind: str, group: str) -> None:
+        self.kind = kind
+        self.group = group
+        self._entries: dict[str, T] = {}
+        self._entry_points_loaded = False
+
+    def register(self, name: str) -> Callable[[T], T]:
+        """Decorate a thing to make it available under ``name``.
+
+        Raises ``ValueError`` if another thing already has that name.
+        """
+
+        def add(thing: T) -> T:
+            if name in self._entries and self._entries[name] is not thing:
+                raise ValueError(f"two {self.kind}s are registered as {name!r}")
+            self._entries[name] = thing
+            return thing
+
+        return add
+
+    def __getitem__(self, name: str) -> T:
+        """Look up a registered name or an import path ``package.module:Name``.
+
+        Raises ``UnknownNameError`` naming the nearest registered names.
+        """
+        if ":" in name:
+            return self._import(name)
+        self._load_entry_points()
+        if name in self._entries:
+            return self._entries[name]
+        near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.5)
+        remedy = (
+            f"did you mean {' or '.join(repr(n) for n in near)}?"
+            if near
+            else f"known: {', '.join(sorted(self._entries))}"
+        )
+        raise UnknownNameError(f"unknown {self.kind} {name!r}; {remedy}")
+
+    def __iter__(self) -> Iterator[str]:
+        self._load_entry_points()
+        return iter(sorted(self._entries))
+
+    def __contains__(self, name: str) -> bool:
+        self._load_entry_points()
+        return name in self._entries
+
+    def _import(self, path: str) -> T:
+        module_name, _, attribute = path.partition(":")
+        try:
+            thing: T = getattr(importlib.import_module(module_name), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UnknownNameError(
+                f"cannot import {self.kind} {path!r}: {error}; "
+                "write it as package.module:Name with the package on the Python path"
+            ) from error
+        return thing
+
+    def _load_entry_points(self) -> None:
+        if not self._entry_points_loaded:
+            self._entry_points_loaded = True
+            for point in entry_points(group=self.group):
+                self.register(point.name)(point.load())

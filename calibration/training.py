@@ -1,0 +1,261 @@
+"""The epoch loop: state in, state out.
+
+A ``TrainingRun`` owns the values that change while one network is trained and nothing
+else. Saved after epoch k with ``state_dict`` and loaded into a new run of the same
+configuration, it goes on exactly as if it had never stopped: on a CPU parameters and
+curves agree to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibration import metrics
+from calibration.augmentation import crop_and_flip
+from calibration.data import Part, Splits
+from calibration.hyperparameters import Settings
+from calibration.methods import Batch, Learner, Method, TrainState
+from calibration.models import FunctionalModel, build_model
+from calibration.optimisers import SGD, Adam, Optimiser
+from calibration.seeds import seeded
+
+CURVE_METRICS = ("nll", "error", "brier", "ece", "mce", "ace")
+PREDICTION_BATCH = 4096
+
+
+class TrainingConfig(Settings):
+    """How long and with which machinery every method of a sweep trains."""
+
+    epochs: Annotated[int, Field(ge=1)] = 100
+    batch_size: Annotated[int, Field(ge=1)] | Literal["full"] = 128
+    optimiser: Literal["adam", "sgd"] = "adam"
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    schedule: Literal["constant", "step", "cosine"] = "constant"
+    milestones: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.43, 0.71)
+    decay: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    augmentation: Literal["none", "crop_flip"] = "none"
+    stop_on: Literal["none", "nll", "refinement", "error"] = "nll"
+    patience: Annotated[int, Field(ge=1)] | None = None
+    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    mixed_precision: bool = False
+
+    @field_validator("milestones")
+    @classmethod
+    def _increasing(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if list(value) != sorted(set(value)):
+            raise ValueError("milestones must increase, e.g. [0.43, 0.71] of all epochs")
+        return value
+
+    def lr_factor(self, epoch: int) -> float:
+        """What the learning rate is multiplied with in ``epoch`` (counted from 0)."""
+        progress = epoch / self.epochs
+        if self.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * progress))
+        if self.schedule == "step":
+            return float(self.decay ** sum(progress >= m for m in self.milestones))
+        return 1.0
+
+    def make_optimiser(self) -> Optimiser:
+        """The optimiser of the network's own parameters."""
+        return Adam() if self.optimiser == "adam" else SGD(momentum=self.momentum)
+
+
+class TrainingRun:
+    """One network being trained by one method on one split.
+
+    ``run_epoch`` trains one epoch and returns its row of the curve; ``done`` says when to
+    stop; ``predict`` uses the weights that the stopping rule holds to be best. Test data
+    cannot be reached from here: ``Splits`` has none.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        splits: Splits,
+        *,
+        model: str,
+        model_options: dict[str, Any],
+        classes: int,
+        config: TrainingConfig,
+        seed: int,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.method = method
+        self.config = config
+        self.seed = seed
+        self.device = torch.device(device)
+        self.transform = splits.transform
+        self.train = self._on_device(splits.train)
+        self.validation = self._on_device(splits.validation)
+        self.held_out = (
+            None if splits.meta_validation is None else self._on_device(splits.meta_validation)
+        )
+        input_shape = tuple(self._prepare(self.train.inputs[:1]).shape[1:])
+        with seeded(seed, "initialisation"):
+            module = build_model(model, model_options, input_shape, classes)
+            functional = FunctionalModel(module.to(self.device))
+            parameters, buffers = functional.initial()
+            self.learner = Learner(
+                functional,
+                config.make_optimiser(),
+                classes,
+                samples=len(self.train.labels),
+                mixed_precision=config.mixed_precision,
+            )
+            self.state = TrainState(
+                parameters,
+                buffers,
+                self.learner.optimiser.initial(parameters),
+                method.initial(self.learner, parameters),
+            )
+        self.numbers = method.numbers(dtype=parameters.dtype, device=self.device)
+        self.epoch = 0
+        self.seconds = 0.0
+        self.curve: list[dict[str, float]] = []
+        self.best_parameters, self.best_buffers = parameters, buffers
+        self.best_score = math.inf
+        self.best_epoch = 0
+
+    @property
+    def done(self) -> bool:
+        """All epochs are trained, or patience has run out, or the loss is no number."""
+        if self.epoch >= self.config.epochs or self.diverged:
+            return True
+        patience = self.config.patience
+        return (
+            patience is not None
+            and self.config.stop_on != "none"
+            and self.epoch - self.best_epoch >= patience
+        )
+
+    @property
+    def diverged(self) -> bool:
+        """The last epoch's training loss is infinite or not a number."""
+        return bool(self.curve) and not math.isfinite(self.curve[-1]["train/loss"])
+
+    def run_epoch(self) -> dict[str, float]:
+        """Train one epoch and return its row: training averages, validation when due."""
+        start = time.perf_counter()
+        lr_factor = self.config.lr_factor(self.epoch)
+        numbers = self.numbers | {"lr": self.numbers["lr"] * lr_factor}
+        totals: dict[str, Tensor] = {}
+        batches = 0
+        with seeded(self.seed, "epoch", self.epoch) as generator:
+            for batch in self._batches(generator):
+                self.state, logged = self.method.step(
+                    self.learner, self.state, batch, numbers, generator
+                )
+                totals = {k: totals.get(k, 0.0) + v for k, v in logged.items()}
+                batches += 1
+        self.epoch += 1
+        row = {"epoch": float(self.epoch), "train/lr": float(numbers["lr"])}
+        row |= {f"train/{k}": float(v) / batches for k, v in totals.items()}
+        if self.epoch % self.config.evaluate_every == 0 or self.epoch == self.config.epochs:
+            row |= self._validate()
+        self.curve.append(row)
+        self.seconds += time.perf_counter() - start
+        return row
+
+    def predict(self, part: Part) -> Tensor:
+        """Logits of the best weights for raw inputs, on the CPU."""
+        return self._logits(self.best_parameters, self.best_buffers, self._on_device(part)).cpu()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes, as tensors and plain values (safe for weights_only)."""
+        return {
+            "state": self.state._asdict(),
+            "best": {
+                "parameters": self.best_parameters,
+                "buffers": self.best_buffers,
+                "score": self.best_score,
+                "epoch": self.best_epoch,
+            },
+            "epoch": self.epoch,
+            "seconds": self.seconds,
+            "curve": self.curve,
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Continue from what ``state_dict`` gave."""
+        self.state = _moved(TrainState(**saved["state"]), self.device)
+        best = saved["best"]
+        self.best_parameters = best["parameters"].to(self.device)
+        self.best_buffers = {k: v.to(self.device) for k, v in best["buffers"].items()}
+        self.best_score, self.best_epoch = best["score"], best["epoch"]
+        self.epoch, self.seconds = saved["epoch"], saved["seconds"]
+        self.curve = list(saved["curve"])
+
+    def _on_device(self, part: Part) -> Part:
+        inputs = part.inputs
+        if inputs.dtype != torch.uint8:  # images are prepared batch by batch, to save memory
+            inputs = self.transform(inputs)
+        return Part(inputs.to(self.device), part.labels.to(self.device))
+
+    def _prepare(self, inputs: Tensor) -> Tensor:
+        return self.transform(inputs) if inputs.dtype == torch.uint8 else inputs
+
+    def _batches(self, generator: torch.Generator) -> Any:
+        samples = len(self.train.labels)
+        if self.config.batch_size == "full" or self.config.batch_size >= samples:
+            orders = [torch.arange(samples)]
+        else:
+            shuffled = torch.randperm(samples, generator=generator)
+            orders = list(shuffled.split(self.config.batch_size))
+        for rows in orders:
+            rows = rows.to(self.device)
+            inputs = self.train.inputs[rows]
+            if self.config.augmentation == "crop_flip":
+                inputs = crop_and_flip(inputs, generator)
+            held_out = self._held_out_batch(len(rows), generator)
+            yield Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
+
+    def _held_out_batch(self, size: int, generator: torch.Generator) -> Part | None:
+        if self.held_out is None:
+            return None
+        available = len(self.held_out.labels)
+        if self.config.batch_size == "full" or size >= available:
+            return Part(self._prepare(self.held_out.inputs), self.held_out.labels)
+        rows = torch.randperm(available, generator=generator)[:size].to(self.device)
+        return Part(self._prepare(self.held_out.inputs[rows]), self.held_out.labels[rows])
+
+    @torch.no_grad()
+    def _logits(self, parameters: Tensor, buffers: dict[str, Tensor], part: Part) -> Tensor:
+        chunks = [
+            self.learner.forward(parameters, buffers, self._prepare(inputs), training=False)[
+                0
+            ].logits
+            for inputs in part.inputs.split(PREDICTION_BATCH)
+        ]
+        return torch.cat(chunks)
+
+    def _validate(self) -> dict[str, float]:
+        logits = self._logits(self.state.parameters, self.state.buffers, self.validation)
+        labels = self.validation.labels
+        if not bool(logits.isfinite().all()):
+            return {"val/nll": math.inf}
+        row = metrics.panel(logits.double().softmax(-1), labels, names=CURVE_METRICS)
+        row["nll"] = float(F.cross_entropy(logits.double(), labels))
+        if self.config.stop_on == "refinement":
+            row["refinement"] = metrics.nll_decomposition(logits, labels).refinement
+        rule = self.config.stop_on
+        score = -self.epoch if rule == "none" else row[rule]
+        if score < self.best_score:
+            self.best_score, self.best_epoch = float(score), self.epoch
+            self.best_parameters, self.best_buffers = self.state.parameters, self.state.buffers
+        return {f"val/{name}": value for name, value in row.items()}
+
+
+def _moved(state: TrainState, device: torch.device) -> TrainState:
+    def move(values: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {k: v.to(device) for k, v in values.items()}
+
+    return TrainState(
+        state.parameters.to(device), move(state.buffers), move(state.optimiser), move(state.method)
+    )

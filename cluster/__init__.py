@@ -1,0 +1,1 @@
+"""How a sweep runs elsewhere than on this machine."""

@@ -1,0 +1,1 @@
+"""Sweeps over calibration methods: spec, search, records, tracking, report."""

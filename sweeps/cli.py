@@ -1,0 +1,240 @@
+"""The ``calsweep`` command.
+
+Exit codes: 0 fine, 1 trials failed, 2 bad input. Other packages add subcommands through
+the entry-point group ``calsweep.commands``: a callable that is given the subparsers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+Command = Callable[[argparse.Namespace, Console], int]
+
+SPECS = Path(__file__).parent / "specs"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; every complaint about input is one message on standard error."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    console = Console()
+    from sweeps.spec import SpecError
+    from sweeps.store import StoreError
+
+    command: Command = options.command
+    try:
+        return command(options, console)
+    except SpecError as error:
+        print(f"calsweep: {error}", file=sys.stderr)
+        return 2
+    except StoreError as error:
+        print(f"calsweep: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("calsweep: interrupted; the same command continues", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="calsweep", description="Which calibration method, at which settings, at what cost?"
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run, resume, extend or repeat a sweep")
+    run.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
+    run.add_argument("--address", help="a running Ray cluster (default: one on this machine)")
+    run.add_argument("--tracking", metavar="URI", help="MLflow (default: sqlite in the store)")
+    run.set_defaults(command=_run)
+
+    check = commands.add_parser("check", help="check a spec and print its plan; nothing is run")
+    check.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
+    check.set_defaults(command=_check)
+
+    ui = commands.add_parser("ui", help="open the MLflow UI on a store")
+    ui.add_argument("--port", type=int, default=5000)
+    ui.set_defaults(command=_ui)
+
+    for command in (run, check, ui):
+        command.add_argument("--store", type=Path, default=Path("runs"), help="default: runs")
+
+    listings: dict[str, Command] = {
+        "methods": _methods,
+        "datasets": _datasets,
+        "models": _models,
+        "calibrators": _calibrators,
+        "metrics": _metrics,
+    }
+    for name, listing in listings.items():
+        commands.add_parser(name, help=f"list the {name} there are").set_defaults(command=listing)
+    for point in entry_points(group="calsweep.commands"):
+        point.load()(commands)
+    return parser
+
+
+def _spec_path(path: Path) -> Path:
+    ready = SPECS / f"{path}.yaml"
+    return ready if not path.exists() and path.suffix == "" and ready.exists() else path
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.report.terminal import print_leaderboard
+    from sweeps.runner import run_sweep
+    from sweeps.spec import load_spec
+    from sweeps.store import Store
+
+    loaded = load_spec(_spec_path(options.spec))
+    outcome = run_sweep(
+        loaded,
+        Store(options.store),
+        console=console,
+        tracking_uri=options.tracking,
+        address=options.address,
+    )
+    if not outcome.leaderboard.empty:
+        print_leaderboard(outcome.leaderboard, outcome.plan, console)
+    plan, store = outcome.plan, options.store
+    lines = [
+        f"trials    {plan.done} of {plan.total} done, {outcome.trained} trained now, "
+        f"{plan.failed} failed",
+        f"report    {outcome.directory / 'report.html'}",
+        f"compare   calsweep ui{'' if store == Path('runs') else f' --store {store}'}",
+        "resume, extend or repeat: the same command",
+    ]
+    if outcome.unpublished or outcome.tracking_error:
+        lines.append(
+            f"MLflow could not be reached at {outcome.tracking_uri} ({outcome.tracking_error}); "
+            "the records are safe, and the same command publishes them later"
+        )
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    return 1 if plan.failed else 0
+
+
+def _check(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.plan import Plan
+    from sweeps.spec import load_spec
+    from sweeps.store import Store
+
+    plan = Plan(load_spec(_spec_path(options.spec)), Store(options.store), persist=False)
+    plan.replay()
+    table = Table(title=f"{plan.spec.name}: {plan.total} trials", title_justify="left")
+    for heading in ("dataset", "method", "search", "confirm", "done", "searched"):
+        table.add_column(heading)
+    for cell in plan.cells.values():
+        table.add_row(
+            cell.dataset,
+            cell.method,
+            str(cell.study.budget),
+            str(plan.spec.confirm_seeds),
+            str(cell.done),
+            ", ".join(f"{n} {_domain(d)}" for n, d in cell.study.space.searched.items()),
+        )
+    console.print(table)
+    return 0
+
+
+def _domain(domain: object) -> str:
+    from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
+
+    match domain:
+        case Choice(values):
+            return "{" + ", ".join(map(str, values)) + "}"
+        case Uniform(low, high) | Integer(low, high, False):
+            return f"[{low:g}, {high:g}]"
+        case LogUniform(low, high) | Integer(low, high, True):
+            return f"[{low:g}, {high:g}] log"
+    return str(domain)
+
+
+def _ui(options: argparse.Namespace, console: Console) -> int:
+    import os
+
+    from sweeps.spec import SpecError
+
+    database = options.store / "mlflow.db"
+    if not database.exists():
+        raise SpecError(f"{database}: there is no such file; run a sweep first, or name --store")
+    console.print(f"http://127.0.0.1:{options.port}  (stop with Ctrl-C)", highlight=False)
+    sys.stdout.flush()
+    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    arguments = ["-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{database.resolve()}"]
+    arguments += ["--host", "127.0.0.1", "--port", str(options.port)]
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def _methods(options: argparse.Namespace, console: Console) -> int:
+    from calibration.methods import METHODS
+
+    table = Table("method", "what it is", "hyperparameters (default; searched by default)")
+    for name in METHODS:
+        knobs = METHODS[name].Hyperparameters
+        domains = knobs.domains()
+        described = [
+            f"{knob} = {field.default:g}" + (f" {_domain(domains[knob])}" if knob in domains else "")
+            for knob, field in knobs.model_fields.items()
+        ]
+        table.add_row(name, METHODS[name].description, "\n".join(described))
+    console.print(table)
+    return 0
+
+
+def _datasets(options: argparse.Namespace, console: Console) -> int:
+    from calibration.data import DATASETS
+
+    return _list_settings("dataset", {name: DATASETS[name] for name in DATASETS}, console)
+
+
+def _models(options: argparse.Namespace, console: Console) -> int:
+    from calibration.models import MODELS
+
+    return _list_settings("model", {name: MODELS[name] for name in MODELS}, console)
+
+
+def _list_settings(kind: str, entries: dict[str, type], console: Console) -> int:
+    table = Table(kind, "what it is", "options (default)")
+    for name, entry in entries.items():
+        options = [
+            f"{option} ({'required' if field.is_required() else field.default})"
+            for option, field in getattr(entry, "model_fields", {}).items()
+        ]
+        table.add_row(name, _first_line(entry), "\n".join(options))
+    console.print(table)
+    return 0
+
+
+def _calibrators(options: argparse.Namespace, console: Console) -> int:
+    from calibration.post_hoc import CALIBRATORS
+
+    table = Table("calibrator", "what it is", "in 'fast'", "keeps the class")
+    for name in CALIBRATORS:
+        entry = CALIBRATORS[name]
+        marks = ["yes" if mark else "" for mark in (entry.fast, entry.keeps_argmax)]
+        table.add_row(name, entry.description, *marks)
+    console.print(table)
+    return 0
+
+
+def _metrics(options: argparse.Namespace, console: Console) -> int:
+    from calibration.metrics import METRICS
+
+    table = Table("metric", "what it is")
+    for name, metric in METRICS.items():
+        table.add_row(name, metric.description)
+    console.print(table)
+    return 0
+
+
+def _first_line(thing: type) -> str:
+    return (thing.__doc__ or "").strip().splitlines()[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Records → tidy results → leaderboard.
+
+The leaderboard is ordered by cross-fitted *validation* NLL, averaged over the confirm
+seeds: the order and the winner are choices, and choices are not made on test data. The
+test columns only report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from calibration.evaluation import Predictions, evaluate_oracle
+from sweeps.plan import Plan
+from sweeps.store import Store
+
+ORACLE = "oracle (true posterior)"
+CHOSEN_BY = "validation_nll"
+
+
+def results(plan: Plan, store: Store) -> pd.DataFrame:
+    """One row per (dataset, method, post-hoc map, seed) with every metric and its interval."""
+    return pd.DataFrame(_rows(plan, store))
+
+
+def leaderboard(tidy: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over seeds, best first; ``winner`` marks one per dataset."""
+    if tidy.empty:
+        return tidy
+    groups = ["dataset", "method", "post_hoc"]
+    numbers = [c for c in tidy.columns if c not in {*groups, "seed", "key", "converged"}]
+    grouped = tidy.groupby(groups, sort=False)
+    table = grouped[numbers].mean()
+    spread = grouped[numbers].std(ddof=1).add_suffix("_sd")
+    table = pd.concat([table, spread], axis=1)
+    table["seeds"] = grouped["seed"].nunique()
+    table = table.reset_index().sort_values(
+        ["dataset", CHOSEN_BY], kind="stable", na_position="last", ignore_index=True
+    )
+    eligible = table[table[CHOSEN_BY].notna()]
+    table["winner"] = table.index.isin(eligible.groupby("dataset", sort=False).head(1).index)
+    return table
+
+
+def headline_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """Each method as it is and with the map chosen for it on validation data, and the oracle."""
+    rows = table[table["dataset"] == dataset]
+    trained = rows[rows["method"] != ORACLE]
+    best = trained[trained[CHOSEN_BY].notna()].groupby("method", sort=False).head(1)
+    plain = trained[trained["post_hoc"] == "identity"]
+    oracle = rows[rows["method"] == ORACLE]
+    return rows.loc[rows.index.isin([*best.index, *plain.index, *oracle.index])]
+
+
+def label(method: str, post_hoc: str) -> str:
+    """How a row is called: ``focal + temperature``."""
+    return method if post_hoc == "identity" else f"{method} + {post_hoc}"
+
+
+def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
+    for dataset in plan.loaded.datasets:
+        oracles: dict[int, str] = {}
+        for method in plan.spec.methods:
+            for entry in plan.confirmed(dataset, method):
+                record = store.record(entry.key)
+                if record is None or record["status"] != "done":
+                    continue
+                oracles.setdefault(entry.config.seed, entry.key)
+                evaluations = store.maps(entry.key)
+                for name in plan.spec.maps:
+                    cost = {"train_seconds": record["seconds"], "key": entry.key}
+                    row = {"dataset": dataset, "method": method, "post_hoc": name}
+                    yield row | {"seed": entry.config.seed} | _flat(evaluations[name]) | cost
+        for seed, key in oracles.items():
+            arrays = store.predictions(key)
+            if "test_posterior" not in arrays:
+                break
+            test = Predictions(
+                arrays["test_logits"], arrays["test_labels"], arrays["test_posterior"]
+            )
+            found = evaluate_oracle(test, bins=plan.spec.bins, seed=seed)
+            row = {"dataset": dataset, "method": ORACLE, "post_hoc": "identity", "seed": seed}
+            yield row | _flat(vars(found))
+
+
+def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:
+    row: dict[str, Any] = {name: float(value) for name, value in evaluation["test"].items()}
+    for name, (low, high) in evaluation["intervals"].items():
+        row |= {f"{name}_low": float(low), f"{name}_high": float(high)}
+    row["floor"], row["floor_q95"] = (float(v) for v in evaluation["floor"])
+    row |= {f"validation_{n}": float(v) for n, v in evaluation["validation"].items()}
+    return row | {"converged": evaluation["converged"]}

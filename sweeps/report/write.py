@@ -1,0 +1,71 @@
+"""Everything a finished sweep writes into its directory."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+from rich.console import Console
+
+from sweeps.plan import Plan
+from sweeps.report.figures import figures
+from sweeps.report.page import page
+from sweeps.report.results import headline_rows, label, leaderboard, results
+from sweeps.report.terminal import print_leaderboard, spread
+from sweeps.store import Store, write_atomically
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """The leaderboard and a short Markdown summary of it."""
+
+    leaderboard: pd.DataFrame
+    summary: str
+
+
+def write_report(plan: Plan, store: Store) -> WrittenReport:
+    """Write results.csv, leaderboard.csv, leaderboard.svg, figures/ and report.html."""
+    directory = store.sweep_directory(plan.spec.name)
+    tidy = results(plan, store)
+    table = leaderboard(tidy)
+    write_atomically(directory / "results.csv", tidy.to_csv(index=False).encode())
+    write_atomically(directory / "leaderboard.csv", table.to_csv(index=False).encode())
+    if table.empty:
+        return WrittenReport(table, "No confirmed trial.")
+    write_atomically(directory / "leaderboard.svg", _picture(table, plan).encode())
+    drawn = figures(plan, store, table)
+    images = {name: _png(figure) for name, figure in drawn.items()}
+    for name, image in images.items():
+        write_atomically(directory / "figures" / f"{name}.png", image)
+    write_atomically(directory / "report.html", page(plan, table, images).encode())
+    return WrittenReport(table, _summary(plan, table))
+
+
+def _picture(table: pd.DataFrame, plan: Plan) -> str:
+    console = Console(record=True, width=104, file=io.StringIO())
+    print_leaderboard(table, plan, console)
+    return console.export_svg(title=f"calsweep · {plan.spec.name}")
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
+
+
+def _summary(plan: Plan, table: pd.DataFrame) -> str:
+    lines = [f"# {plan.spec.name}", "", f"{plan.done} trials, {plan.failed} failed.", ""]
+    for dataset in plan.loaded.datasets:
+        rows = headline_rows(table, dataset)
+        lines += [f"**{dataset}**", "", "| | ECE | NLL | error |", "|---|---|---|---|"]
+        for _, row in rows.iterrows():
+            cells = " | ".join(spread(row[m], row[f"{m}_sd"]) for m in ("ece", "nll", "error"))
+            star = " ★" if row["winner"] else ""
+            lines.append(f"| {label(row['method'], row['post_hoc'])}{star} | {cells} |")
+        lines.append("")
+    return "\n".join(lines)
+
+

@@ -1,0 +1,313 @@
+"""The sweep specification: a YAML file, checked whole before anything starts.
+
+Two passes: pydantic checks the structure, ``_check_meaning`` what the names and values
+refer to. Every complaint is a ``SpecError`` naming the file, the line, the field, the
+value and what would be right.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from calibration import post_hoc
+from calibration.data import DATASETS, PROTOCOLS, Dataset, Protocol, load_dataset
+from calibration.hyperparameters import SettingError
+from calibration.methods import METHODS
+from calibration.models import build_model
+from calibration.training import TrainingConfig
+from sweeps.space import Space, extremes, parse_domain, resolve
+from sweeps.store import RESERVED_NAMES
+
+Location = tuple[str | int, ...]
+
+
+class SpecError(ValueError):
+    """A specification that cannot be run; the message is meant for its author."""
+
+
+class Problem(ValueError):
+    """A complaint about the value at ``location``; the loader adds file and line."""
+
+    def __init__(self, location: Location, message: str) -> None:
+        super().__init__(message)
+        self.location = location
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Choice(_Part):
+    """A named thing with its options: ``mlp`` or ``{name: mlp, widths: [64, 64]}``."""
+
+    name: str
+    options: dict[str, Any] = {}
+
+
+def _choice(written: Any) -> Any:
+    if isinstance(written, str):
+        return {"name": written}
+    if isinstance(written, dict) and isinstance(written.get("name"), str):
+        return {"name": written["name"], "options": {k: v for k, v in written.items() if k != "name"}}
+    raise ValueError("write a name, or a mapping with 'name' and its options")
+
+
+def _methods(written: Any) -> Any:
+    if written == "all":
+        return {name: {} for name in METHODS}
+    if isinstance(written, dict):
+        pairs = list(written.items())
+    elif isinstance(written, list):
+        pairs = []
+        for item in written:
+            single = {item: None} if isinstance(item, str) else item
+            if not isinstance(single, dict) or len(single) != 1:
+                raise ValueError(f"found {item!r}; write a method's name or {{name: {{knob: …}}}}")
+            pairs += single.items()
+    else:
+        raise ValueError("write 'all', a list of names, or a mapping from names to their knobs")
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError(f"found {names!r}; a method stands there twice")
+    return {name: knobs or {} for name, knobs in pairs}
+
+
+def _protocol(written: Any) -> Any:
+    if isinstance(written, str):
+        if written not in PROTOCOLS:
+            raise ValueError(f"unknown protocol; known: {', '.join(sorted(PROTOCOLS))}")
+        return PROTOCOLS[written]
+    return written
+
+
+Sampler = Literal["grid", "random", "tpe"]
+Objective = Literal["nll", "brier", "error", "ece", "ace", "refinement"]
+
+
+class SearchConfig(_Part):
+    """How hyperparameters are chosen, on validation data only.
+
+    ``trials`` is the budget of each method on each dataset; with ``grid`` the grid's size
+    decides instead, ``resolution`` points along every range.
+    """
+
+    sampler: Sampler = "tpe"
+    trials: Annotated[int, Field(ge=1, le=100_000)] = 12
+    resolution: Annotated[int, Field(ge=1, le=1000)] = 3
+    objective: Objective = "nll"
+
+
+class Resources(_Part):
+    """What one trial occupies."""
+
+    cpu: Annotated[float, Field(gt=0)] = 1
+    gpu: Annotated[float, Field(ge=0)] = 0
+
+
+class Spec(_Part):
+    """One sweep: every method on every dataset, searched and then confirmed."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+    datasets: Annotated[list[Annotated[Choice, BeforeValidator(_choice)]], Field(min_length=1)]
+    model: Annotated[Choice, BeforeValidator(_choice)] = Choice(name="mlp")
+    methods: Annotated[
+        dict[str, dict[str, Any]], BeforeValidator(_methods), Field(min_length=1)
+    ]
+    protocol: Annotated[Protocol, BeforeValidator(_protocol)] = PROTOCOLS["honest"]
+    training: TrainingConfig = TrainingConfig()
+    search: SearchConfig = SearchConfig()
+    confirm_seeds: Annotated[int, Field(ge=1, le=1000)] = 5
+    post_hoc: Literal["fast", "all"] | list[str] = "fast"
+    bins: Annotated[int, Field(ge=2, le=10_000)] = 15
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    resources: Resources = Resources()
+
+    def space(self, method: str) -> Space:
+        """The search space of one of the spec's methods."""
+        return resolve(method, self.methods[method])
+
+    @property
+    def maps(self) -> list[str]:
+        """The post-hoc maps of the leaderboard; ``identity`` (no map) is always the first."""
+        chosen = post_hoc.names(self.post_hoc) if isinstance(self.post_hoc, str) else self.post_hoc
+        return ["identity", *(name for name in chosen if name != "identity")]
+
+
+class LoadedSpec:
+    """A checked spec, the file it came from, and its datasets."""
+
+    def __init__(self, spec: Spec, text: str, datasets: dict[str, Dataset]) -> None:
+        self.spec = spec
+        self.text = text
+        self.datasets = datasets
+
+
+def load_spec(path: Path) -> LoadedSpec:
+    """Read and check a specification. Raises ``SpecError``; writes nothing."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.y*ml")])
+        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        raise SpecError(f"{path}: there is no such file{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: cannot be read as text: {error}") from None
+    written, lines = _parse(path, text)
+    try:
+        spec = Spec.model_validate(written)
+        datasets = _check_meaning(spec, path.parent)
+    except ValidationError as error:
+        location, message = _explain(error, written)
+        raise SpecError(_at(path, location, lines, message)) from None
+    except Problem as problem:
+        raise SpecError(_at(path, problem.location, lines, str(problem))) from None
+    return LoadedSpec(spec, text, datasets)
+
+
+def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[Location, int]]:
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        written = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f":{mark.line + 1}" if mark else ""
+        raise SpecError(f"{path}{where}: not valid YAML: {error.problem}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: not valid YAML: {error}") from None
+    if not isinstance(written, dict):
+        raise SpecError(
+            f"{path}: found {type(written).__name__}, wanted a mapping with at least "
+            "name, datasets and methods"
+        )
+    lines: dict[Location, int] = {}
+    _collect_lines(path, node, (), lines)
+    return written, lines
+
+
+def _collect_lines(
+    path: Path, node: yaml.Node | None, at: Location, lines: dict[Location, int]
+) -> None:
+    if node is None:
+        return
+    lines.setdefault(at, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            here = (*at, str(key.value))
+            if here in lines:
+                field = ".".join(map(str, here))
+                raise SpecError(
+                    f"{path}:{key.start_mark.line + 1}: {field}: stands there twice "
+                    f"(first on line {lines[here]}); keep one"
+                )
+            lines[here] = key.start_mark.line + 1
+            _collect_lines(path, value, here, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _collect_lines(path, value, (*at, index), lines)
+
+
+def _at(path: Path, location: Location, lines: dict[Location, int], message: str) -> str:
+    known = location
+    while known and known not in lines:
+        known = known[:-1]
+    field = ".".join(str(part) for part in location)
+    return f"{path}:{lines.get(known, 1)}: {field}: {message}" if field else f"{path}: {message}"
+
+
+def _explain(error: ValidationError, written: dict[str, Any]) -> tuple[Location, str]:
+    first = error.errors()[0]
+    location = tuple(first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return location, "is required and missing"
+    if first["type"] == "extra_forbidden":
+        owner: Any = Spec
+        for part in location[:-1]:
+            owner = _field_type(owner, part)
+        known = sorted(getattr(owner, "model_fields", {}))
+        near = difflib.get_close_matches(str(location[-1]), known, n=1)
+        remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        return location, f"unknown key; {remedy}"
+    return location, f"found {_shortened(first['input'])}; {message[0].lower()}{message[1:]}"
+
+
+def _field_type(owner: Any, part: str | int) -> Any:
+    field = getattr(owner, "model_fields", {}).get(part)
+    if field is None:
+        return None
+    candidates = [field.annotation, *get_args(field.annotation)]
+    models = (c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    return next(models, None)
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _check_meaning(spec: Spec, directory: Path) -> dict[str, Dataset]:
+    """What the names refer to exists and fits together. Raises ``Problem``."""
+    if spec.name in RESERVED_NAMES:
+        raise Problem(("name",), f"found {spec.name!r}, which the store uses itself; choose another")
+    for method, knobs in spec.methods.items():
+        _check_method(method, knobs)
+    for index, name in enumerate(spec.post_hoc if isinstance(spec.post_hoc, list) else []):
+        _named(("post_hoc", index), lambda name=name: post_hoc.CALIBRATORS[name])
+    datasets: dict[str, Dataset] = {}
+    for index, choice in enumerate(spec.datasets):
+        location: Location = ("datasets", index)
+        options = dataset_options(choice, directory)
+        dataset = _named(location, lambda c=choice, o=options: load_dataset(c.name, o))
+        if dataset.name in datasets:
+            raise Problem(location, f"a second dataset is called {dataset.name!r}; keep one")
+        datasets[dataset.name] = dataset
+        choice.options.update(options)
+        _check_model(spec, dataset, location)
+    return datasets
+
+
+def dataset_options(choice: Choice, directory: Path) -> dict[str, Any]:
+    """The options with relative paths taken from the spec's own directory."""
+    if ":" in choice.name:
+        return choice.options
+    kind = _named(("datasets",), lambda: DATASETS[choice.name])
+    paths = {n for n, f in kind.model_fields.items() if Path in (f.annotation, *get_args(f.annotation))}
+    return {
+        name: str(directory.resolve() / value) if name in paths and isinstance(value, str) else value
+        for name, value in choice.options.items()
+    }
+
+
+def _check_method(name: str, knobs: dict[str, Any]) -> None:
+    kind = _named(("methods", name), lambda: METHODS[name])
+    for knob, written in knobs.items():
+        location = ("methods", name, knob)
+        try:
+            domain = parse_domain(written)
+            for value in extremes(domain):
+                kind.Hyperparameters.checked({knob: value}, f"method {name!r}")
+        except SettingError as error:
+            raise Problem(location, str(error)) from None
+        except ValueError as error:
+            raise Problem(location, str(error)) from None
+
+
+def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
+    splits = _named(location, lambda: dataset.split(spec.protocol, spec.seed, held_out=True))
+    shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
+    _named(
+        ("model",),
+        lambda: build_model(spec.model.name, spec.model.options, shape, dataset.classes),
+    )
+
+
+def _named(location: Location, look_up: Any) -> Any:
+    try:
+        return look_up()
+    except (ValueError, OSError) as error:
+        raise Problem(location, str(error)) from None

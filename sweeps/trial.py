@@ -1,0 +1,216 @@
+"""What a trial is: its configuration, its key, and how it is carried out.
+
+The key is a hash of everything that determines the result. Whoever holds the key finds
+the record; nobody trains the same thing twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+import traceback
+from dataclasses import asdict
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any, Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from calibration import evaluation
+from calibration.data import Dataset, Protocol, load_dataset
+from calibration.evaluation import Predictions
+from calibration.hyperparameters import Value
+from calibration.methods import METHODS, make_method
+from calibration.training import TrainingConfig, TrainingRun
+from sweeps.spec import Choice
+from sweeps.store import Store
+
+CHECKPOINT_SECONDS = 10.0
+RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "probmetrics", "ray", "torch")
+
+
+class TrialConfig(BaseModel):
+    """One network to be trained. ``phase`` decides whether test data is read at the end."""
+
+    model_config = ConfigDict(frozen=True)
+
+    dataset: Choice
+    dataset_name: str
+    fingerprint: str
+    protocol: Protocol
+    model: Choice
+    method: str
+    hyperparameters: dict[str, Value]
+    training: TrainingConfig
+    seed: int
+    phase: Literal["search", "confirm"]
+
+    def key(self) -> str:
+        """A hash of everything that determines the result."""
+        determining = self.model_dump(mode="json", exclude={"dataset", "dataset_name"})
+        determining["method_version"] = METHODS[self.method].version
+        text = json.dumps(determining, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class TrialRun:
+    """Carries out one trial in steps: ``advance`` until it says so, and the record is filed.
+
+    Whatever the store already holds under the key is used: a record is not trained again,
+    a checkpoint is continued. A trial that raises or diverges is recorded as failed with
+    its reason; only a store that cannot be written raises.
+    """
+
+    def __init__(
+        self, config: TrialConfig, store: Store, *, maps: list[str], bins: int, device: str
+    ) -> None:
+        self.config = config
+        self.key = config.key()
+        self.store = store
+        self.maps = maps
+        self.bins = bins
+        self.device = device
+        self.run: TrainingRun | None = None
+        self._saved_at = time.monotonic()
+
+    def advance(self, seconds: float) -> bool:
+        """Train for about ``seconds``; True when the trial is done."""
+        try:
+            return self._advance(seconds)
+        except (ValueError, RuntimeError, ArithmeticError, KeyError, TypeError) as error:
+            if isinstance(error, torch.cuda.OutOfMemoryError):
+                reason = "out of GPU memory"
+            else:
+                reason = f"{type(error).__name__}: {error}"
+            self._file("failed", reason, trace=traceback.format_exc())
+            return True
+
+    def _advance(self, seconds: float) -> bool:
+        record = self.store.record(self.key)
+        if record is not None:
+            if record["status"] == "done":
+                self._evaluate()
+            return True
+        run = self.run or self._start()
+        self.run = run
+        deadline = time.monotonic() + seconds
+        while not run.done and time.monotonic() < deadline:
+            run.run_epoch()
+        if not run.done:
+            if time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS:
+                self.store.write_tensors(self.key, "checkpoint.pt", run.state_dict())
+                self._saved_at = time.monotonic()
+            return False
+        if run.diverged or run.best_epoch == 0:
+            self._file("failed", f"the loss is no number after epoch {run.epoch}")
+            return True
+        self._predict(run)
+        if self.config.phase == "confirm":
+            self._evaluate()
+        self._file("done", "")
+        return True
+
+    def _start(self) -> TrainingRun:
+        config = self.config
+        dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
+        method = make_method(config.method, config.hyperparameters)
+        splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
+        run = TrainingRun(
+            method,
+            splits,
+            model=config.model.name,
+            model_options=config.model.options,
+            classes=dataset.classes,
+            config=config.training,
+            seed=config.seed,
+            device=self.device,
+        )
+        saved = self.store.tensors(self.key, "checkpoint.pt")
+        if saved is not None:
+            run.load_state_dict(saved)
+        return run
+
+    def _predict(self, run: TrainingRun) -> None:
+        config = self.config
+        dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
+        splits = dataset.split(config.protocol, config.seed, held_out=run.method.needs_held_out)
+        arrays = {
+            "validation_logits": run.predict(splits.validation),
+            "validation_labels": splits.validation.labels,
+        }
+        if config.phase == "confirm":
+            test = dataset.test(config.seed)
+            posterior = dataset.posterior(test.inputs)
+            arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
+            if posterior is not None:
+                arrays["test_posterior"] = posterior
+            network = {"parameters": run.best_parameters, "buffers": run.best_buffers}
+            self.store.write_tensors(self.key, "network.pt", network)
+        self.store.write_predictions(self.key, arrays)
+
+    def _evaluate(self) -> None:
+        """Evaluate the maps that are asked for and not filed yet, from stored logits."""
+        if self.config.phase != "confirm":
+            return
+        missing = missing_maps(self.store, self.key, self.maps)
+        if not missing:
+            return
+        arrays = self.store.predictions(self.key)
+        validation = Predictions(arrays["validation_logits"], arrays["validation_labels"])
+        test = Predictions(
+            arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
+        )
+        seed = self.config.seed
+        for name in missing:
+            found = evaluation.evaluate_map(name, validation, test, bins=self.bins, seed=seed)
+            self.store.write_map(self.key, name, asdict(found))
+
+    def _file(self, status: str, reason: str, trace: str = "") -> None:
+        run = self.run
+        record: dict[str, Any] = {
+            "config": self.config.model_dump(mode="json"),
+            "status": status,
+            "reason": reason,
+            "environment": environment(),
+        }
+        if trace:
+            record["traceback"] = trace
+        if run is not None:
+            record |= {
+                "curve": run.curve,
+                "best_epoch": run.best_epoch,
+                "epochs": run.epoch,
+                "seconds": run.seconds,
+                "parameters": run.state.parameters.numel(),
+            }
+            best = [row for row in run.curve if row["epoch"] == run.best_epoch]
+            record["validation"] = {
+                name.removeprefix("val/"): value
+                for row in best
+                for name, value in row.items()
+                if name.startswith("val/")
+            }
+        self.store.write_record(self.key, record)
+
+
+def missing_maps(store: Store, key: str, wanted: list[str]) -> list[str]:
+    """The wanted maps whose evaluation is not in the store."""
+    there = store.maps(key)
+    return [name for name in wanted if name not in there]
+
+
+@lru_cache(maxsize=8)
+def _dataset(name: str, options: str) -> Dataset:
+    # Workers are reused from trial to trial; reading a large dataset each time is not needed.
+    return load_dataset(name, json.loads(options))
+
+
+@lru_cache(maxsize=1)
+def environment() -> dict[str, str]:
+    """Versions and machine, recorded with every trial."""
+    return {"python": platform.python_version(), "machine": platform.machine()} | {
+        name: version(name) for name in RECORDED_VERSIONS
+    }

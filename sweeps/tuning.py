@@ -1,0 +1,102 @@
+"""Runs a plan on Ray Tune until nothing is left.
+
+One Tune run serves all studies and the confirm phase, so that every core stays busy to
+the end. Tune's own checkpoints, loggers and restore are off: the store is the only state,
+and running the same sweep again continues it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sweeps.plan import Entry, Plan
+from sweeps.store import Store
+
+RETRIES = 3
+ENVIRONMENT = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_TRAIN_V2_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+def train(plan: Plan, store: Store, *, address: str | None, on_event: Callable[[Entry], None]) -> None:
+    """Train everything the plan still holds. ``on_event`` hears of every trial that ends."""
+    if plan.finished:
+        return
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray  # starting Ray costs seconds: a finished sweep never gets here
+
+    ray.init(
+        address=address,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+    )
+    scratch = tempfile.mkdtemp(prefix="calsweep-tune-")
+    try:
+        _tune(plan, store, Path(scratch), on_event)
+    finally:
+        ray.shutdown()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _tune(plan: Plan, store: Store, scratch: Path, on_event: Callable[[Entry], None]) -> None:
+    from ray import cluster_resources, tune
+
+    from sweeps.searcher import PlanSearcher
+    from sweeps.trainable import CalibrationTrial
+
+    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    resources = plan.spec.resources
+    shared: dict[str, Any] = {
+        "store": str(store.root.resolve()),
+        "maps": plan.spec.maps,
+        "bins": plan.spec.bins,
+        "cpu": resources.cpu,
+        "gpu": resources.gpu,
+    }
+    tuner = tune.Tuner(
+        tune.with_resources(CalibrationTrial, {"cpu": resources.cpu, "gpu": resources.gpu}),
+        tune_config=tune.TuneConfig(
+            search_alg=PlanSearcher(plan, shared, on_event),
+            num_samples=-1,
+            max_concurrent_trials=_slots(cluster_resources(), resources.cpu, resources.gpu),
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name="sweep",
+            storage_path=str(scratch),
+            failure_config=tune.FailureConfig(max_failures=RETRIES),
+            checkpoint_config=tune.CheckpointConfig(
+                checkpoint_at_end=False, checkpoint_frequency=0
+            ),
+            verbose=0,
+        ),
+    )
+    tuner.fit()
+
+
+def _slots(available: dict[str, float], cpu: float, gpu: float) -> int:
+    """How many trials run at once: Tune keeps only one pending unless it is told."""
+    by_cpu = available.get("CPU", 1) / cpu
+    by_gpu = available.get("GPU", 0) / gpu if gpu else by_cpu
+    slots = int(min(by_cpu, by_gpu))
+    if slots < 1:
+        raise ValueError(
+            f"resources: a trial wants {cpu:g} CPU and {gpu:g} GPU, and here are "
+            f"{available.get('CPU', 0):g} and {available.get('GPU', 0):g}; lower the demand"
+        )
+    return slots
