@@ -88,9 +88,7 @@ def evaluate_map(
         test=measured,
         intervals=intervals,
         floor=floor,
-        validation=scores(
-            held_back, validation.labels, validation.logits.argmax(-1), bins=bins
-        ),
+        validation=scores(held_back, validation.labels, validation.logits.argmax(-1), bins=bins),
         converged=fitted.converged,
         fit_seconds=fit_seconds,
     )
@@ -102,8 +100,9 @@ def measure(
     """Metrics, intervals and noise floor of probability rows or top-label confidences."""
     predicted = test.logits.argmax(-1)
     measured = scores(output, test.labels, predicted, bins=bins)
-    if test.posterior is not None:
-        measured |= metrics.against_posterior(output, test.posterior, predicted)
+    if test.posterior is not None and output.ndim == 2:
+        measured["true_ce"] = float(metrics.true_ce(output, test.posterior))
+        measured["posterior_gap"] = float(metrics.posterior_gap(output, test.posterior))
     target = test.labels if output.ndim == 2 else (predicted == test.labels)
     intervals = metrics.bootstrap_intervals(output, target, bins=bins, seed=seed)
     floor = metrics.noise_floor(output, bins=bins, seed=seed)
@@ -123,7 +122,12 @@ def evaluate_oracle(test: Predictions, *, bins: int = 15, seed: int = 0) -> MapE
 
 
 def evaluate(
-    maps: Sequence[str], validation: Predictions, test: Predictions, *, bins: int = 15, seed: int = 0
+    maps: Sequence[str],
+    validation: Predictions,
+    test: Predictions,
+    *,
+    bins: int = 15,
+    seed: int = 0,
 ) -> dict[str, MapEvaluation]:
     """Every map in ``maps``, fitted on ``validation`` and measured on ``test``."""
     return {name: evaluate_map(name, validation, test, bins=bins, seed=seed) for name in maps}

@@ -167,6 +167,10 @@ class TrainingRun:
         """Logits of the best weights for raw inputs, on the CPU."""
         return self._logits(self.best_parameters, self.best_buffers, self._on_device(part)).cpu()
 
+    def predict_validation(self) -> Tensor:
+        """Logits of the best weights for the validation part, on the CPU."""
+        return self._logits(self.best_parameters, self.best_buffers, self.validation).cpu()
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as tensors and plain values (safe for weights_only)."""
         return {
@@ -179,7 +183,7 @@ class TrainingRun:
             },
             "epoch": self.epoch,
             "seconds": self.seconds,
-            "curve": self.curve,
+            "curve": list(self.curve),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -240,10 +244,12 @@ class TrainingRun:
         labels = self.validation.labels
         if not bool(logits.isfinite().all()):
             return {"val/nll": math.inf}
-        row = metrics.panel(logits.double().softmax(-1), labels, names=CURVE_METRICS)
+        row = metrics.panel(logits.double().softmax(-1), labels, metrics=CURVE_METRICS)
         row["nll"] = float(F.cross_entropy(logits.double(), labels))
         if self.config.stop_on == "refinement":
-            row["refinement"] = metrics.nll_decomposition(logits, labels).refinement
+            row["refinement"] = float(
+                metrics.nll_decomposition_from_logits(logits, labels).refinement
+            )
         rule = self.config.stop_on
         score = -self.epoch if rule == "none" else row[rule]
         if score < self.best_score:

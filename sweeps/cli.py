@@ -178,7 +178,8 @@ def _methods(options: argparse.Namespace, console: Console) -> int:
         knobs = METHODS[name].Hyperparameters
         domains = knobs.domains()
         described = [
-            f"{knob} = {field.default:g}" + (f" {_domain(domains[knob])}" if knob in domains else "")
+            f"{knob} = {field.default:g}"
+            + (f" {_domain(domains[knob])}" if knob in domains else "")
             for knob, field in knobs.model_fields.items()
         ]
         table.add_row(name, METHODS[name].description, "\n".join(described))

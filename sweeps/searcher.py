@@ -9,8 +9,10 @@ from ray.tune.search import Searcher
 
 from sweeps.plan import Entry, Plan
 
+_LIVE: dict[int, PlanSearcher] = {}
 
-class PlanSearcher(Searcher):  # type: ignore[misc]
+
+class PlanSearcher(Searcher):
     """Hands Tune the plan's next trial and tells the plan when one has ended."""
 
     def __init__(
@@ -21,8 +23,13 @@ class PlanSearcher(Searcher):  # type: ignore[misc]
         self.shared = shared
         self.on_event = on_event
         self._entries: dict[str, Entry] = {}
+        _LIVE[id(self)] = self
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Tune pickles and copies what it is given; a plan is one thing and stays one."""
+        return _live, (id(self),)
+
+    def suggest(self, trial_id: str) -> Any:
         """A configuration; None to wait; FINISHED when nothing will come any more."""
         entry = self.plan.next()
         if entry is None:
@@ -43,3 +50,7 @@ class PlanSearcher(Searcher):  # type: ignore[misc]
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing: the plan is rebuilt from the store."""
+
+
+def _live(identity: int) -> PlanSearcher:
+    return _LIVE[identity]

@@ -30,7 +30,7 @@ class SpecError(ValueError):
     """A specification that cannot be run; the message is meant for its author."""
 
 
-class Problem(ValueError):
+class ProblemError(ValueError):
     """A complaint about the value at ``location``; the loader adds file and line."""
 
     def __init__(self, location: Location, message: str) -> None:
@@ -53,7 +53,10 @@ def _choice(written: Any) -> Any:
     if isinstance(written, str):
         return {"name": written}
     if isinstance(written, dict) and isinstance(written.get("name"), str):
-        return {"name": written["name"], "options": {k: v for k, v in written.items() if k != "name"}}
+        return {
+            "name": written["name"],
+            "options": {k: v for k, v in written.items() if k != "name"},
+        }
     raise ValueError("write a name, or a mapping with 'name' and its options")
 
 
@@ -115,9 +118,7 @@ class Spec(_Part):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
     datasets: Annotated[list[Annotated[Choice, BeforeValidator(_choice)]], Field(min_length=1)]
     model: Annotated[Choice, BeforeValidator(_choice)] = Choice(name="mlp")
-    methods: Annotated[
-        dict[str, dict[str, Any]], BeforeValidator(_methods), Field(min_length=1)
-    ]
+    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_methods), Field(min_length=1)]
     protocol: Annotated[Protocol, BeforeValidator(_protocol)] = PROTOCOLS["honest"]
     training: TrainingConfig = TrainingConfig()
     search: SearchConfig = SearchConfig()
@@ -164,7 +165,7 @@ def load_spec(path: Path) -> LoadedSpec:
     except ValidationError as error:
         location, message = _explain(error, written)
         raise SpecError(_at(path, location, lines, message)) from None
-    except Problem as problem:
+    except ProblemError as problem:
         raise SpecError(_at(path, problem.location, lines, str(problem))) from None
     return LoadedSpec(spec, text, datasets)
 
@@ -251,9 +252,11 @@ def _shortened(value: Any) -> str:
 
 
 def _check_meaning(spec: Spec, directory: Path) -> dict[str, Dataset]:
-    """What the names refer to exists and fits together. Raises ``Problem``."""
+    """What the names refer to exists and fits together. Raises ``ProblemError``."""
     if spec.name in RESERVED_NAMES:
-        raise Problem(("name",), f"found {spec.name!r}, which the store uses itself; choose another")
+        raise ProblemError(
+            ("name",), f"found {spec.name!r}, which the store uses itself; choose another"
+        )
     for method, knobs in spec.methods.items():
         _check_method(method, knobs)
     for index, name in enumerate(spec.post_hoc if isinstance(spec.post_hoc, list) else []):
@@ -264,7 +267,7 @@ def _check_meaning(spec: Spec, directory: Path) -> dict[str, Dataset]:
         options = dataset_options(choice, directory)
         dataset = _named(location, lambda c=choice, o=options: load_dataset(c.name, o))
         if dataset.name in datasets:
-            raise Problem(location, f"a second dataset is called {dataset.name!r}; keep one")
+            raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
         datasets[dataset.name] = dataset
         choice.options.update(options)
         _check_model(spec, dataset, location)
@@ -276,9 +279,13 @@ def dataset_options(choice: Choice, directory: Path) -> dict[str, Any]:
     if ":" in choice.name:
         return choice.options
     kind = _named(("datasets",), lambda: DATASETS[choice.name])
-    paths = {n for n, f in kind.model_fields.items() if Path in (f.annotation, *get_args(f.annotation))}
+    paths = {
+        n for n, f in kind.model_fields.items() if Path in (f.annotation, *get_args(f.annotation))
+    }
     return {
-        name: str(directory.resolve() / value) if name in paths and isinstance(value, str) else value
+        name: str(directory.resolve() / value)
+        if name in paths and isinstance(value, str)
+        else value
         for name, value in choice.options.items()
     }
 
@@ -292,9 +299,9 @@ def _check_method(name: str, knobs: dict[str, Any]) -> None:
             for value in extremes(domain):
                 kind.Hyperparameters.checked({knob: value}, f"method {name!r}")
         except SettingError as error:
-            raise Problem(location, str(error)) from None
+            raise ProblemError(location, str(error)) from None
         except ValueError as error:
-            raise Problem(location, str(error)) from None
+            raise ProblemError(location, str(error)) from None
 
 
 def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
@@ -310,4 +317,4 @@ def _named(location: Location, look_up: Any) -> Any:
     try:
         return look_up()
     except (ValueError, OSError) as error:
-        raise Problem(location, str(error)) from None
+        raise ProblemError(location, str(error)) from None

@@ -50,7 +50,9 @@ def write_atomically(path: Path, content: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror}; free space or choose --store") from error
+        raise StoreError(
+            f"cannot write {path}: {error.strerror}; free space or choose --store"
+        ) from error
 
 
 def to_json(value: Any) -> bytes:

@@ -7,26 +7,29 @@ the record; nobody trains the same thing twice.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import platform
+import subprocess
 import time
 import traceback
 from dataclasses import asdict
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from calibration import evaluation
+from calibration import evaluation, plots
 from calibration.data import Dataset, Protocol, load_dataset
 from calibration.evaluation import Predictions
 from calibration.hyperparameters import Value
 from calibration.methods import METHODS, make_method
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.spec import Choice
-from sweeps.store import Store
+from sweeps.store import Store, StoreError, write_atomically
 
 CHECKPOINT_SECONDS = 10.0
 RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "probmetrics", "ray", "torch")
@@ -80,7 +83,9 @@ class TrialRun:
         """Train for about ``seconds``; True when the trial is done."""
         try:
             return self._advance(seconds)
-        except (ValueError, RuntimeError, ArithmeticError, KeyError, TypeError) as error:
+        except StoreError:
+            raise
+        except Exception as error:  # a user's own method may raise anything; others go on
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 reason = "out of GPU memory"
             else:
@@ -110,24 +115,12 @@ class TrialRun:
         self._predict(run)
         if self.config.phase == "confirm":
             self._evaluate()
+            self._draw()
         self._file("done", "")
         return True
 
     def _start(self) -> TrainingRun:
-        config = self.config
-        dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
-        method = make_method(config.method, config.hyperparameters)
-        splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
-        run = TrainingRun(
-            method,
-            splits,
-            model=config.model.name,
-            model_options=config.model.options,
-            classes=dataset.classes,
-            config=config.training,
-            seed=config.seed,
-            device=self.device,
-        )
+        run = fresh_run(self.config, self.device)
         saved = self.store.tensors(self.key, "checkpoint.pt")
         if saved is not None:
             run.load_state_dict(saved)
@@ -135,13 +128,12 @@ class TrialRun:
 
     def _predict(self, run: TrainingRun) -> None:
         config = self.config
-        dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
-        splits = dataset.split(config.protocol, config.seed, held_out=run.method.needs_held_out)
         arrays = {
-            "validation_logits": run.predict(splits.validation),
-            "validation_labels": splits.validation.labels,
+            "validation_logits": run.predict_validation(),
+            "validation_labels": run.validation.labels,
         }
         if config.phase == "confirm":
+            dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
             test = dataset.test(config.seed)
             posterior = dataset.posterior(test.inputs)
             arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
@@ -167,6 +159,20 @@ class TrialRun:
         for name in missing:
             found = evaluation.evaluate_map(name, validation, test, bins=self.bins, seed=seed)
             self.store.write_map(self.key, name, asdict(found))
+
+    def _draw(self) -> None:
+        arrays = self.store.predictions(self.key)
+        confidence, predicted = arrays["test_logits"].double().softmax(-1).max(-1)
+        figure = plots.reliability_diagram(
+            confidence,
+            predicted == arrays["test_labels"],
+            bins=self.bins,
+            title=f"{self.config.method} on {self.config.dataset_name}, seed {self.config.seed}",
+        )
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+        path = self.store.trial_directory(self.key) / "reliability.png"
+        write_atomically(path, buffer.getvalue())
 
     def _file(self, status: str, reason: str, trace: str = "") -> None:
         run = self.run
@@ -196,6 +202,32 @@ class TrialRun:
         self.store.write_record(self.key, record)
 
 
+def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun:
+    """The trial's training run before its first epoch."""
+    dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
+    method = make_method(config.method, config.hyperparameters)
+    return TrainingRun(
+        method,
+        dataset.split(config.protocol, config.seed, held_out=method.needs_held_out),
+        model=config.model.name,
+        model_options=config.model.options,
+        classes=dataset.classes,
+        config=config.training,
+        seed=config.seed,
+        device=device,
+    )
+
+
+def load_network(config: TrialConfig, store: Store) -> TrainingRun:
+    """A confirmed trial's network, ready to predict. Raises ``StoreError`` if it is gone."""
+    saved = store.tensors(config.key(), "network.pt")
+    if saved is None:
+        raise StoreError(f"no network is stored for trial {config.key()}")
+    run = fresh_run(config)
+    run.best_parameters, run.best_buffers = saved["parameters"], saved["buffers"]
+    return run
+
+
 def missing_maps(store: Store, key: str, wanted: list[str]) -> list[str]:
     """The wanted maps whose evaluation is not in the store."""
     there = store.maps(key)
@@ -211,6 +243,20 @@ def _dataset(name: str, options: str) -> Dataset:
 @lru_cache(maxsize=1)
 def environment() -> dict[str, str]:
     """Versions and machine, recorded with every trial."""
-    return {"python": platform.python_version(), "machine": platform.machine()} | {
-        name: version(name) for name in RECORDED_VERSIONS
-    }
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "git": _git_revision(),
+    } | {name: version(name) for name in RECORDED_VERSIONS}
+
+
+def _git_revision() -> str:
+    """The revision of the checkout this package runs from; empty when it is installed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip()

@@ -31,7 +31,9 @@ ENVIRONMENT = {
 }
 
 
-def train(plan: Plan, store: Store, *, address: str | None, on_event: Callable[[Entry], None]) -> None:
+def train(
+    plan: Plan, store: Store, *, address: str | None, on_event: Callable[[Entry], None]
+) -> None:
     """Train everything the plan still holds. ``on_event`` hears of every trial that ends."""
     if plan.finished:
         return

@@ -148,10 +148,10 @@ def _labels(array: NDArray[Any], origin: str) -> pd.Series[Any]:
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(f"{origin} must have one number or text per row, found {array.shape}")
-    return pd.Series(array)
+    return pd.Series(array.astype(str) if array.dtype.kind == "S" else array)
 
 
 def _numbered(labels: pd.Series[Any], origin: str) -> Tensor:
     if labels.dtype.kind not in "iu":
         raise ValueError(f"{origin} must be integers where class_names are given")
-    return torch.from_numpy(labels.to_numpy(np.int64))
+    return torch.tensor(labels.to_numpy(np.int64))

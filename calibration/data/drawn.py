@@ -90,5 +90,5 @@ class DrawnDataset(Dataset):
         return self._source.posterior(inputs.double())
 
     def _draw(self, part: str, seed: int, count: int) -> Part:
-        inputs, labels = self._source.draw(count, stream(repr(self._source), seed, part))
+        inputs, labels = self._source.draw(count, stream(self.name, seed, part))
         return Part(torch.from_numpy(inputs), torch.from_numpy(labels))

@@ -41,16 +41,18 @@ class FixedDataset(Dataset):
         self.name, self.kind, self.class_names, self.columns = name, kind, class_names, columns
         if len(class_names) < 2:
             raise ValueError(f"{name}: a classifier needs two classes, found {list(class_names)}")
-        self._test_share = test_share if test is None else None
-        self._pool, self._test = self._set_aside(rows, test_share) if test is None else (rows, test)
-        _check(self._pool, f"{name}: training rows", self.classes)
-        _check(self._test, f"{name}: test rows", self.classes)
-        shapes = self._pool.inputs.shape[1:], self._test.inputs.shape[1:]
-        if shapes[0] != shapes[1]:
+        _check(rows, f"{name}: the rows", self.classes)
+        self._test_share: Share | None = None
+        if test is None:
+            self._test_share = test_share
+            rows, test = self._set_aside(rows, test_share)
+        _check(test, f"{name}: the test rows", self.classes)
+        if rows.inputs.shape[1:] != test.inputs.shape[1:]:
             raise ValueError(
-                f"{name}: inputs have shape {tuple(shapes[0])} in training "
-                f"but {tuple(shapes[1])} in the test part"
+                f"{name}: inputs have shape {tuple(rows.inputs.shape[1:])} in training "
+                f"but {tuple(test.inputs.shape[1:])} in the test part"
             )
+        self._pool, self._test = rows, test
 
     def _set_aside(self, rows: Part, share: Share) -> tuple[Part, Part]:
         labels = rows.labels.numpy()

@@ -46,7 +46,7 @@ def encode_labels(values: pd.Series[Any], class_names: Sequence[str], origin: st
             f"{origin}: class {unknown[0]!r} does not occur among the training rows' classes "
             f"({', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''})"
         )
-    return torch.from_numpy(values.astype(object).map(codes).to_numpy(np.int64))
+    return torch.tensor(values.astype(object).map(codes).to_numpy(np.int64))
 
 
 def _check_present(values: pd.Series[Any], origin: str) -> None:

@@ -24,13 +24,11 @@ def stream(*words: str | int) -> np.random.Generator:
 
     Raises ``ValueError`` for a negative seed.
     """
-    entropy = []
-    for word in words:
-        if isinstance(word, str):
-            word = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
-        elif word < 0:
-            raise ValueError(f"a seed must be 0 or more, found {word}")
-        entropy.append(word)
+    if any(not isinstance(word, str) and word < 0 for word in words):
+        raise ValueError(f"a seed must be 0 or more, found {words}")
+    # One hash of all words: a SeedSequence of several numbers ignores trailing zeros.
+    text = "/".join(repr(word) if isinstance(word, str) else str(int(word)) for word in words)
+    entropy = int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
     return np.random.default_rng(np.random.SeedSequence(entropy))
 
 

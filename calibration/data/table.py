@@ -81,16 +81,28 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
         elif kinds & {".csv", ".tsv", ".txt"}:
             default = "\t" if ".tsv" in kinds else ","
             # utf-8-sig also reads files without the mark that spreadsheets put in front.
-            frame = pd.read_csv(
-                path, sep=separator or default, encoding="utf-8-sig", low_memory=False
+            frame = _without_index(
+                pd.read_csv(path, sep=separator or default, encoding="utf-8-sig", low_memory=False)
             )
         else:
             raise ValueError("not a .csv, .tsv, .txt or .parquet file")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
+    except pd.errors.ParserError as error:
+        found = str(error).strip()
+        raise ValueError(f"{path}: {found}; is the option separator right?") from error
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from error
     frame.columns = frame.columns.map(str)
     if frame.empty:
         raise ValueError(f"{path}: there are no rows")
+    return frame
+
+
+def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
+    # A nameless first column 0, 1, 2, … is pandas' own row number. As an input it would
+    # give the labels away wherever rows are sorted by class.
+    first = str(frame.columns[0])
+    if first == "Unnamed: 0" and list(frame[first]) == list(range(len(frame))):
+        return frame.drop(columns=first)
     return frame

@@ -18,23 +18,24 @@ class _AssigningStatistics(nn.modules.batchnorm._BatchNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        if not self.training and self.running_mean is not None:
+        tracking = self.training and self.track_running_stats
+        frozen = not self.training and self.running_mean is not None
+        transformed = torch._C._are_functorch_transforms_active()
+        if frozen or not (tracking or transformed):
             return super().forward(input)
         self._check_input_dim(input)  # type: ignore[no-untyped-call]
         # The fused kernel's Jacobians of a gradient (torch.func.hessian) are silently wrong.
-        transformed = torch._C._are_functorch_transforms_active()
         normalise = self._normalise_by_primitives if transformed else self._normalise
         output, mean, variance = normalise(input)
-        if self.training:
+        if tracking:
             self._assign(mean.detach(), variance.detach())
         return output
 
     def _normalise(self, input: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # With momentum 1 the kernel leaves the batch's own mean and unbiased variance in fresh
         # tensors, at no further pass over the activations.
-        kind = torch.float32 if self.running_mean is None else self.running_mean.dtype
-        mean = torch.zeros(self.num_features, dtype=kind, device=input.device)
-        variance = torch.zeros_like(mean)
+        assert self.running_mean is not None
+        mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_mean)
         output = nn.functional.batch_norm(
             input, mean, variance, self.weight, self.bias, True, 1.0, self.eps
         )
@@ -55,12 +56,9 @@ class _AssigningStatistics(nn.modules.batchnorm._BatchNorm):
         return output.movedim(-1, 1), mean, variance * (count / (count - 1))
 
     def _assign(self, mean: Tensor, variance: Tensor) -> None:
-        if (
-            self.running_mean is None
-            or self.running_var is None
-            or self.num_batches_tracked is None
-        ):
-            return
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
         seen = self.num_batches_tracked + 1
         # Without momentum the statistics are plain averages over all batches.
         rate = 1.0 / seen.to(mean.dtype) if self.momentum is None else self.momentum

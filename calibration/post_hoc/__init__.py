@@ -1,4 +1,4 @@
 from calibration.post_hoc.calibrator import CALIBRATORS
-import calibration.post_hoc.identity, calibration.post_hoc.temperature
+from calibration.post_hoc import identity, temperature, vector, matrix, platt, beta, isotonic, histogram
 def fit(n,a,b): return CALIBRATORS[n]().fit(a,b)
 def names(w): return list(CALIBRATORS)

@@ -96,33 +96,32 @@ class EnsembleTemperature(Calibrator):
         return torch.softmax(logits / self.temperature, 1), torch.softmax(logits, 1), uniform
 
 
+def row_blocks(logits: Tensor) -> int:
+    """How many rows to work on at once, so that what is computed stays in the cache."""
+    return max(256, 2**16 // logits.shape[1])
+
+
 def best_temperature(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
     """The T in [1e-8, 1e8] of least NLL, and whether NLL has a minimum there."""
-    true = logits.gather(1, labels[:, None])
     gaps = logits - logits.amax(1, keepdim=True)
-    true_gaps = gaps.gather(1, labels[:, None]).squeeze(1)
+    true = gaps.gather(1, labels[:, None])
+    if not bool(true.any()):
+        return _ranked_right_temperature(gaps), False
+    blocks = gaps.split(row_blocks(gaps))
 
     def slope(log_inverse: float) -> float:
-        expected = (torch.softmax(gaps * math.exp(log_inverse), 1) * gaps).sum(1)
-        return float((expected - true_gaps).mean())
+        """dNLL/d(1/T), which rises with 1/T."""
+        inverse = math.exp(log_inverse)
+        expected = sum(float((torch.softmax(x * inverse, 1) * x).sum()) for x in blocks)
+        return (expected - float(true.sum())) / len(gaps)
 
-    if bool((true == logits.amax(1, keepdim=True)).all()):
-        return _ranked_right_temperature(gaps), False
-    start = slope(0.0)
-    if start == 0.0:
-        return 1.0, True
-    # NLL is convex in 1/T, so the root lies on the side the slope at T = 1 points to.
-    step, limit = (-0.5, -math.log(MAX_TEMPERATURE)) if start > 0 else (0.5, 0.0)
-    if start < 0:
-        limit = -math.log(MIN_TEMPERATURE)
-    near, far = 0.0, step
-    while abs(far) < abs(limit) and slope(far) * start > 0:
-        near, far, step = far, far + 2 * step, 2 * step
-    if abs(far) >= abs(limit):
-        far = limit
-        if slope(far) * start > 0:
+    near, far = 0.0, 0.5 if slope(0.0) < 0 else -0.5
+    limit = -math.log(MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE)
+    while slope(far) * far < 0:
+        if far == limit:
             return math.exp(-limit), False
-    root = optimize.brentq(slope, *sorted((near, far)), xtol=1e-10)
+        near, far = far, math.copysign(min(abs(3 * far), abs(limit)), limit)
+    root = optimize.brentq(slope, near, far, xtol=1e-10)
     return math.exp(-root), True
 
 

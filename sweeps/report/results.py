@@ -81,8 +81,8 @@ def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
                 arrays["test_logits"], arrays["test_labels"], arrays["test_posterior"]
             )
             found = evaluate_oracle(test, bins=plan.spec.bins, seed=seed)
-            row = {"dataset": dataset, "method": ORACLE, "post_hoc": "identity", "seed": seed}
-            yield row | _flat(vars(found))
+            row = {"dataset": dataset, "method": ORACLE, "post_hoc": "identity"}
+            yield row | {"seed": seed} | _flat(vars(found))
 
 
 def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:

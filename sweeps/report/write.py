@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -67,5 +66,3 @@ def _summary(plan: Plan, table: pd.DataFrame) -> str:
             lines.append(f"| {label(row['method'], row['post_hoc'])}{star} | {cells} |")
         lines.append("")
     return "\n".join(lines)
-
-

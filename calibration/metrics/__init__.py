@@ -1,0 +1,45 @@
+"""Metrics of calibration and accuracy: pure functions of predictions and labels.
+
+Everything is computed in float64 on the device of the input, never differentiable. The number
+of classes is the last dimension of the probabilities. Top-label metrics take probabilities
+(..., N, K) with labels (..., N), or confidence (..., N) with correct (..., N).
+"""
+
+from calibration.metrics.classwise import classwise_ace, classwise_ece
+from calibration.metrics.kernel import mmce
+from calibration.metrics.panel import METRICS, Metric, panel
+from calibration.metrics.proper_scores import (
+    BrierParts,
+    brier,
+    brier_decomposition,
+    error,
+    nll,
+    nll_from_logits,
+)
+from calibration.metrics.refinement import (
+    NllParts,
+    nll_decomposition,
+    nll_decomposition_from_logits,
+)
+from calibration.metrics.reliability import Bins, reliability_curve
+from calibration.metrics.selective import (
+    RiskCoverage,
+    accuracy_at_coverage,
+    aurc,
+    risk_coverage_curve,
+)
+from calibration.metrics.smooth import sece, smooth_ece
+from calibration.metrics.synthetic import posterior_gap, true_ce
+from calibration.metrics.top_label import (
+    BinRobustness,
+    MaximumError,
+    ace,
+    average_ce,
+    bin_robustness,
+    ece,
+    ks,
+    kuiper,
+    l2_debiased,
+    mce,
+    mce_with_count,
+)

@@ -1,0 +1,115 @@
+"""Checked predictions, with the intermediate results that several metrics share."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calibration.metrics.checks import Data, check_pairs, check_rows, to_floating, to_tensor
+from calibration.metrics.chunks import row_chunks
+from calibration.metrics.ranking import Ranked, rank
+
+
+class Predictions:
+    """What a classifier said and what was true, computed on demand and kept.
+
+    Built by ``of`` from probabilities (..., N, K) and labels (..., N), or from confidence
+    (..., N) and correct (..., N); the number of dimensions tells which.
+    """
+
+    def __init__(
+        self, rows: tuple[Tensor, Tensor] | None, pairs: tuple[Tensor, Tensor] | None
+    ) -> None:
+        self._rows = rows
+        self._pairs = pairs
+
+    @classmethod
+    def of(cls, first: Data, second: Data) -> Predictions:
+        """Check either kind of input; ``ValueError`` says what is wrong with it."""
+        outputs = to_floating(first, "probabilities")
+        truth = to_tensor(second, "labels")
+        if outputs.ndim == truth.ndim:
+            return cls(None, check_pairs(outputs, truth))
+        return cls(check_rows(outputs, truth), None)
+
+    @classmethod
+    def of_rows(cls, probabilities: Data, labels: Data) -> Predictions:
+        """Check probabilities (..., N, K) with labels (..., N); ``ValueError`` otherwise."""
+        return cls(check_rows(probabilities, labels), None)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether whole rows of probabilities are known, not only the top label's."""
+        return self._rows is not None
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Probabilities (..., N, K) as given and int64 labels (..., N)."""
+        if self._rows is None:
+            raise ValueError("this metric needs probabilities (..., N, K), found only confidences")
+        return self._rows
+
+    @property
+    def batch(self) -> torch.Size:
+        """The leading batch dimensions."""
+        return self.confidence.shape[:-1]
+
+    @cached_property
+    def _top(self) -> tuple[Tensor, Tensor]:
+        if self._pairs is not None:
+            confidence, correct = self._pairs
+        else:
+            probabilities, labels = self.rows
+            confidence, predicted = probabilities.max(dim=-1)
+            correct = predicted == labels
+        return confidence.double(), correct
+
+    @property
+    def confidence(self) -> Tensor:
+        """The largest probability of each sample, float64 (..., N)."""
+        return self._top[0]
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether the most probable class is the label, bool (..., N)."""
+        return self._top[1]
+
+    @cached_property
+    def label_probability(self) -> Tensor:
+        """The probability given to the true class, float64 (..., N)."""
+        probabilities, labels = self.rows
+        return probabilities.gather(-1, labels[..., None]).squeeze(-1).double()
+
+    @cached_property
+    def ranked(self) -> Ranked:
+        """The samples sorted by confidence."""
+        return rank(self.confidence, self.correct)
+
+    @cached_property
+    def cumulative_gap(self) -> Tensor:
+        """Cumulative (confidence - correct) / N at distinct confidences, (..., N).
+
+        Inside a group of tied confidences, where the value would depend on the order of rows,
+        it is 0: the value before the first sample.
+        """
+        ranked = self.ranked
+        gap = ranked.cumulative_confidence[..., 1:] - ranked.cumulative_correct[..., 1:]
+        gap[..., :-1] *= ranked.confidence[..., 1:] != ranked.confidence[..., :-1]
+        return gap.div_(ranked.samples)
+
+    @cached_property
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Sums over the N rows of the probabilities (..., K) and of their squares (...)."""
+        probabilities, _ = self.rows
+        *batch, samples, classes = probabilities.shape
+        flat = probabilities.reshape(-1, samples, classes)
+        sums = flat.new_zeros(len(flat), classes, dtype=torch.float64)
+        squares = flat.new_zeros(len(flat), dtype=torch.float64)
+        for number, rows in enumerate(flat):
+            for chunk in row_chunks(samples, classes):
+                block = rows[chunk].double()
+                sums[number] += block.sum(0)
+                squares[number] += torch.linalg.vecdot(block.view(-1), block.view(-1))
+        return sums.view(*batch, classes), squares.view(batch)

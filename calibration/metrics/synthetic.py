@@ -1,0 +1,51 @@
+"""Errors against a known posterior: on synthetic data P(y | x) can be computed.
+
+Both functions take predicted probabilities and the true posterior, (..., N, K) each, return a
+float64 tensor of the batch shape and raise ``ValueError`` on malformed input. Labels do not
+enter: they are integrated out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calibration.metrics.checks import Data, check_positive, check_simplex, to_floating
+from calibration.metrics.smooth import Smoother
+
+
+@torch.no_grad()
+def true_ce(probabilities: Data, posterior: Data, *, bandwidth: float = 0.02) -> Tensor:
+    """True calibration error E|E[P(correct | x) - conf | conf]|, smoothed over confidence.
+
+    The inner expectation is a reflected Gaussian kernel average of the given bandwidth. A
+    predictor of base rates has true_ce 0 although it knows nothing of x: see ``posterior_gap``.
+    """
+    width = check_positive(bandwidth, "bandwidth")
+    confidence, chance = _confidence_and_chance(probabilities, posterior)
+    samples = confidence.shape[-1]
+    pairs = zip(confidence.reshape(-1, samples), chance.reshape(-1, samples), strict=True)
+    values = [Smoother(level, level - truth).error(width) for level, truth in pairs]
+    return torch.stack(values).view(confidence.shape[:-1])
+
+
+@torch.no_grad()
+def posterior_gap(probabilities: Data, posterior: Data) -> Tensor:
+    """Mean of |conf - P(correct | x)|: the distance of the confidence to the posterior's."""
+    confidence, chance = _confidence_and_chance(probabilities, posterior)
+    return (confidence - chance).abs().mean(-1)
+
+
+def _confidence_and_chance(probabilities: Data, posterior: Data) -> tuple[Tensor, Tensor]:
+    rows = to_floating(probabilities, "probabilities")
+    truth = to_floating(posterior, "posterior").to(rows.device)
+    if rows.shape != truth.shape or rows.ndim < 2:
+        raise ValueError(
+            "probabilities and posterior must both have shape (..., N, K), "
+            f"found {tuple(rows.shape)} and {tuple(truth.shape)}"
+        )
+    check_simplex(rows, "probabilities")
+    check_simplex(truth, "posterior")
+    confidence, predicted = rows.max(dim=-1)
+    chance = truth.gather(-1, predicted[..., None]).squeeze(-1)
+    return confidence.double(), chance.double()

@@ -1,0 +1,22 @@
+"""Figures: arrays in, a ``matplotlib.figure.Figure`` out, without any global state."""
+
+from __future__ import annotations
+
+from calibration.plots.comparison import bin_robustness, curves, risk_coverage
+from calibration.plots.regions import confidence_regions, confidence_regions_grid
+from calibration.plots.reliability import (
+    confidence_histogram,
+    reliability_diagram,
+    reliability_grid,
+)
+
+__all__ = [
+    "bin_robustness",
+    "confidence_histogram",
+    "confidence_regions",
+    "confidence_regions_grid",
+    "curves",
+    "reliability_diagram",
+    "reliability_grid",
+    "risk_coverage",
+]

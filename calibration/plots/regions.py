@@ -1,0 +1,155 @@
+"""Confidence over a plane of inputs (Sanguin et al. 2024, Fig. 1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.plots import style
+
+Floats = NDArray[np.float64]
+Predict = Callable[[Floats], ArrayLike]
+
+_COLUMNS = 3
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+
+
+@style.styled
+def confidence_regions(
+    predict: Predict,
+    points: ArrayLike,
+    labels: ArrayLike,
+    *,
+    title: str | None = None,
+    resolution: int = 200,
+) -> Figure:
+    """The confidence of a classifier on two inputs as background, samples on top.
+
+    ``predict`` maps points (n, 2) to their confidences (n,). The colours span 1/K, below which
+    no confidence that is a largest probability can fall, to 1, K being the number of classes
+    among ``labels``; the marker tells a sample's class.
+
+    Raises ``ValueError`` if points are not (n, 2), labels not (n,) or confidences not (n,).
+    """
+    return _draw({"": predict}, points, labels, title, resolution)
+
+
+@style.styled
+def confidence_regions_grid(
+    named: Mapping[str, Predict],
+    points: ArrayLike,
+    labels: ArrayLike,
+    *,
+    title: str | None = None,
+    resolution: int = 200,
+) -> Figure:
+    """``confidence_regions`` of several classifiers with one scale and one colour bar.
+
+    Raises ``ValueError`` if ``named`` is empty, and as ``confidence_regions`` does.
+    """
+    style.check_named(named, "a function from points (n, 2) to confidences (n,)")
+    return _draw(named, points, labels, title, resolution)
+
+
+def _draw(
+    named: Mapping[str, Predict],
+    points: ArrayLike,
+    labels: ArrayLike,
+    title: str | None,
+    resolution: int,
+) -> Figure:
+    samples, classes = _checked(points, labels)
+    rows = math.ceil(len(named) / _COLUMNS)
+    columns = math.ceil(len(named) / rows)
+    side = 4.6 if columns == 1 else 3.2
+    figure = style.new_figure(side * columns + 1.2, side * rows + 0.8, title)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    surfaces = {
+        name: _surface(predict, samples, resolution, name) for name, predict in named.items()
+    }
+    lowest = 1 / max(2, len(np.unique(classes)))
+    scale = Normalize(lowest, 1)
+    for axes in grid.flat[len(named) :]:
+        axes.set_visible(False)
+    for axes, (name, surface) in zip(grid.flat, surfaces.items(), strict=False):
+        axes.imshow(
+            surface,
+            origin="lower",
+            extent=_extent(samples),
+            aspect="auto",
+            cmap=style.SEQUENTIAL,
+            norm=scale,
+            interpolation="bilinear",
+        )
+        handles = _scatter(axes, samples, classes)
+        axes.set_title(name)
+        axes.tick_params(labelbottom=True)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("second input")
+    for axes in grid[-1]:
+        axes.set_xlabel("first input")
+    below = any(surface.min() < lowest - 1e-6 for surface in surfaces.values())
+    figure.colorbar(
+        ScalarMappable(scale, style.SEQUENTIAL),
+        ax=grid,
+        label="confidence",
+        extend="min" if below else "neither",
+    )
+    style.legend_below(figure, handles)
+    return figure
+
+
+def _checked(points: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
+    samples = np.asarray(points, dtype=np.float64)
+    classes = np.asarray(labels)
+    if samples.ndim != 2 or samples.shape[1] != 2 or len(samples) == 0:
+        raise ValueError(f"points must have shape (n, 2), found {samples.shape}")
+    if classes.shape != (len(samples),):
+        raise ValueError(f"labels must have shape ({len(samples)},), found {classes.shape}")
+    return samples, classes.astype(np.int64)
+
+
+def _extent(samples: Floats) -> tuple[float, float, float, float]:
+    low, high = samples.min(0), samples.max(0)
+    margin = np.where(high > low, 0.08 * (high - low), 1.0)
+    (left, bottom), (right, top) = low - margin, high + margin
+    return float(left), float(right), float(bottom), float(top)
+
+
+def _surface(predict: Predict, samples: Floats, resolution: int, name: str) -> Floats:
+    left, right, bottom, top = _extent(samples)
+    # Centres of the pixels, so that a colour stands where its point lies.
+    steps = (np.arange(resolution) + 0.5) / resolution
+    x, y = np.meshgrid(left + (right - left) * steps, bottom + (top - bottom) * steps)
+    confidence = np.asarray(predict(np.column_stack([x.ravel(), y.ravel()])), dtype=np.float64)
+    if confidence.shape != (resolution**2,):
+        raise ValueError(
+            f"predict {name!r} must return one confidence for each of {resolution**2} points, "
+            f"found shape {confidence.shape}"
+        )
+    return confidence.reshape(resolution, resolution)
+
+
+def _scatter(axes: Axes, samples: Floats, classes: NDArray[np.int64]) -> dict[str, Artist]:
+    handles: dict[str, Artist] = {}
+    size = float(np.clip(6000 / len(samples), 9, 36))
+    for index, label in enumerate(np.unique(classes)):
+        chosen = samples[classes == label]
+        handles[f"class {label}"] = axes.scatter(
+            chosen[:, 0],
+            chosen[:, 1],
+            s=size,
+            marker=_MARKERS[index % len(_MARKERS)],
+            facecolor="white",
+            edgecolor="black",
+            linewidth=0.6,
+        )
+    return handles

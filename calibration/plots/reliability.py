@@ -1,0 +1,296 @@
+"""Reliability diagrams and confidence histograms (Guo et al. 2017; Sanguin et al. 2024, Fig. 2).
+
+Everything is on the scale of probabilities, [0, 1] on both axes, so that any two diagrams can
+be laid side by side.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+from scipy import stats
+
+from calibration import metrics
+from calibration.metrics.checks import Data, check_pairs
+from calibration.plots import style
+
+Floats = NDArray[np.float64]
+
+# Beyond this, numbers over the bars would run into each other.
+_MOST_LABELLED_BINS = 30
+_COLUMNS = 4
+_BAND_ALPHA = 0.3
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """What one diagram shows; arrays hold the non-empty bins only."""
+
+    left: Floats
+    width: float
+    count: Floats
+    confidence: Floats
+    accuracy: Floats
+    samples: int
+    mean_confidence: float
+    mean_accuracy: float
+
+    @property
+    def share(self) -> Floats:
+        return self.count / self.samples
+
+
+@style.styled
+def reliability_diagram(
+    confidence: Data, correct: Data, *, bins: int = 15, title: str | None = None
+) -> Figure:
+    """Accuracy against confidence in equal-width bins, over the histogram of confidence.
+
+    Each bar is a bin's accuracy; the coloured part is its gap to the bin's mean confidence.
+    Lines are 95 % Wilson intervals of the accuracy; the grey band is where it would fall in
+    95 % of draws if the model were calibrated, the quantiles of Binomial(n_m, conf_m) / n_m
+    (Bröcker & Smith 2007). ECE stands beside its noise floor. The histogram underneath carries
+    the counts (up to 30 bins) and, dashed, mean accuracy and mean confidence.
+
+    Raises ``ValueError`` for malformed input, as the metrics do.
+    """
+    figure = style.new_figure(6, 6.6, title)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
+    cell = _cell(confidence, correct, bins)
+    _draw_diagram(upper, cell)
+    upper.set_title(_verdict(confidence, correct, bins), loc="left")
+    upper.set_title(f"n = {cell.samples:,}, {bins} bins", loc="right", color=style.MUTED)
+    upper.set_ylabel("accuracy")
+    _draw_histogram(lower, cell, cell.share.max(), columns=1)
+    lower.set_ylabel("share of samples")
+    lower.set_xlabel("confidence")
+    style.legend_below(figure, _legend())
+    return figure
+
+
+@style.styled
+def reliability_grid(
+    named: Mapping[str, tuple[Data, Data]], *, bins: int = 15, title: str | None = None
+) -> Figure:
+    """A reliability diagram for each name's (confidence, correct), side by side on one scale.
+
+    Raises ``ValueError`` if ``named`` is empty or any input is malformed.
+    """
+    style.check_named(named, "(confidence, correct)")
+    rows = math.ceil(len(named) / _COLUMNS)
+    columns = math.ceil(len(named) / rows)
+    figure = style.new_figure(max(2.7 * columns, 5), 4.3 * rows + 0.9, title)
+    grid = figure.subplots(
+        2 * rows, columns, squeeze=False, sharex=True, height_ratios=(3, 1.15) * rows
+    )
+    for axes in grid.flat:
+        axes.set_visible(False)
+    cells = {name: _cell(*pair, bins) for name, pair in named.items()}
+    top = max(cell.share.max() for cell in cells.values())
+    for index, (name, cell) in enumerate(cells.items()):
+        row, column = divmod(index, columns)
+        upper, lower = grid[2 * row, column], grid[2 * row + 1, column]
+        _draw_diagram(upper, cell)
+        upper.set_title(f"{textwrap.fill(name, 30)}\n{_verdict(*named[name], bins)}", loc="left")
+        _draw_histogram(lower, cell, top, columns=columns)
+        for axes in (upper, lower):
+            axes.set_visible(True)
+            axes.tick_params(labelleft=column == 0)
+        lower.tick_params(labelbottom=True)
+        lower.set_xlabel("confidence")
+        if column == 0:
+            upper.set_ylabel("accuracy")
+            lower.set_ylabel("share")
+    style.legend_below(figure, _legend())
+    return figure
+
+
+@style.styled
+def confidence_histogram(
+    confidence: Data, correct: Data, *, bins: int = 15, title: str | None = None
+) -> Figure:
+    """Share of samples per equal-width bin of confidence.
+
+    Dashed lines mark mean accuracy and mean confidence; on a calibrated model they meet.
+    Raises ``ValueError`` for malformed input.
+    """
+    figure = style.new_figure(6, 3.4, title)
+    axes = figure.subplots()
+    cell = _cell(confidence, correct, bins)
+    _draw_histogram(axes, cell, cell.share.max(), columns=1)
+    axes.set_xlabel("confidence")
+    axes.set_ylabel("share of samples")
+    return figure
+
+
+def wilson_interval(successes: Floats, trials: Floats) -> tuple[Floats, Floats]:
+    """95 % interval of a proportion (Wilson 1927)."""
+    z = float(stats.norm.ppf(0.975))
+    share = successes / trials
+    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    spread = z * np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
+    half = spread / (1 + z**2 / trials)
+    # At 0 and 1 the bounds equal the share; rounding must not put them on its other side.
+    return np.minimum(centre - half, share), np.maximum(centre + half, share)
+
+
+def noise_band(confidence: Floats, count: Floats) -> tuple[Floats, Floats]:
+    """Where accuracies of bins would fall in 95 % of draws from a calibrated model.
+
+    Within a bin confidences are taken as equal to their mean; the true spread is smaller by
+    less than the squared width of a bin.
+    """
+    calibrated = stats.binom(count, np.clip(confidence, 0, 1))
+    return calibrated.ppf(0.025) / count, calibrated.ppf(0.975) / count
+
+
+def _cell(confidence: Data, correct: Data, bins: int) -> _Cell:
+    checked, hits = check_pairs(confidence, correct)
+    if checked.ndim != 1:
+        raise ValueError(
+            f"confidence must have shape (N,) to be drawn, found {tuple(checked.shape)}"
+        )
+    curve = metrics.reliability_curve(checked, hits, bins=bins)
+    count, mean, accuracy, edges = (part.cpu().numpy() for part in curve)
+    full = count > 0
+    return _Cell(
+        left=edges[:-1][full],
+        width=1 / bins,
+        count=count[full],
+        confidence=mean[full],
+        accuracy=accuracy[full],
+        samples=len(checked),
+        mean_confidence=float(checked.double().mean()),
+        mean_accuracy=float(hits.double().mean()),
+    )
+
+
+def _verdict(confidence: Data, correct: Data, bins: int) -> str:
+    error = float(metrics.ece(confidence, correct, bins=bins))
+    floor = metrics.noise_floor(confidence, bins=bins)
+    return f"ECE {error:.3f}, noise floor {floor.mean:.3f}"
+
+
+def _draw_diagram(axes: Axes, cell: _Cell) -> None:
+    centre = cell.left + cell.width / 2
+    stroke = 1.2 * min(1, 25 * cell.width)
+    low, high = wilson_interval(cell.accuracy * cell.count, cell.count)
+    band_low, band_high = noise_band(cell.confidence, cell.count)
+    axes.bar(
+        centre,
+        cell.accuracy,
+        cell.width,
+        color=style.PALE,
+        edgecolor="white",
+        linewidth=stroke,
+        label="_bars",
+    )
+    axes.bar(
+        centre,
+        band_high - band_low,
+        cell.width,
+        bottom=band_low,
+        color=style.MUTED,
+        alpha=_BAND_ALPHA,
+        linewidth=0,
+        label="_band",
+    )
+    right = cell.left + cell.width
+    axes.hlines(cell.accuracy, cell.left, right, color=style.MUTED, linewidth=stroke)
+    over = cell.confidence > cell.accuracy
+    axes.bar(
+        centre,
+        np.abs(cell.confidence - cell.accuracy),
+        0.5 * cell.width,
+        bottom=np.minimum(cell.confidence, cell.accuracy),
+        color=[style.OVER_CONFIDENT if o else style.UNDER_CONFIDENT for o in over],
+        alpha=0.85,
+        linewidth=0,
+        label="_gaps",
+    )
+    axes.vlines(centre, low, high, color=style.INK, linewidth=stroke, label="_intervals")
+    axes.plot([0, 1], [0, 1], "--", color=style.INK, linewidth=1, label="_diagonal")
+    style.unit_axis(axes, "x")
+    style.unit_axis(axes, "y")
+
+
+def _draw_histogram(axes: Axes, cell: _Cell, top: float, columns: int) -> None:
+    centre = cell.left + cell.width / 2
+    axes.bar(
+        centre,
+        cell.share,
+        cell.width,
+        color=style.PALE,
+        edgecolor="white",
+        linewidth=min(1, 25 * cell.width),
+        label="_shares",
+    )
+    # Not clipped, or a mean of exactly 1 would show half its width.
+    accuracy = axes.axvline(
+        cell.mean_accuracy, color=style.INK, linestyle="--", linewidth=1.5, clip_on=False
+    )
+    confidence = axes.axvline(
+        cell.mean_confidence, color=style.MUTED, linestyle=":", linewidth=2, clip_on=False
+    )
+    style.unit_axis(axes, "x")
+    # Room for the counts over the bars.
+    axes.set_ylim(0, 1.25 * top)
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.legend(
+        [accuracy, confidence],
+        [f"accuracy {cell.mean_accuracy:.3f}", f"confidence {cell.mean_confidence:.3f}"],
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=2 if columns == 1 else 1,
+        borderaxespad=0.2,
+    )
+    if round(1 / cell.width) <= _MOST_LABELLED_BINS:
+        _write_counts(axes, centre, cell.share, cell.count, upright=columns == 1)
+
+
+def _write_counts(axes: Axes, x: Floats, share: Floats, count: Floats, *, upright: bool) -> None:
+    for position, height, number in zip(x, share, count, strict=True):
+        axes.annotate(
+            _short(int(number)),
+            (position, height),
+            xytext=(0, 1.5),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=7,
+            rotation=0 if upright else 90,
+            path_effects=[withStroke(linewidth=2, foreground="white")],
+            zorder=5,
+        )
+
+
+def _short(count: int) -> str:
+    """At most four characters: 9999, 12k, 3.4M."""
+    if count < 10_000:
+        return str(count)
+    if count < 1_000_000:
+        return f"{count / 1e3:.0f}k"
+    return f"{count / 1e6:.1f}M"
+
+
+def _legend() -> dict[str, Artist]:
+    return {
+        "accuracy of the bin": Patch(color=style.PALE),
+        "over-confident": Patch(color=style.OVER_CONFIDENT, alpha=0.85),
+        "under-confident": Patch(color=style.UNDER_CONFIDENT, alpha=0.85),
+        "95 % interval": Line2D([], [], color=style.INK, marker="|", markersize=12, linestyle=""),
+        "95 % if calibrated": Patch(color=style.MUTED, alpha=_BAND_ALPHA, linewidth=0),
+        "perfect calibration": Line2D([], [], color=style.INK, linewidth=1, linestyle="--"),
+    }

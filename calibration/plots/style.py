@@ -1,0 +1,123 @@
+"""How every figure looks: colours, sizes, and the figures and legends to start from.
+
+Colours are those of Okabe & Ito (2008), told apart by readers with any common colour vision;
+lines differ in dash and marker too, so that print in grey stays readable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec, TypedDict, TypeVar
+
+import matplotlib.style
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+INK = "#222222"
+MUTED = "#767676"
+PALE = "#C3D7EA"
+OVER_CONFIDENT = "#D55E00"
+UNDER_CONFIDENT = "#0072B2"
+SEQUENTIAL = "cividis"
+
+# Yellow is left out: too faint for a line on white.
+_LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+_RC: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "figure.dpi": 100,
+    "figure.titlesize": 12,
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.8,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "savefig.dpi": 100,
+    "text.color": INK,
+    "xtick.color": INK,
+    "xtick.labelsize": 9,
+    "ytick.color": INK,
+    "ytick.labelsize": 9,
+}
+
+
+class LineStyle(TypedDict):
+    """Keyword arguments of ``Axes.plot`` that tell one line from another."""
+
+    color: str
+    linestyle: str
+    marker: str
+
+
+def styled(draw: Callable[P, R]) -> Callable[P, R]:
+    """Decorate a drawing function to use our settings, whatever the user's matplotlibrc says."""
+
+    @wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+        with matplotlib.style.context(_RC, after_reset=True):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def new_figure(width: float, height: float, title: str | None = None) -> Figure:
+    """An empty figure in inches, apart from pyplot's state."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        figure.suptitle(title)
+    return figure
+
+
+def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
+    """A style for each name; colours repeat after seven with other dashes and markers."""
+    styles: dict[str, LineStyle] = {}
+    for index, name in enumerate(names):
+        turn = index // len(_LINE_COLOURS)
+        styles[name] = {
+            "color": _LINE_COLOURS[index % len(_LINE_COLOURS)],
+            "linestyle": _DASHES[turn % len(_DASHES)],
+            "marker": _MARKERS[(index + turn) % len(_MARKERS)],
+        }
+    return styles
+
+
+def legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
+    """Put a legend under the axes, in as many columns as its longest entry allows."""
+    inches = figure.get_figwidth()
+    longest = max(len(label) for label in handles)
+    columns = max(1, min(len(handles), int(inches / (0.55 + 0.075 * longest))))
+    # Spread evenly: six entries in five columns would leave one alone in its row.
+    columns = math.ceil(len(handles) / math.ceil(len(handles) / columns))
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
+
+
+def unit_axis(axes: Axes, which: str) -> None:
+    """Fix an axis of probabilities to [0, 1] with ticks every 0.2."""
+    ticks = [0, 0.2, 0.4, 0.6, 0.8, 1]
+    if which == "x":
+        axes.set_xlim(0, 1)
+        axes.set_xticks(ticks)
+    else:
+        axes.set_ylim(0, 1)
+        axes.set_yticks(ticks)
+
+
+def check_named(named: Mapping[str, object], what: str) -> None:
+    """Raise ``ValueError`` if there is nothing to draw."""
+    if not named:
+        raise ValueError(f"named is empty; give at least one name with {what}")

@@ -1,0 +1,111 @@
+"""Binning maps: histograms of equal width or mass, and scaling-binning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.post_hoc.calibrator import CALIBRATORS
+from calibration.post_hoc.logistic import shrunk_logistic_regression, sigmoid
+from calibration.post_hoc.one_vs_rest import OneVsRest, Score
+from calibration.post_hoc.platt import PlattLogits, platt_features
+
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Bins:
+    """A step function: ``values`` (M,) between the inner ``edges`` (M−1,), which go left."""
+
+    edges: np.ndarray
+    values: np.ndarray
+
+    def __call__(self, at: np.ndarray) -> np.ndarray:
+        """The values at ``at``; where one is NaN, ``at`` itself."""
+        found = self.values[np.searchsorted(self.edges, at)]
+        return np.where(np.isnan(found), at, found)
+
+
+@dataclass(frozen=True)
+class ScaledBins:
+    """Platt scaling with parameters ``theta``, then bins."""
+
+    theta: np.ndarray
+    bins: Bins
+
+
+def bin_means(x: np.ndarray, y: np.ndarray, edges: np.ndarray) -> Bins:
+    """The mean y of every bin, NaN where it is empty."""
+    bins = np.searchsorted(edges, x)
+    count = np.bincount(bins, minlength=len(edges) + 1)
+    total = np.bincount(bins, weights=y, minlength=len(edges) + 1)
+    return Bins(edges, np.where(count > 0, total / np.maximum(count, 1), np.nan))
+
+
+def equal_mass_edges(x: np.ndarray, bins: int) -> np.ndarray:
+    """Inner edges that split the samples by rank into ``bins`` parts.
+
+    An edge is the largest value left of it; where it falls among ties it moves behind them,
+    and bins that have become empty are dropped.
+    """
+    ordered = np.sort(x)
+    last = len(x) * np.arange(1, bins) // bins - 1
+    edges = np.unique(ordered[last[last >= 0]])
+    return edges[edges < ordered[-1]]
+
+
+@CALIBRATORS.register("histogram_width")
+class HistogramWidth(OneVsRest[Bins]):
+    """The frequency of each class in 15 bins of equal width (Zadrozny and Elkan 2001).
+
+    Probabilities that fall in a bin empty at fitting stay as they are.
+    """
+
+    description = "histogram binning, equal width, one-vs-rest (Zadrozny and Elkan 2001)"
+    scaling = False
+    fast = True
+
+    def _fit_map(self, score: Score, target: np.ndarray) -> Bins:
+        return bin_means(score.p, target, np.arange(1, BINS) / BINS)
+
+    def _apply_map(self, fitted: Bins, score: Score) -> np.ndarray:
+        return fitted(score.p)
+
+
+@CALIBRATORS.register("histogram_mass")
+class HistogramMass(OneVsRest[Bins]):
+    """The frequency of each class in 15 bins of equal mass (Zadrozny and Elkan 2001)."""
+
+    description = "histogram binning, equal mass, one-vs-rest (Zadrozny and Elkan 2001)"
+    scaling = False
+    fast = True
+
+    def _fit_map(self, score: Score, target: np.ndarray) -> Bins:
+        return bin_means(score.p, target, equal_mass_edges(score.p, BINS))
+
+    def _apply_map(self, fitted: Bins, score: Score) -> np.ndarray:
+        return fitted(score.p)
+
+
+@CALIBRATORS.register("scaling_binning")
+class ScalingBinning(OneVsRest[ScaledBins]):
+    """Platt scaling, then its own mean in 15 bins of equal mass (Kumar et al. 2019).
+
+    The output takes few values, as a histogram's does, but their noise is that of the scaling.
+    """
+
+    description = "scaling-binning: Platt scaling averaged in bins (Kumar et al. 2019)"
+    scaling = False
+    fast = True
+
+    def _fit_map(self, score: Score, target: np.ndarray) -> ScaledBins:
+        theta, converged = shrunk_logistic_regression(
+            platt_features(score), target, centre=np.array(PlattLogits.unchanged)
+        )
+        self.converged = self.converged and converged
+        scaled = sigmoid(theta @ platt_features(score))
+        return ScaledBins(theta, bin_means(scaled, scaled, equal_mass_edges(scaled, BINS)))
+
+    def _apply_map(self, fitted: ScaledBins, score: Score) -> np.ndarray:
+        return fitted.bins(sigmoid(fitted.theta @ platt_features(score)))

@@ -1,0 +1,84 @@
+"""Our functional optimisers against torch.optim, and their derivatives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from calibration.optimisers import SGD, Adam, Optimiser
+
+LR, DECAY = torch.tensor(0.03, dtype=torch.double), torch.tensor(0.01, dtype=torch.double)
+
+
+def gradient(parameters: Tensor) -> Tensor:
+    return torch.sin(3 * parameters) + parameters**3
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            Adam(eps_root=0.0),
+            lambda p: torch.optim.Adam([p], lr=float(LR), weight_decay=float(DECAY)),
+        ),
+        (
+            SGD(momentum=0.9),
+            lambda p: torch.optim.SGD([p], lr=float(LR), momentum=0.9, weight_decay=float(DECAY)),
+        ),
+        (
+            SGD(momentum=0.8, nesterov=True),
+            lambda p: torch.optim.SGD(
+                [p], lr=float(LR), momentum=0.8, nesterov=True, weight_decay=float(DECAY)
+            ),
+        ),
+    ],
+)
+def test_a_hundred_steps_agree_with_torch(ours: Optimiser, theirs) -> None:
+    start = torch.linspace(-2, 2, 11, dtype=torch.double)
+    parameters, state = start, ours.initial(start)
+    reference = start.clone().requires_grad_()
+    optimiser = theirs(reference)
+    for _ in range(100):
+        parameters, state = ours.update(
+            parameters, gradient(parameters), state, lr=LR, weight_decay=DECAY
+        )
+        reference.grad = gradient(reference.detach())
+        optimiser.step()
+    torch.testing.assert_close(parameters, reference.detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_the_default_eps_root_cannot_be_seen_at_ordinary_gradients() -> None:
+    start = torch.linspace(-2, 2, 10, dtype=torch.double)
+    moved = [
+        a.update(start, gradient(start), a.initial(start), lr=LR, weight_decay=DECAY)[0]
+        for a in (Adam(), Adam(eps_root=0.0))
+    ]
+    torch.testing.assert_close(moved[0], moved[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("optimiser", [Adam(eps_root=1e-6), SGD(), SGD(nesterov=True)])
+def test_two_steps_are_differentiable_in_everything(optimiser: Optimiser) -> None:
+    def two_steps(parameters: Tensor, lr: Tensor, decay: Tensor) -> Tensor:
+        state = optimiser.initial(parameters)
+        for _ in range(2):
+            parameters, state = optimiser.update(
+                parameters, gradient(parameters), state, lr=lr, weight_decay=decay
+            )
+        return parameters
+
+    inputs = [
+        torch.tensor(v, dtype=torch.double, requires_grad=True) for v in ([0.3, -1.2], 0.1, 0.02)
+    ]
+    assert torch.autograd.gradcheck(two_steps, inputs)
+
+
+def test_a_dead_unit_gives_no_nan_in_the_derivative_of_adam() -> None:
+    lr = torch.tensor(0.1, requires_grad=True)
+    parameters = torch.zeros(3, requires_grad=True)
+    adam = Adam()
+    state = adam.initial(parameters)
+    dead = parameters * torch.tensor([0.0, 1.0, 2.0])
+    moved, _ = adam.update(parameters, dead, state, lr=lr, weight_decay=torch.tensor(0.0))
+    grads = torch.autograd.grad(moved.sum(), [lr, parameters])
+    assert all(bool(g.isfinite().all()) for g in grads)

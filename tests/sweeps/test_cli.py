@@ -1,0 +1,48 @@
+"""The listings and the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from calibration.data import DATASETS
+from calibration.methods import METHODS
+from calibration.metrics import METRICS
+from calibration.models import MODELS
+from calibration.post_hoc import CALIBRATORS
+from sweeps.cli import main
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("methods", [*METHODS, "gamma = 2"]),
+        ("datasets", [*DATASETS]),
+        ("models", [*MODELS, "widths"]),
+        ("calibrators", [*CALIBRATORS]),
+        ("metrics", [*METRICS]),
+    ],
+)
+def test_listings_name_everything(
+    command: str, names: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command]) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in names if name not in printed] == []
+
+
+def test_check_prints_the_plan_and_writes_nothing(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["check", "quickstart"]) == 0
+    printed = capsys.readouterr().out
+    assert "quickstart: 102 trials" in printed  # 2 datasets × 3 methods × (12 + 5)
+    assert "gamma [0, 5]" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ui_without_a_sweep_says_so(tmp_path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["ui", "--store", str(tmp_path)]) == 2
+    assert "run a sweep first" in capsys.readouterr().err

@@ -1,0 +1,201 @@
+"""The plan: order, exactly-once, resumption from the store, and keys."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from sweeps.plan import Entry, Plan
+from sweeps.spec import load_spec
+from sweeps.store import Store, StoreError, write_atomically
+
+SPEC = """\
+name: planned
+datasets: [blobs-1.7, iris]
+model: {name: mlp, widths: [4]}
+methods: {standard: {weight_decay: 0}, focal: {lr: 0.1, weight_decay: 0, gamma: [1, 2, 3]}}
+search: {trials: 4}
+confirm_seeds: 2
+post_hoc: [temperature]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return fresh(tmp_path)
+
+
+def fresh(tmp_path: Path, text: str = SPEC) -> Plan:
+    path = tmp_path / "planned.yaml"
+    path.write_text(text)
+    made = Plan(load_spec(path), Store(tmp_path / "runs"))
+    made.replay()
+    return made
+
+
+def train(plan: Plan, entry: Entry) -> None:
+    """File the record a real trial would, with an objective that depends on the knobs only."""
+    knobs = entry.config.hyperparameters
+    value = float(knobs["lr"]) + float(knobs.get("gamma", 0))
+    record = {"status": "done", "validation": {"nll": value}, "config": {}, "seconds": 0.0}
+    if entry.config.phase == "confirm":
+        for name in plan.spec.maps:
+            plan.store.write_map(entry.key, name, {})
+    plan.store.write_record(entry.key, record)
+
+
+def run_out(plan: Plan, limit: int | None = None) -> list[str]:
+    trained: list[str] = []
+    while (entry := plan.next()) is not None and (limit is None or len(trained) < limit):
+        train(plan, entry)
+        plan.complete(entry.key)
+        trained.append(entry.key)
+    return trained
+
+
+def test_every_cell_gets_its_budget_and_its_confirmation(plan: Plan) -> None:
+    keys = run_out(plan)
+    assert plan.finished
+    assert plan.done == plan.total == 4 * (4 + 2)
+    assert len(keys) == len(set(keys))
+    for cell in plan.cells.values():
+        confirmed = plan.confirmed(cell.dataset, cell.method)
+        assert [e.config.seed for e in confirmed] == [1, 2]
+        best = min(plan.entries.values(), key=lambda e: _objective(e, cell.dataset, cell.method))
+        assert confirmed[0].config.hyperparameters == best.config.hyperparameters
+
+
+def _objective(entry: Entry, dataset: str, method: str) -> float:
+    if entry.cell != (dataset, method) or entry.config.phase != "search":
+        return float("inf")
+    knobs = entry.config.hyperparameters
+    return float(knobs["lr"]) + float(knobs.get("gamma", 0))
+
+
+def test_methods_take_turns(plan: Plan) -> None:
+    first = [plan.next() for _ in range(4)]
+    assert len({entry.cell for entry in first if entry}) == 4
+
+
+def test_a_repeated_suggestion_costs_nothing(tmp_path: Path) -> None:
+    text = SPEC.replace("gamma: [1, 2, 3]", "gamma: [1, 2]").replace("trials: 4", "trials: 8")
+    plan = fresh(tmp_path, text)
+    keys = run_out(plan)
+    searched = [e for e in plan.entries.values() if e.config.phase == "search"]
+    focal = [e.key for e in searched if e.config.method == "focal"]
+    assert len(focal) == 16
+    assert len(set(focal)) == 4
+    assert len(keys) == 2 * 8 + 4 + 8
+    assert plan.done == plan.total
+
+
+def test_a_suggestion_equal_to_a_running_trial_waits_for_it(tmp_path: Path) -> None:
+    text = SPEC.replace("gamma: [1, 2, 3]", "gamma: 1.0").replace("[blobs-1.7, iris]", "[iris]")
+    text = text.replace("standard: {weight_decay: 0}, ", "").replace("lr: 0.1", "lr: [0.1, 0.2]")
+    plan = fresh(tmp_path, text)
+    running = []
+    while (entry := plan.next()) is not None:
+        running.append(entry)
+    assert 1 <= len(running) <= 2  # four suggestions, two distinct
+    for entry in running:
+        train(plan, entry)
+        plan.complete(entry.key)
+    assert next(iter(plan.cells.values())).study.finished
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 5, 13, 19, 23])
+def test_a_new_plan_continues_where_the_old_one_stopped(tmp_path: Path, stop_after: int) -> None:
+    (tmp_path / "whole").mkdir()
+    undisturbed = run_out(fresh(tmp_path / "whole"))
+    before = run_out(fresh(tmp_path), limit=stop_after)
+    resumed = fresh(tmp_path)
+    after = run_out(resumed)
+    assert not set(before) & set(after)
+    assert set(before) | set(after) == set(undisturbed)
+    assert resumed.done == resumed.total
+    assert fresh(tmp_path).next() is None
+
+
+def test_more_trials_continue_the_same_studies(tmp_path: Path) -> None:
+    first = run_out(fresh(tmp_path))
+    extended = fresh(tmp_path, SPEC.replace("trials: 4", "trials: 6"))
+    searched_before = {e.key for e in extended.entries.values() if e.config.phase == "search"}
+    assert searched_before <= set(first)
+    run_out(extended)
+    assert extended.done == extended.total == 4 * 8
+
+
+def test_a_changed_training_starts_new_studies(tmp_path: Path) -> None:
+    run_out(fresh(tmp_path))
+    changed = fresh(tmp_path, SPEC + "training: {epochs: 3}\n")
+    assert changed.done == 0
+
+
+def test_a_failed_trial_never_wins_and_hopeless_methods_are_not_confirmed(tmp_path: Path) -> None:
+    plan = fresh(tmp_path)
+    while (entry := plan.next()) is not None:
+        if entry.config.method == "focal":
+            plan.store.write_record(entry.key, {"status": "failed", "reason": "x", "config": {}})
+        else:
+            train(plan, entry)
+        plan.complete(entry.key)
+    assert plan.finished
+    assert plan.failed == 8
+    assert plan.confirmed("iris", "focal") == []
+    assert len(plan.confirmed("iris", "standard")) == 2
+
+
+def test_keys_depend_on_everything_that_determines_the_result(plan: Plan) -> None:
+    entry = plan.next()
+    assert entry is not None
+    config = entry.config
+    changes = [
+        {"fingerprint": "0"},
+        {"seed": 99},
+        {"phase": "confirm"},
+        {"hyperparameters": config.hyperparameters | {"lr": 0.123}},
+        {"training": config.training.model_copy(update={"epochs": 7})},
+        {"model": config.model.model_copy(update={"options": {"widths": [5]}})},
+    ]
+    keys = {config.key(), *(config.model_copy(update=change).key() for change in changes)}
+    assert len(keys) == 1 + len(changes)
+    assert type(config).model_validate_json(config.model_dump_json()).key() == config.key()
+
+
+def test_the_first_record_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write_record("k", {"status": "done", "n": 1})
+    store.write_record("k", {"status": "done", "n": 2})
+    found = store.record("k")
+    assert found is not None
+    assert found["n"] == 1
+
+
+def test_writing_is_all_or_nothing(tmp_path: Path) -> None:
+    """Readers that look all the time see one of the two contents and no third."""
+    path = tmp_path / "file"
+    contents = [bytes([i]) * 200_000 for i in (1, 2)]
+    write_atomically(path, contents[0])
+    seen: set[bytes] = set()
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(path.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for i in range(100):
+        write_atomically(path, contents[i % 2])
+    stop.set()
+    reader.join()
+    assert seen <= set(contents)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match=r"cannot write .*file/x"):
+        write_atomically(tmp_path / "file" / "x", b"")

@@ -1,0 +1,207 @@
+"""Real sweeps through the command: Ray, Optuna, MLflow, records and leaderboard."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from mlflow.tracking import MlflowClient
+
+SPEC = """\
+name: tiny
+datasets: [blobs-1.7]
+model: {name: mlp, widths: [8]}
+methods:
+  standard: {lr: {loguniform: [0.01, 0.1]}, weight_decay: 0}
+  focal: {lr: 0.05, weight_decay: 0, gamma: [0, 2]}
+training: {epochs: 12, batch_size: full, evaluate_every: 3}
+search: {trials: 3}
+confirm_seeds: 2
+post_hoc: [temperature, isotonic_top_label]
+"""
+SEARCH, CONFIRM = 3 + 3, 2 * 2
+
+
+def calsweep(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sweeps.cli", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COLUMNS": "140"},
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A finished tiny sweep and what the command printed."""
+    directory = tmp_path_factory.mktemp("sweep")
+    (directory / "tiny.yaml").write_text(SPEC)
+    done = calsweep(directory, "run", "tiny.yaml")
+    assert done.returncode == 0, done.stderr
+    return directory, done.stdout
+
+
+def records(directory: Path) -> dict[str, dict]:
+    files = (directory / "runs" / "records").glob("*/record.json")
+    return {path.parent.name: json.loads(path.read_text()) for path in files}
+
+
+def tracked_runs(directory: Path) -> list:
+    client = MlflowClient(f"sqlite:///{directory / 'runs' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("tiny")
+    return list(client.search_runs([experiment.experiment_id], max_results=1000))
+
+
+def test_every_trial_has_one_complete_record(swept: tuple[Path, str]) -> None:
+    found = records(swept[0])
+    phases = [r["config"]["phase"] for r in found.values()]
+    # Focal's two choices of γ leave its third suggestion a repetition that costs nothing.
+    assert phases.count("search") in (SEARCH, SEARCH - 1)
+    assert phases.count("confirm") == CONFIRM
+    for record in found.values():
+        assert record["status"] == "done"
+        assert [row["epoch"] for row in record["curve"]] == list(range(1, 13))
+        assert {"python", "torch", "ray", "git"} <= record["environment"].keys()
+        assert record["config"]["fingerprint"]
+
+
+def test_test_data_is_read_in_the_confirm_phase_only(swept: tuple[Path, str]) -> None:
+    import numpy as np
+
+    for key, record in records(swept[0]).items():
+        with np.load(swept[0] / "runs" / "records" / key / "predictions.npz") as arrays:
+            has_test = any(name.startswith("test") for name in arrays.files)
+        assert has_test == (record["config"]["phase"] == "confirm")
+
+
+def test_the_confirmed_setting_is_the_best_on_validation(swept: tuple[Path, str]) -> None:
+    for method in ("standard", "focal"):
+        chosen = [r for r in records(swept[0]).values() if r["config"]["method"] == method]
+        search = [r for r in chosen if r["config"]["phase"] == "search"]
+        best = min(search, key=lambda r: r["validation"]["nll"])
+        confirmed = [r for r in chosen if r["config"]["phase"] == "confirm"]
+        assert [r["config"]["hyperparameters"] for r in confirmed] == [
+            best["config"]["hyperparameters"]
+        ] * 2
+        assert {r["config"]["seed"] for r in confirmed} == {1, 2}
+
+
+def test_the_leaderboard_has_every_method_and_map(swept: tuple[Path, str]) -> None:
+    table = pd.read_csv(swept[0] / "runs" / "tiny" / "leaderboard.csv")
+    trained = table[table["validation_error"].notna() | table["validation_ece"].notna()]
+    rows = set(zip(trained["method"], trained["post_hoc"], strict=True))
+    assert rows == {
+        (method, name)
+        for method in ("standard", "focal")
+        for name in ("identity", "temperature", "isotonic_top_label")
+    }
+    assert (table["seeds"] == 2).all()
+    assert table["winner"].sum() == 1
+    winner = table[table["winner"]].iloc[0]
+    assert winner["validation_nll"] == table["validation_nll"].min()
+    assert table.filter(like="oracle").empty
+    assert table["method"].str.startswith("oracle").sum() == 1
+
+
+def test_the_numbers_in_the_table_are_those_of_the_stored_predictions(
+    swept: tuple[Path, str],
+) -> None:
+    import numpy as np
+    from sklearn.metrics import log_loss
+
+    tidy = pd.read_csv(swept[0] / "runs" / "tiny" / "results.csv")
+    plain = tidy[(tidy["post_hoc"] == "identity") & tidy["key"].notna()]
+    assert len(plain) == CONFIRM
+    for _, row in plain.iterrows():
+        with np.load(swept[0] / "runs" / "records" / row["key"] / "predictions.npz") as arrays:
+            logits = arrays["test_logits"].astype(np.float64)
+            labels = arrays["test_labels"]
+        shifted = np.exp(logits - logits.max(1, keepdims=True))
+        probabilities = shifted / shifted.sum(1, keepdims=True)
+        assert row["nll"] == pytest.approx(log_loss(labels, probabilities), rel=1e-9)
+        assert row["error"] == pytest.approx((probabilities.argmax(1) != labels).mean())
+
+
+def test_mlflow_has_one_finished_run_per_trial_under_one_parent(swept: tuple[Path, str]) -> None:
+    runs = tracked_runs(swept[0])
+    assert all(run.info.status == "FINISHED" for run in runs)
+    parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert len(parents) == 1
+    children = [run for run in runs if run not in parents]
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parents[0].info.run_id}
+    assert {run.data.tags["calsweep.key"] for run in children} == set(records(swept[0]))
+    assert len(children) == len(records(swept[0]))
+
+
+def test_mlflow_has_the_curves_parameters_and_figures(swept: tuple[Path, str]) -> None:
+    client = MlflowClient(f"sqlite:///{swept[0] / 'runs' / 'mlflow.db'}")
+    stored = records(swept[0])
+    for run in tracked_runs(swept[0]):
+        record = stored.get(run.data.tags["calsweep.key"])
+        if record is None:
+            continue
+        history = client.get_metric_history(run.info.run_id, "val/ece")
+        assert [m.step for m in history] == [3, 6, 9, 12]
+        assert run.data.params["lr"] == str(record["config"]["hyperparameters"]["lr"])
+        artifacts = {file.path for file in client.list_artifacts(run.info.run_id)}
+        assert "record.json" in artifacts
+        if record["config"]["phase"] == "confirm":
+            assert {"reliability.png", "predictions.npz"} <= artifacts
+            assert "test/ece" in run.data.metrics
+            assert "test/temperature/nll" in run.data.metrics
+
+
+def test_the_command_says_what_it_did_and_where_to_look(swept: tuple[Path, str]) -> None:
+    directory, printed = swept
+    for word in ("standard", "focal", "oracle", "runs/tiny/report.html", "calsweep ui"):
+        assert word in printed
+    assert (directory / "runs" / "tiny" / "report.html").read_text().count("<img") >= 3
+    assert len(list((directory / "runs" / "tiny" / "figures").glob("*.png"))) >= 3
+
+
+def test_a_second_run_trains_nothing_and_adds_nothing(swept: tuple[Path, str]) -> None:
+    directory, _ = swept
+    before = {p: p.stat().st_mtime_ns for p in (directory / "runs" / "records").rglob("*")}
+    runs_before = {run.info.run_id for run in tracked_runs(directory)}
+    again = calsweep(directory, "run", "tiny.yaml")
+    assert again.returncode == 0, again.stderr
+    assert "0 trained now" in again.stdout
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    assert {run.info.run_id for run in tracked_runs(directory)} == runs_before
+    assert all(run.info.status == "FINISHED" for run in tracked_runs(directory))
+
+
+def test_extending_trains_only_what_is_new(swept: tuple[Path, str]) -> None:
+    directory, _ = swept
+    before = set(records(directory))
+    extended = SPEC.replace("confirm_seeds: 2", "confirm_seeds: 3").replace(
+        "temperature,", "temperature, histogram_mass,"
+    )
+    (directory / "more.yaml").write_text(extended)
+    done = calsweep(directory, "run", "more.yaml")
+    assert done.returncode == 0, done.stderr
+    new = set(records(directory)) - before
+    assert len(new) == 2
+    table = pd.read_csv(directory / "runs" / "tiny" / "leaderboard.csv")
+    assert (table["seeds"] == 3).all()
+    assert "histogram_mass" in set(table["post_hoc"])
+
+
+def test_a_diverging_trial_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    text = SPEC.replace("standard: {lr: {loguniform: [0.01, 0.1]}", "standard: {lr: [0.05, 10.0]")
+    text = text.replace("weight_decay: 0}", "weight_decay: 1.0}", 1)
+    text = text.replace("epochs: 12", "optimiser: sgd, epochs: 12").replace("tiny", "broken")
+    text = text.replace("search: {trials: 3}", "search: {sampler: grid}")
+    (tmp_path / "broken.yaml").write_text(text)
+    done = calsweep(tmp_path, "run", "broken.yaml")
+    assert done.returncode == 1
+    failed = [r for r in records(tmp_path).values() if r["status"] == "failed"]
+    assert [r["config"]["hyperparameters"]["lr"] for r in failed] == [10.0]
+    assert "no number" in failed[0]["reason"]
+    assert "1 failed" in done.stdout

@@ -1,0 +1,156 @@
+"""Specs: what is accepted, and what a person reads when it is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibration.hyperparameters import Choice
+from sweeps.cli import SPECS
+from sweeps.spec import SpecError, load_spec
+
+GOOD = """\
+name: small
+datasets: [blobs-1.7]
+methods: [standard]
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def complaint(tmp_path: Path, text: str) -> str:
+    with pytest.raises(SpecError) as error:
+        load_spec(written(tmp_path, text))
+    return str(error.value)
+
+
+def test_a_short_spec_is_enough_and_gets_the_documented_defaults(tmp_path: Path) -> None:
+    loaded = load_spec(written(tmp_path, GOOD))
+    spec = loaded.spec
+    assert spec.search.sampler == "tpe"
+    assert spec.search.objective == "nll"
+    assert spec.confirm_seeds == 5
+    assert spec.bins == 15
+    assert spec.protocol.name == "honest"
+    assert spec.maps[0] == "identity"
+    assert "temperature" in spec.maps
+    assert list(loaded.datasets) == ["blobs-1.7"]
+
+
+def test_methods_can_be_written_in_three_ways(tmp_path: Path) -> None:
+    base = "name: a\ndatasets: [blobs-1.7]\n"
+    forms = [
+        "methods: [standard, {focal: {gamma: [1, 2]}}]",
+        "methods: {standard: , focal: {gamma: [1, 2]}}",
+    ]
+    for form in forms:
+        spec = load_spec(written(tmp_path, base + form)).spec
+        assert list(spec.methods) == ["standard", "focal"]
+        assert spec.space("focal").searched["gamma"] == Choice((1, 2))
+    everything = load_spec(written(tmp_path, base + "methods: all")).spec
+    assert {"standard", "label_smoothing", "focal"} <= set(everything.methods)
+
+
+def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i / 50},{'yes' if i % 2 else 'no'}" for i in range(50))
+    (tmp_path / "my.csv").write_text(f"x,label\n{rows}\n")
+    text = "name: own\ndatasets: [{name: table, path: my.csv, target: label}]\nmethods: [standard]"
+    loaded = load_spec(written(tmp_path, text))
+    (dataset,) = loaded.datasets.values()
+    assert dataset.classes == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name: [", [":1", "not valid YAML"]),
+        ("- a\n- b", ["wanted a mapping"]),
+        ("", ["wanted a mapping"]),
+        ("datasets: [blobs-1.7]\nmethods: [standard]", ["name", "missing"]),
+        (GOOD + "epochs: 3", [":4", "epochs", "unknown key"]),
+        (GOOD + "serch: {trials: 3}", [":4", "serch", "did you mean 'search'"]),
+        (GOOD + "training: {epoch: 3}", [":4", "training.epoch", "did you mean 'epochs'"]),
+        (GOOD + "training: {epochs: 0}", ["training.epochs", "0", "greater than or equal to 1"]),
+        (GOOD + "training: {epochs: many}", ["training.epochs", "'many'", "integer"]),
+        (GOOD + "search:\n  trials: 5\n  sampler: tpa", [":6", "search.sampler", "'tpa'", "tpe"]),
+        (GOOD + "confirm_seeds: .nan", [":4", "confirm_seeds", "nan"]),
+        (GOOD + "name: again", [":4", "name", "twice", "line 1"]),
+        (GOOD.replace("small", "../up"), [":1", "name", "'../up'"]),
+        (GOOD.replace("small", "records"), [":1", "name", "records"]),
+        (GOOD.replace("blobs-1.7", "blob-1.7"), [":2", "datasets.0", "did you mean 'blobs-1.7'"]),
+        (GOOD.replace("[blobs-1.7]", "[]"), [":2", "datasets", "at least 1"]),
+        (GOOD.replace("[blobs-1.7]", "[blobs-1.7, blobs-1.7]"), ["datasets.1", "second"]),
+        (GOOD.replace("[standard]", "[standrad]"), [":3", "did you mean 'standard'"]),
+        (GOOD.replace("[standard]", "[]"), [":3", "methods", "at least 1"]),
+        (GOOD.replace("[standard]", "[standard, standard]"), [":3", "methods", "twice"]),
+        (GOOD.replace("[standard]", "{focal: {gama: 1}}"), ["methods.focal.gama", "'gamma'"]),
+        (GOOD.replace("[standard]", "{focal: {gamma: -1}}"), ["methods.focal.gamma", "-1"]),
+        (
+            GOOD.replace("[standard]", "{focal: {gamma: []}}"),
+            ["methods.focal.gamma", "at least one"],
+        ),
+        (
+            GOOD.replace("[standard]", "{focal: {gamma: {uniform: [5, 1]}}}"),
+            ["methods.focal.gamma", "[5, 1]", "low must be below high"],
+        ),
+        (
+            GOOD.replace("[standard]", "{focal: {gamma: {uniform: [1, 500]}}}"),
+            ["methods.focal.gamma", "500", "less than or equal to 20"],
+        ),
+        (GOOD + "model: mlpp", [":4", "model", "did you mean 'mlp'"]),
+        (GOOD + "model: {name: mlp, width: [3]}", [":4", "model", "'widths'"]),
+        (GOOD + "model: resnet18", [":4", "model", "resnet18", "images"]),
+        (GOOD + "model: 7", [":4", "model", "7"]),
+        (GOOD + "post_hoc: [temperatur]", [":4", "post_hoc.0", "did you mean 'temperature'"]),
+        (GOOD + "protocol: honesty", [":4", "protocol", "honest"]),
+        (
+            "name: a\ndatasets:\n- {name: table, path: gone.csv, target: y}\nmethods: [standard]",
+            [":3", "datasets.0", "gone.csv"],
+        ),
+        ("name: a\ndatasets: [table]\nmethods: [standard]", ["datasets.0", "path", "required"]),
+    ],
+)
+def test_a_wrong_spec_names_file_line_field_value_and_remedy(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    message = complaint(tmp_path, text)
+    assert message.startswith(str(tmp_path / "sweep.yaml"))
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+def test_a_missing_file_brings_the_nearest_name(tmp_path: Path) -> None:
+    written(tmp_path, GOOD)
+    with pytest.raises(SpecError, match=r"no such file; did you mean .*sweep\.yaml"):
+        load_spec(tmp_path / "sweeps.yaml")
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_the_command_exits_2_without_a_traceback_and_writes_nothing(
+    tmp_path: Path, command: str
+) -> None:
+    path = written(tmp_path, GOOD + "training: {epochs: -4}")
+    before = sorted(tmp_path.rglob("*"))
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps.cli", command, str(path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert "training.epochs" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("path", sorted(SPECS.glob("*.yaml")), ids=lambda p: p.stem)
+def test_every_ready_spec_is_valid(path: Path) -> None:
+    assert load_spec(path).spec.name == path.stem

@@ -1,0 +1,51 @@
+"""Imports point one way: cluster → sweeps → calibration, and calibration knows only torch."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FORBIDDEN = {
+    "calibration": {"sweeps", "cluster", "ray", "optuna", "mlflow"},
+    "sweeps": {"cluster"},
+}
+
+
+def imported_packages(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", FORBIDDEN)
+def test_imports_point_one_way(package: str) -> None:
+    files = list((ROOT / package).rglob("*.py"))
+    assert files
+    wrong = {
+        str(path.relative_to(ROOT)): found
+        for path in files
+        if (found := imported_packages(path) & FORBIDDEN[package])
+    }
+    assert wrong == {}
+
+
+def test_every_direct_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    names = {re.split(r"[\[<>=]", line)[0].lower() for line in wanted}
+    pinned = {
+        line.split("==")[0].lower()
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line and not line.startswith("#")
+    }
+    assert names <= pinned
