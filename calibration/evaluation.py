@@ -11,9 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
-from sklearn.model_selection import KFold, StratifiedKFold
 from torch import Tensor
 
 from calibration import metrics, post_hoc
@@ -60,18 +58,22 @@ def scores(prediction: Tensor, labels: Tensor, predicted: Tensor, *, bins: int) 
 
 def cross_fitted(name: str, logits: Tensor, labels: Tensor, *, seed: int) -> Tensor:
     """The map's output on each row, fitted on the folds that do not hold it."""
-    smallest = int(torch.bincount(labels)[labels.unique()].min())
-    folds = min(FOLDS, len(labels))
-    splitter = StratifiedKFold if smallest >= folds else KFold
-    split = splitter(folds, shuffle=True, random_state=derive_seed(seed, "folds") % 2**32)
-    pieces = []
-    order = []
-    for fitting, scored in split.split(np.zeros(len(labels)), labels.cpu().numpy()):
-        fitted = post_hoc.fit(name, logits[fitting], labels[fitting])
-        pieces.append(fitted(logits[scored]))
-        order.append(torch.as_tensor(scored))
-    rows = torch.cat(order).argsort()
-    return torch.cat(pieces)[rows]
+    fold = _folds(labels, seed)
+    pieces = [
+        post_hoc.fit(name, logits[fold != number], labels[fold != number])(logits[fold == number])
+        for number in fold.unique()
+    ]
+    return torch.cat(pieces)[fold.argsort(stable=True).argsort()]
+
+
+def _folds(labels: Tensor, seed: int) -> Tensor:
+    """A fold for every row, drawn at random with every class spread evenly."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "folds"))
+    shuffled = torch.randperm(len(labels), generator=generator)
+    by_class = shuffled[labels[shuffled].argsort(stable=True)]
+    fold = torch.empty_like(labels)
+    fold[by_class] = torch.arange(len(labels)) % min(FOLDS, len(labels))
+    return fold
 
 
 def evaluate_map(

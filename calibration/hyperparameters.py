@@ -80,8 +80,9 @@ class Settings(BaseModel):
 
     @classmethod
     def explain(cls, error: ValidationError) -> str:
-        """Turn pydantic's first complaint into one line a person can act on."""
-        first = error.errors()[0]
+        """Turn pydantic's most telling complaint into one line a person can act on."""
+        # A mistyped name is both unknown and missing: the unknown one tells more.
+        first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
         name = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             near = difflib.get_close_matches(name, cls.model_fields, n=1, cutoff=0.6)

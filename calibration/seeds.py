@@ -28,6 +28,16 @@ def seeded(seed: int, *purpose: str | int) -> Iterator[torch.Generator]:
     use the CPU generator that is yielded.
     """
     value = derive_seed(seed, *purpose)
-    with torch.random.fork_rng(enabled=True):
-        torch.manual_seed(value)
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    before = torch.default_generator.get_state()
+    before_on = {device: torch.cuda.get_rng_state(device) for device in devices}
+    # Not torch.manual_seed: without CUDA it queues a call, with its stack trace, every time.
+    torch.default_generator.manual_seed(value)
+    if before_on:
+        torch.cuda.manual_seed_all(value)
+    try:
         yield torch.Generator().manual_seed(value)
+    finally:
+        torch.default_generator.set_state(before)
+        for device, state in before_on.items():
+            torch.cuda.set_rng_state(state, device)

@@ -22,6 +22,8 @@ SPECS = Path(__file__).parent / "specs"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; every complaint about input is one message on standard error."""
+    if str(Path.cwd()) not in sys.path:  # so that a user's own module:Name is found
+        sys.path.insert(0, str(Path.cwd()))
     parser = _parser()
     options = parser.parse_args(arguments)
     console = Console()

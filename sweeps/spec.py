@@ -16,7 +16,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from calibration import post_hoc
 from calibration.data import DATASETS, PROTOCOLS, Dataset, Protocol, load_dataset
-from calibration.hyperparameters import SettingError
 from calibration.methods import METHODS
 from calibration.models import build_model
 from calibration.training import TrainingConfig
@@ -160,8 +159,8 @@ def load_spec(path: Path) -> LoadedSpec:
         raise SpecError(f"{path}: cannot be read as text: {error}") from None
     written, lines = _parse(path, text)
     try:
-        spec = Spec.model_validate(written)
-        datasets = _check_meaning(spec, path.parent)
+        spec = _from_directory(Spec.model_validate(written), path.parent)
+        datasets = _check_meaning(spec)
     except ValidationError as error:
         location, message = _explain(error, written)
         raise SpecError(_at(path, location, lines, message)) from None
@@ -221,7 +220,8 @@ def _at(path: Path, location: Location, lines: dict[Location, int], message: str
 
 
 def _explain(error: ValidationError, written: dict[str, Any]) -> tuple[Location, str]:
-    first = error.errors()[0]
+    # A mistyped key is both unknown and missing: the unknown one tells more.
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     location = tuple(first["loc"])
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
@@ -251,7 +251,7 @@ def _shortened(value: Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _check_meaning(spec: Spec, directory: Path) -> dict[str, Dataset]:
+def _check_meaning(spec: Spec) -> dict[str, Dataset]:
     """What the names refer to exists and fits together. Raises ``ProblemError``."""
     if spec.name in RESERVED_NAMES:
         raise ProblemError(
@@ -264,30 +264,29 @@ def _check_meaning(spec: Spec, directory: Path) -> dict[str, Dataset]:
     datasets: dict[str, Dataset] = {}
     for index, choice in enumerate(spec.datasets):
         location: Location = ("datasets", index)
-        options = dataset_options(choice, directory)
-        dataset = _named(location, lambda c=choice, o=options: load_dataset(c.name, o))
+        dataset = _named(location, lambda c=choice: load_dataset(c.name, c.options))
         if dataset.name in datasets:
             raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
         datasets[dataset.name] = dataset
-        choice.options.update(options)
         _check_model(spec, dataset, location)
     return datasets
 
 
-def dataset_options(choice: Choice, directory: Path) -> dict[str, Any]:
-    """The options with relative paths taken from the spec's own directory."""
-    if ":" in choice.name:
-        return choice.options
-    kind = _named(("datasets",), lambda: DATASETS[choice.name])
-    paths = {
-        n for n, f in kind.model_fields.items() if Path in (f.annotation, *get_args(f.annotation))
-    }
-    return {
-        name: str(directory.resolve() / value)
-        if name in paths and isinstance(value, str)
-        else value
-        for name, value in choice.options.items()
-    }
+def _from_directory(spec: Spec, directory: Path) -> Spec:
+    """The spec with the relative paths among dataset options taken from its own directory."""
+    choices = []
+    for index, choice in enumerate(spec.datasets):
+        paths: set[str] = set()
+        if ":" not in choice.name:
+            kind = _named(("datasets", index), lambda name=choice.name: DATASETS[name])
+            fields = kind.model_fields.items()
+            paths = {n for n, f in fields if Path in (f.annotation, *get_args(f.annotation))}
+        options = {
+            name: str(directory.resolve() / str(value)) if name in paths else value
+            for name, value in choice.options.items()
+        }
+        choices.append(Choice(name=choice.name, options=options))
+    return spec.model_copy(update={"datasets": choices})
 
 
 def _check_method(name: str, knobs: dict[str, Any]) -> None:
@@ -298,8 +297,6 @@ def _check_method(name: str, knobs: dict[str, Any]) -> None:
             domain = parse_domain(written)
             for value in extremes(domain):
                 kind.Hyperparameters.checked({knob: value}, f"method {name!r}")
-        except SettingError as error:
-            raise ProblemError(location, str(error)) from None
         except ValueError as error:
             raise ProblemError(location, str(error)) from None
 

@@ -48,9 +48,10 @@ class Publisher:
         # Retrying for minutes would only delay the word that the server is away.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        logging.getLogger("alembic").setLevel(logging.WARNING)
-        logging.getLogger("mlflow").setLevel(logging.ERROR)
         from mlflow.tracking import MlflowClient
+
+        for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
+            logging.getLogger(chatty).setLevel(logging.ERROR)
 
         self.plan = plan
         self.store = store

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,8 @@ def train(
         return
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # Workers must find the user's own modules where the driver found them.
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     import ray  # starting Ray costs seconds: a finished sweep never gets here
 
     ray.init(

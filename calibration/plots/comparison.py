@@ -22,7 +22,7 @@ def bin_robustness(named: Mapping[str, tuple[Data, Data]], *, title: str | None 
     malformed.
     """
     style.check_named(named, "(confidence, correct)")
-    figure = style.new_figure(7.6, 3.9, title)
+    figure = style.new_figure(7.6, 3.3, title)
     left, right = figure.subplots(1, 2, sharex=True)
     handles: dict[str, Artist] = {}
     for name, look in style.line_styles(named).items():
@@ -50,7 +50,7 @@ def risk_coverage(named: Mapping[str, tuple[Data, Data]], *, title: str | None =
     Raises ``ValueError`` if there are none or any is malformed.
     """
     style.check_named(named, "(confidence, correct)")
-    figure = style.new_figure(6, 4.4, title)
+    figure = style.new_figure(6, 3.8, title)
     axes = figure.subplots()
     handles: dict[str, Artist] = {}
     for name, look in style.line_styles(named).items():
@@ -78,7 +78,7 @@ def curves(
     Raises ``ValueError`` if there is no name or a name has no points.
     """
     style.check_named(named, "a list of (epoch, value)")
-    figure = style.new_figure(6, 4.2, title)
+    figure = style.new_figure(6, 3.6, title)
     axes = figure.subplots()
     handles: dict[str, Artist] = {}
     for name, look in style.line_styles(named).items():
@@ -92,6 +92,9 @@ def curves(
             points[:, 0], points[:, 1], markersize=4, markevery=max(1, len(points) // 12), **look
         )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    epochs = [epoch for points in named.values() for epoch, _ in points]
+    if min(epochs) == max(epochs):
+        axes.set_xlim(epochs[0] - 1, epochs[0] + 1)
     axes.set_xlabel("epoch")
     axes.set_ylabel(ylabel)
     axes.grid(axis="y")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from calibration.plots import style
@@ -19,7 +21,8 @@ Floats = NDArray[np.float64]
 Predict = Callable[[Floats], ArrayLike]
 
 _COLUMNS = 3
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+# Greys leave all colours to the samples; the darkest are left out, or dark samples would drown.
+_GREYS = LinearSegmentedColormap.from_list("confidence", ["#5A5A5A", "#FFFFFF"])
 
 
 @style.styled
@@ -70,7 +73,7 @@ def _draw(
     rows = math.ceil(len(named) / _COLUMNS)
     columns = math.ceil(len(named) / rows)
     side = 4.6 if columns == 1 else 3.2
-    figure = style.new_figure(side * columns + 1.2, side * rows + 0.8, title)
+    figure = style.new_figure(side * columns + 1.2, side * rows + 0.4, title)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     surfaces = {
         name: _surface(predict, samples, resolution, name) for name, predict in named.items()
@@ -85,7 +88,7 @@ def _draw(
             origin="lower",
             extent=_extent(samples),
             aspect="auto",
-            cmap=style.SEQUENTIAL,
+            cmap=_GREYS,
             norm=scale,
             interpolation="bilinear",
         )
@@ -94,11 +97,12 @@ def _draw(
         axes.tick_params(labelbottom=True)
     for axes in grid[:, 0]:
         axes.set_ylabel("second input")
-    for axes in grid[-1]:
+    # The lowest of each column, over an empty cell too.
+    for axes in grid.flat[max(0, len(named) - columns) : len(named)]:
         axes.set_xlabel("first input")
     below = any(surface.min() < lowest - 1e-6 for surface in surfaces.values())
     figure.colorbar(
-        ScalarMappable(scale, style.SEQUENTIAL),
+        ScalarMappable(scale, _GREYS),
         ax=grid,
         label="confidence",
         extend="min" if below else "neither",
@@ -139,17 +143,13 @@ def _surface(predict: Predict, samples: Floats, resolution: int, name: str) -> F
 
 
 def _scatter(axes: Axes, samples: Floats, classes: NDArray[np.int64]) -> dict[str, Artist]:
+    """Draw the samples and return a legend entry for each class."""
     handles: dict[str, Artist] = {}
-    size = float(np.clip(6000 / len(samples), 9, 36))
-    for index, label in enumerate(np.unique(classes)):
-        chosen = samples[classes == label]
-        handles[f"class {label}"] = axes.scatter(
-            chosen[:, 0],
-            chosen[:, 1],
-            s=size,
-            marker=_MARKERS[index % len(_MARKERS)],
-            facecolor="white",
-            edgecolor="black",
-            linewidth=0.6,
-        )
+    size = float(np.clip(80 / len(samples) ** 0.5, 3, 6))
+    looks = style.line_styles(str(label) for label in np.unique(classes))
+    for label, look in looks.items():
+        chosen = samples[classes == int(label)]
+        marker: dict[str, Any] = look | {"linestyle": "", "markeredgecolor": "white"}
+        axes.plot(chosen[:, 0], chosen[:, 1], markersize=size, markeredgewidth=0.3, **marker)
+        handles[f"class {label}"] = Line2D([], [], markersize=7, markeredgewidth=0.3, **marker)
     return handles

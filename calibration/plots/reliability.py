@@ -66,7 +66,7 @@ def reliability_diagram(
 
     Raises ``ValueError`` for malformed input, as the metrics do.
     """
-    figure = style.new_figure(6, 6.6, title)
+    figure = style.new_figure(6, 6, title)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
     cell = _cell(confidence, correct, bins)
     _draw_diagram(upper, cell)
@@ -91,7 +91,7 @@ def reliability_grid(
     style.check_named(named, "(confidence, correct)")
     rows = math.ceil(len(named) / _COLUMNS)
     columns = math.ceil(len(named) / rows)
-    figure = style.new_figure(max(2.7 * columns, 5), 4.3 * rows + 0.9, title)
+    figure = style.new_figure(max(2.7 * columns, 5), 4.3 * rows + 0.2, title)
     grid = figure.subplots(
         2 * rows, columns, squeeze=False, sharex=True, height_ratios=(3, 1.15) * rows
     )
@@ -103,7 +103,7 @@ def reliability_grid(
         row, column = divmod(index, columns)
         upper, lower = grid[2 * row, column], grid[2 * row + 1, column]
         _draw_diagram(upper, cell)
-        upper.set_title(f"{textwrap.fill(name, 30)}\n{_verdict(*named[name], bins)}", loc="left")
+        upper.set_title(f"{textwrap.fill(name, 26)}\n{_verdict(*named[name], bins)}", loc="left")
         _draw_histogram(lower, cell, top, columns=columns)
         for axes in (upper, lower):
             axes.set_visible(True)
@@ -242,7 +242,7 @@ def _draw_histogram(axes: Axes, cell: _Cell, top: float, columns: int) -> None:
         cell.mean_accuracy, color=style.INK, linestyle="--", linewidth=1.5, clip_on=False
     )
     confidence = axes.axvline(
-        cell.mean_confidence, color=style.MUTED, linestyle=":", linewidth=2, clip_on=False
+        cell.mean_confidence, color=style.MUTED, linestyle=(0, (1.5, 1)), linewidth=2, clip_on=False
     )
     style.unit_axis(axes, "x")
     # Room for the counts over the bars.

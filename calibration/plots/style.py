@@ -24,10 +24,9 @@ MUTED = "#767676"
 PALE = "#C3D7EA"
 OVER_CONFIDENT = "#D55E00"
 UNDER_CONFIDENT = "#0072B2"
-SEQUENTIAL = "cividis"
 
 # Yellow is left out: too faint for a line on white.
-_LINE_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
@@ -87,9 +86,9 @@ def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
     """A style for each name; colours repeat after seven with other dashes and markers."""
     styles: dict[str, LineStyle] = {}
     for index, name in enumerate(names):
-        turn = index // len(_LINE_COLOURS)
+        turn = index // len(_COLOURS)
         styles[name] = {
-            "color": _LINE_COLOURS[index % len(_LINE_COLOURS)],
+            "color": _COLOURS[index % len(_COLOURS)],
             "linestyle": _DASHES[turn % len(_DASHES)],
             "marker": _MARKERS[(index + turn) % len(_MARKERS)],
         }
@@ -97,12 +96,16 @@ def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
 
 
 def legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
-    """Put a legend under the axes, in as many columns as its longest entry allows."""
-    inches = figure.get_figwidth()
+    """Put a legend under the axes and make the figure taller by as much.
+
+    It has as many columns as its longest entry allows.
+    """
     longest = max(len(label) for label in handles)
-    columns = max(1, min(len(handles), int(inches / (0.55 + 0.075 * longest))))
+    fitting = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * longest)))
+    rows = math.ceil(len(handles) / fitting)
     # Spread evenly: six entries in five columns would leave one alone in its row.
-    columns = math.ceil(len(handles) / math.ceil(len(handles) / columns))
+    columns = math.ceil(len(handles) / rows)
+    figure.set_figheight(figure.get_figheight() + 0.2 * rows + 0.15)
     figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
 
 

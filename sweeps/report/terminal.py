@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from sweeps.plan import Plan
 from sweeps.report.results import ORACLE, headline_rows, label
 
-COLUMNS = {"ece": "ECE", "floor": "its floor", "ace": "ACE", "nll": "NLL", "error": "error"}
+COLUMNS = {"ece": "ECE", "floor": "floor", "nll": "NLL", "error": "error"}
 
 
 def leaderboard_tables(table: pd.DataFrame, plan: Plan) -> list[Table]:
@@ -26,10 +27,12 @@ def leaderboard_tables(table: pd.DataFrame, plan: Plan) -> list[Table]:
         shown = Table(
             title=f"{dataset} · mean ± sd over {seeds} seeds · ordered by validation NLL",
             title_justify="left",
+            title_style="bold",
+            box=SIMPLE_HEAD,
             pad_edge=False,
         )
-        shown.add_column("")
-        for heading in (*COLUMNS.values(), "train s"):
+        shown.add_column("", min_width=18)
+        for heading in (*COLUMNS.values(), "sec"):
             shown.add_column(heading, justify="right", no_wrap=True)
         for _, row in rows.iterrows():
             name = label(row["method"], row["post_hoc"])
@@ -48,8 +51,9 @@ def print_leaderboard(table: pd.DataFrame, plan: Plan, console: Console) -> None
         console.print(shown)
         console.print()
     console.print(
-        "★ best cross-fitted validation NLL. 'its floor': the ECE this row would show by chance "
-        f"if it were calibrated; an ECE near it is as good as it gets. {plan.spec.bins} bins.",
+        "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
+        f"were calibrated; an ECE near it is as good as it gets. {plan.spec.bins} bins. "
+        "sec: training time.",
         style="dim",
         highlight=False,
     )

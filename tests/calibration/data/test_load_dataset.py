@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.utils.data
 
-from calibration.data import DATASETS, Dataset, DatasetOptions, load_dataset
+from calibration.data import DATASETS, PROTOCOLS, Dataset, DatasetOptions, load_dataset
 from calibration.registry import UnknownNameError
 
 TABLE = np.random.default_rng(0).normal(size=(40, 2))
@@ -80,6 +80,10 @@ def test_a_torch_dataset_of_pairs() -> None:
     test = dataset.test(0)
     assert (dataset.kind, dataset.classes, test.inputs.shape[1:]) == ("image", 3, (1, 4, 4))
     assert (test.inputs[:, 0, 0, 0] % 3).long().equal(test.labels)
+    splits = dataset.split(PROTOCOLS["honest"], 0, held_out=False)
+    parts = (splits.train, splits.validation, test)
+    rows = torch.cat([part.inputs[:, 0, 0, 0] for part in parts])
+    assert sorted(rows.tolist()) == list(range(30))
     assert load_dataset("users_module:Stream", {}).class_names == ("a", "b")
 
 

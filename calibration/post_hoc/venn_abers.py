@@ -1,0 +1,70 @@
+"""Inductive Venn–Abers prediction (Vovk, Petej and Fedorova 2015)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibration.post_hoc.calibrator import CALIBRATORS
+from calibration.post_hoc.one_vs_rest import OneVsRest, Score
+
+
+@dataclass(frozen=True)
+class VennAbersBounds:
+    """p₀ and p₁ for a new sample that comes after the first i of the distinct scores."""
+
+    distinct: np.ndarray
+    p0: np.ndarray
+    p1: np.ndarray
+
+
+@CALIBRATORS.register("venn_abers")
+class VennAbers(OneVsRest[VennAbersBounds]):
+    """p₁/(1 − p₀ + p₁) per class (Vovk et al. 2015).
+
+    p₀ and p₁ are what isotonic regression says of the new sample's own score when it is
+    added to the fitting data with target 0 and with target 1; the result is their
+    minimax merger for NLL.
+    """
+
+    description = "inductive Venn–Abers prediction, one-vs-rest (Vovk et al. 2015)"
+    scaling = False
+    fast = False
+
+    def _fit_map(self, score: Score, target: np.ndarray) -> VennAbersBounds:
+        distinct, where, count = np.unique(
+            score.log_odds, return_inverse=True, return_counts=True
+        )
+        ones = np.bincount(where, weights=target)
+        # A 0 among targets in ascending order is a 1 among their complements in descending.
+        p0 = 1 - levels_with_one_added(count[::-1], (count - ones)[::-1])[::-1]
+        return VennAbersBounds(distinct, p0, levels_with_one_added(count, ones))
+
+    def _apply_map(self, fitted: VennAbersBounds, score: Score) -> np.ndarray:
+        # An added 0 is pooled with an equal score on its left, an added 1 on its right.
+        p0 = fitted.p0[np.searchsorted(fitted.distinct, score.log_odds, side="right")]
+        p1 = fitted.p1[np.searchsorted(fitted.distinct, score.log_odds, side="left")]
+        return p1 / (1 - p0 + p1)
+
+
+def levels_with_one_added(count: np.ndarray, ones: np.ndarray) -> np.ndarray:
+    """Isotonic regression's value at a target 1 added after the first i of m groups.
+
+    Groups come in ascending order of their score, with their size and number of ones.
+    Isotonic regression is the slope of the greatest convex minorant of the cumulative sums
+    P₀…P_m (Barlow et al. 1972). An added 1 moves all points behind it by (1, 1); the slope
+    over it is that of the line which touches the points before from below and the moved
+    points behind. As i grows, the line stays until P_i, having come before, lies below it.
+    """
+    x = np.concatenate([[0.0], np.cumsum(count)])
+    y = np.concatenate([[0.0], np.cumsum(ones)])
+    levels = np.empty(len(x))
+    corner = 0
+    while corner < len(x):
+        slope = ((y[corner:] + 1 - y[corner]) / (x[corner:] + 1 - x[corner])).min()
+        below = y[corner + 1 :] - y[corner] < slope * (x[corner + 1 :] - x[corner])
+        stays = int(below.argmax()) + 1 if below.any() else len(below) + 1
+        levels[corner : corner + stays] = slope
+        corner += stays
+    return levels

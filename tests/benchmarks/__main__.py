@@ -1,0 +1,10 @@
+"""``make bench``: every benchmark in turn, each a table of ratios measured in one run."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.benchmarks import bench_metrics
+
+if __name__ == "__main__":
+    sys.exit(max([bench_metrics.main()]))
