@@ -14,9 +14,9 @@ from typing import Any
 
 import optuna
 
-from calibration.hyperparameters import Value
+from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform, Value
 from calibration.seeds import derive_seed
-from sweeps.space import Space, distribution, grid
+from sweeps.space import Space, grid
 from sweeps.spec import SearchConfig
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -113,3 +113,16 @@ class Study:
         if self.config.sampler == "tpe":
             return optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(5, self.budget // 4))
         return optuna.samplers.RandomSampler(seed=seed)
+
+
+def distribution(domain: Domain) -> optuna.distributions.BaseDistribution:
+    """The domain in Optuna's terms."""
+    match domain:
+        case Choice(values):
+            return optuna.distributions.CategoricalDistribution(values)
+        case Uniform(low, high):
+            return optuna.distributions.FloatDistribution(low, high)
+        case LogUniform(low, high):
+            return optuna.distributions.FloatDistribution(low, high, log=True)
+        case Integer(low, high, log):
+            return optuna.distributions.IntDistribution(low, high, log=log)

@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import optuna
-
 from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform, Value
 from calibration.methods import METHODS
 
@@ -69,19 +67,6 @@ def extremes(domain: Value | Domain) -> list[Value]:
     if isinstance(domain, Uniform | LogUniform | Integer):
         return [domain.low, domain.high]
     return [domain]
-
-
-def distribution(domain: Domain) -> optuna.distributions.BaseDistribution:
-    """The domain in Optuna's terms."""
-    match domain:
-        case Choice(values):
-            return optuna.distributions.CategoricalDistribution(values)
-        case Uniform(low, high):
-            return optuna.distributions.FloatDistribution(low, high)
-        case LogUniform(low, high):
-            return optuna.distributions.FloatDistribution(low, high, log=True)
-        case Integer(low, high, log):
-            return optuna.distributions.IntDistribution(low, high, log=log)
 
 
 def grid(space: Space, resolution: int) -> list[dict[str, Value]]:

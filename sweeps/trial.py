@@ -22,7 +22,7 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from calibration import evaluation, plots
+from calibration import evaluation
 from calibration.data import Dataset, Protocol, load_dataset
 from calibration.evaluation import Predictions
 from calibration.hyperparameters import Value
@@ -161,6 +161,8 @@ class TrialRun:
             self.store.write_map(self.key, name, asdict(found))
 
     def _draw(self) -> None:
+        from calibration import plots  # matplotlib is slow to import; search trials need none
+
         arrays = self.store.predictions(self.key)
         confidence, predicted = arrays["test_logits"].double().softmax(-1).max(-1)
         figure = plots.reliability_diagram(

@@ -5,8 +5,10 @@ of classes is the last dimension of the probabilities. Top-label metrics take pr
 (..., N, K) with labels (..., N), or confidence (..., N) with correct (..., N).
 """
 
+from calibration.metrics.bootstrap import INTERVALS, bootstrap_intervals
 from calibration.metrics.classwise import classwise_ace, classwise_ece
 from calibration.metrics.kernel import mmce
+from calibration.metrics.floor import NoiseFloor, noise_floor
 from calibration.metrics.panel import METRICS, Metric, panel
 from calibration.metrics.proper_scores import (
     BrierParts,
@@ -43,3 +45,46 @@ from calibration.metrics.top_label import (
     mce,
     mce_with_count,
 )
+
+__all__ = [
+    "INTERVALS",
+    "METRICS",
+    "BinRobustness",
+    "Bins",
+    "BrierParts",
+    "MaximumError",
+    "Metric",
+    "NllParts",
+    "NoiseFloor",
+    "RiskCoverage",
+    "accuracy_at_coverage",
+    "ace",
+    "aurc",
+    "average_ce",
+    "bin_robustness",
+    "bootstrap_intervals",
+    "brier",
+    "brier_decomposition",
+    "classwise_ace",
+    "classwise_ece",
+    "ece",
+    "error",
+    "ks",
+    "kuiper",
+    "l2_debiased",
+    "mce",
+    "mce_with_count",
+    "mmce",
+    "nll",
+    "nll_decomposition",
+    "nll_decomposition_from_logits",
+    "nll_from_logits",
+    "noise_floor",
+    "panel",
+    "posterior_gap",
+    "reliability_curve",
+    "risk_coverage_curve",
+    "sece",
+    "smooth_ece",
+    "true_ce",
+]

@@ -7,9 +7,10 @@ of confidence (Nguyen & O'Connor 2015); quantile edges would collapse on saturat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import nextafter
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ from calibration.metrics.ranking import Ranked
 Scheme = Literal["width", "mass"]
 
 
-class BinSums(NamedTuple):
+@dataclass(frozen=True)
+class BinSums:
     """Per bin, shape (..., M): number of samples, sum of confidence, sum of correctness."""
 
     count: Tensor

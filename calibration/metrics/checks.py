@@ -49,7 +49,9 @@ def to_floating(value: Data, name: str) -> Tensor:
     return tensor
 
 
-def check_rows(probabilities: Data, labels: Data, name: str = "probabilities") -> tuple[Tensor, Tensor]:
+def check_rows(
+    probabilities: Data, labels: Data, name: str = "probabilities"
+) -> tuple[Tensor, Tensor]:
     """Return probabilities (..., N, K) and labels (..., N) as tensors on one device.
 
     Raises ``ValueError`` for wrong shapes, no samples, fewer than two classes, NaN, negative
@@ -107,7 +109,9 @@ def check_simplex(rows: Tensor, name: str) -> None:
     if np.isnan(low) or np.isnan(high):
         raise ValueError(f"{name} contains NaN")
     if low < 0:
-        raise ValueError(f"{name} must not be negative, found {low:.6g}; logits need a softmax first")
+        raise ValueError(
+            f"{name} must not be negative, found {low:.6g}; logits need a softmax first"
+        )
     # Half precision would round the sum itself to two or three digits.
     wide = rows.dtype if rows.dtype in (torch.float32, torch.float64) else torch.float32
     low, high = (float(bound) for bound in torch.aminmax(rows.sum(-1, dtype=wide)))
@@ -144,12 +148,14 @@ def check_confidence(confidence: Data) -> Tensor:
     if np.isnan(low) or np.isnan(high):
         raise ValueError("confidence contains NaN")
     if low < 0 or high > 1 + SUM_TOLERANCE:
-        raise ValueError(f"confidence must lie in [0, 1], found values from {low:.6g} to {high:.6g}")
+        raise ValueError(
+            f"confidence must lie in [0, 1], found values from {low:.6g} to {high:.6g}"
+        )
     return values
 
 
 def check_count(value: int, name: str) -> int:
-    """Return ``value`` as an int; raise ``ValueError`` unless it is a whole number of at least 1."""
+    """Return ``value`` as an int; raise ``ValueError`` unless it is a whole number >= 1."""
     try:
         number = operator.index(value)
     except TypeError:

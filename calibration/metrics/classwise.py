@@ -69,12 +69,14 @@ def classwise_sums(predictions: Predictions, bins: int) -> BinSums:
         predictions.moments[0].reshape(-1, classes),
         strict=True,
     )
-    parts = [_sums(*piece, bins) for piece in pieces]
-    return BinSums(*(torch.stack(part).view(*batch, classes, bins) for part in zip(*parts, strict=True)))
+    parts = zip(*(_sums(*piece, bins) for piece in pieces), strict=True)
+    return BinSums(*(torch.stack(part).view(*batch, classes, bins) for part in parts))
 
 
-def _sums(rows: Tensor, labels: Tensor, true: Tensor, columns: Tensor, bins: int) -> BinSums:
-    """``classwise_sums`` of one batch element: rows (N, K) to sums (K, M).
+def _sums(
+    rows: Tensor, labels: Tensor, true: Tensor, columns: Tensor, bins: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The fields of ``classwise_sums`` for one batch element: rows (N, K) to sums (K, M).
 
     A row sums to 1, so at most a few of its entries lie above the first bin. Only those are
     binned one by one; the first bin is what remains of each column.
@@ -98,4 +100,4 @@ def _sums(rows: Tensor, labels: Tensor, true: Tensor, columns: Tensor, bins: int
     count, total = count.view(classes, bins), total.view(classes, bins)
     count[:, 0] = samples - count[:, 1:].sum(-1)
     total[:, 0] = (columns - total[:, 1:].sum(-1)).clamp(min=0)
-    return BinSums(count, total, hits.double().view(classes, bins))
+    return count, total, hits.double().view(classes, bins)

@@ -75,7 +75,10 @@ def brier_losses(predictions: Predictions) -> Tensor:
 
 @torch.no_grad()
 def error(probabilities: Data, labels: Data) -> Tensor:
-    """Share of samples whose most probable class is not the label; also of (confidence, correct)."""
+    """Share of samples whose most probable class is not the label.
+
+    Also takes (confidence, correct).
+    """
     return error_of(Predictions.of(probabilities, labels))
 
 
@@ -101,7 +104,8 @@ def brier_decomposition(probabilities: Data, labels: Data, *, bins: int = 15) ->
         residual = predictions.confidence - predictions.correct.double()
         score = residual.square().mean(-1)
         # One "class", so that both kinds of input reduce over the same dimensions.
-        sums = BinSums(*(part[..., None, :] for part in width_sums(predictions.ranked, number)))
+        top = width_sums(predictions.ranked, number)
+        sums = BinSums(*(part.unsqueeze(-2) for part in (top.count, top.confidence, top.correct)))
     base = sums.correct.sum(-1, keepdim=True) / sums.count.sum(-1, keepdim=True)
     frequency = sums.correct / sums.count.clamp(min=1)
     reliability = (sums.share * sums.gap.square()).sum((-2, -1))

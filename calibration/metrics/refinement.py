@@ -41,7 +41,7 @@ def nll_decomposition(probabilities: Data, labels: Data, *, folds: int | None = 
     rows, targets = check_rows(probabilities, labels)
     smallest = torch.finfo(rows.dtype).tiny
     true = rows.gather(-1, targets[..., None]).squeeze(-1).double()
-    refinement = _refinement(rows.double().clamp_(min=smallest).log_(), targets, folds)
+    refinement = _refinement(rows.double().clamp(min=smallest).log_(), targets, folds)
     score = -true.log().mean(-1)
     return NllParts(score, refinement, score - refinement)
 

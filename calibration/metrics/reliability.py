@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,7 +13,8 @@ from calibration.metrics.predictions import Predictions
 from calibration.metrics.ranking import Ranked
 
 
-class Bins(NamedTuple):
+@dataclass(frozen=True)
+class Bins:
     """Bins of confidence; all float64.
 
     ``count``, mean ``confidence`` and ``accuracy`` have shape (..., M) and are NaN in empty bins

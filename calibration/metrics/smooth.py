@@ -40,7 +40,7 @@ def smooth_ece_of(predictions: Predictions) -> Tensor:
     """``smooth_ece`` of checked predictions."""
     samples = predictions.confidence.shape[-1]
     values = [
-        _fixed_point(Smoother(confidence, confidence - correct))[0]
+        fixed_point(Smoother(confidence, confidence - correct))[0]
         for confidence, correct in zip(
             predictions.confidence.reshape(-1, samples),
             predictions.correct.reshape(-1, samples).double(),
@@ -98,9 +98,7 @@ def mesh_for(bandwidth: float, device: torch.device) -> Tensor:
     return torch.linspace(0, 1, points, dtype=torch.float64, device=device)
 
 
-def to_grid(
-    positions: Tensor, weights: tuple[Tensor, Tensor], cells: int
-) -> tuple[Tensor, Tensor]:
+def to_grid(positions: Tensor, weights: tuple[Tensor, Tensor], cells: int) -> tuple[Tensor, Tensor]:
     """Share each weight between the two nodes next to its position, in proportion to nearness."""
     totals = tuple(positions.new_zeros(cells + 2) for _ in weights)
     for chunk in row_chunks(len(positions), 1):
@@ -123,7 +121,8 @@ def convolve(values: Tensor, bandwidth: float) -> Tensor:
     kernel = (distance / bandwidth).square_().mul_(-0.5).exp_().masked_fill_(distance > 0.5, 0)
     # Reflection makes the signal even with period 2, where convolution is a product of spectra.
     spectrum = torch.fft.rfft(_mirrored(values)) * torch.fft.rfft(_mirrored(kernel))
-    return torch.fft.irfft(spectrum, n=2 * cells)[: cells + 1]
+    smoothed: Tensor = torch.fft.irfft(spectrum, n=2 * cells)
+    return smoothed[: cells + 1]
 
 
 def _mirrored(values: Tensor) -> Tensor:
@@ -137,7 +136,7 @@ def interpolate(values: Tensor, mesh: Tensor) -> Tensor:
     return torch.lerp(values[node], values[node + 1], scaled - node)
 
 
-def _fixed_point(smoother: Smoother) -> tuple[Tensor, float]:
+def fixed_point(smoother: Smoother) -> tuple[Tensor, float]:
     """The smoothed error at the least bandwidth found that is not below it, and the bandwidth."""
     found: dict[float, Tensor] = {}
 

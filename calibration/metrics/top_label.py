@@ -7,6 +7,7 @@ batch shape. All raise ``ValueError`` on malformed input.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,8 @@ from calibration.metrics.predictions import Predictions
 ROBUSTNESS_BINS = (10, 20, 50, 100, 200, 500, 1000)
 
 
-class MaximumError(NamedTuple):
+@dataclass(frozen=True)
+class MaximumError:
     """The maximum calibration error and the number of samples in the bin that decides it."""
 
     value: Tensor

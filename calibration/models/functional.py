@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from calibration.models.batch_norm import assign_statistics, assigns_statistics
 from calibration.models.output import Network, Output, WithFeatures
 
-# A dict or list and the key under which it holds a tensor.
-_Place = tuple[Any, Any]
+# A module's table of parameters or buffers, and a name in it.
+_Place = tuple[dict[str, Any], str]
 
 
 class FunctionalModel:
@@ -153,19 +153,15 @@ def _places(module: nn.Module) -> dict[int, list[_Place]]:
     """Every place in ``module`` that holds a parameter or buffer, by the tensor's identity."""
     places: dict[int, list[_Place]] = {}
     for owner in module.modules():
-        holders: list[_Place] = [
-            (table, name) for table in (owner._parameters, owner._buffers) for name in table
-        ]
-        if isinstance(owner, nn.RNNBase):
-            # Recurrent layers compute with a second list of the same tensors.
-            holders += [(owner._flat_weights, i) for i in range(len(owner._flat_weights))]
-        for container, key in holders:
-            if container[key] is not None:
-                places.setdefault(id(container[key]), []).append((container, key))
+        tables: tuple[dict[str, Any], ...] = (owner._parameters, owner._buffers)
+        for table in tables:
+            for name, tensor in table.items():
+                if tensor is not None:
+                    places.setdefault(id(tensor), []).append((table, name))
     return places
 
 
-def _hollow_out(all_places: list[list[_Place]]) -> list[tuple[Any, Any, Tensor]]:
+def _hollow_out(all_places: list[list[_Place]]) -> list[tuple[dict[str, Any], str, Tensor]]:
     """Replace the tensors by placeholders without storage, and say which went where.
 
     A layer that keeps a tensor of its own aside then fails instead of using it silently.
@@ -174,10 +170,7 @@ def _hollow_out(all_places: list[list[_Place]]) -> list[tuple[Any, Any, Tensor]]
     for places in all_places:
         container, key = places[0]
         tensor = container[key]
-        hollow = torch.empty_like(tensor, device="meta", requires_grad=tensor.requires_grad)
-        # `nn.Module.train` and `__repr__` of recurrent layers expect parameters to be such.
-        if isinstance(tensor, nn.Parameter):
-            hollow = nn.Parameter(hollow.detach(), requires_grad=tensor.requires_grad)
+        hollow = torch.empty_like(tensor, device="meta")
         for container, key in places:
             container[key] = hollow
             placeholders.append((container, key, hollow))

@@ -163,14 +163,13 @@ def _cell(confidence: Data, correct: Data, bins: int) -> _Cell:
             f"confidence must have shape (N,) to be drawn, found {tuple(checked.shape)}"
         )
     curve = metrics.reliability_curve(checked, hits, bins=bins)
-    count, mean, accuracy, edges = (part.cpu().numpy() for part in curve)
-    full = count > 0
+    full = curve.count > 0
     return _Cell(
-        left=edges[:-1][full],
+        left=curve.edges[:-1][full].cpu().numpy(),
         width=1 / bins,
-        count=count[full],
-        confidence=mean[full],
-        accuracy=accuracy[full],
+        count=curve.count[full].cpu().numpy(),
+        confidence=curve.confidence[full].cpu().numpy(),
+        accuracy=curve.accuracy[full].cpu().numpy(),
         samples=len(checked),
         mean_confidence=float(checked.double().mean()),
         mean_accuracy=float(hits.double().mean()),
@@ -245,9 +244,9 @@ def _draw_histogram(axes: Axes, cell: _Cell, top: float, columns: int) -> None:
         cell.mean_confidence, color=style.MUTED, linestyle=(0, (1.5, 1)), linewidth=2, clip_on=False
     )
     style.unit_axis(axes, "x")
-    # Room for the counts over the bars.
-    axes.set_ylim(0, 1.25 * top)
-    axes.yaxis.set_major_locator(MaxNLocator(3))
+    # Room for the counts over the bars, more where they stand on end.
+    axes.set_ylim(0, (1.25 if columns == 1 else 1.6) * top)
+    axes.set_yticks([tick for tick in MaxNLocator(3).tick_values(0, top) if tick <= top])
     axes.legend(
         [accuracy, confidence],
         [f"accuracy {cell.mean_accuracy:.3f}", f"confidence {cell.mean_confidence:.3f}"],

@@ -43,14 +43,13 @@ def bin_means(x: np.ndarray, y: np.ndarray, edges: np.ndarray) -> Bins:
     return Bins(edges, np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
-def equal_mass_edges(x: np.ndarray, bins: int) -> np.ndarray:
-    """Inner edges that split the samples by rank into ``bins`` parts.
+def equal_mass_edges(ordered: np.ndarray, bins: int) -> np.ndarray:
+    """Inner edges that split ascending values by rank into ``bins`` parts.
 
     An edge is the largest value left of it; where it falls among ties it moves behind them,
     and bins that have become empty are dropped.
     """
-    ordered = np.sort(x)
-    last = len(x) * np.arange(1, bins) // bins - 1
+    last = len(ordered) * np.arange(1, bins) // bins - 1
     edges = np.unique(ordered[last[last >= 0]])
     return edges[edges < ordered[-1]]
 
@@ -82,7 +81,7 @@ class HistogramMass(OneVsRest[Bins]):
     fast = True
 
     def _fit_map(self, score: Score, target: np.ndarray) -> Bins:
-        return bin_means(score.p, target, equal_mass_edges(score.p, BINS))
+        return bin_means(score.p, target, equal_mass_edges(np.sort(score.p), BINS))
 
     def _apply_map(self, fitted: Bins, score: Score) -> np.ndarray:
         return fitted(score.p)
@@ -105,7 +104,8 @@ class ScalingBinning(OneVsRest[ScaledBins]):
         )
         self.converged = self.converged and converged
         scaled = sigmoid(theta @ platt_features(score))
-        return ScaledBins(theta, bin_means(scaled, scaled, equal_mass_edges(scaled, BINS)))
+        edges = equal_mass_edges(np.sort(scaled), BINS)
+        return ScaledBins(theta, bin_means(scaled, scaled, edges))
 
     def _apply_map(self, fitted: ScaledBins, score: Score) -> np.ndarray:
         return fitted.bins(sigmoid(fitted.theta @ platt_features(score)))

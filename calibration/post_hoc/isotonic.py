@@ -13,6 +13,9 @@ from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
 
+RESOLUTION = 1e-6
+
+
 @dataclass(frozen=True)
 class Curve:
     """A function through the points (x, y), straight between and constant outside them."""
@@ -37,8 +40,14 @@ class Steps:
 
 
 def isotonic_steps(x: np.ndarray, y: np.ndarray) -> Steps:
-    """Isotonic regression of y on x by pooling adjacent violators, tied x pooled first."""
-    distinct, where, count = np.unique(x, return_inverse=True, return_counts=True)
+    """Isotonic regression of y on probabilities x by pooling adjacent violators.
+
+    x is rounded down to multiples of 1e-6 and tied x are pooled first. Networks compute in
+    single precision; isotonic regression would make steps to 0 and 1 out of the noise beyond.
+    """
+    distinct, where, count = np.unique(
+        np.floor(x / RESOLUTION) * RESOLUTION, return_inverse=True, return_counts=True
+    )
     means = np.bincount(where, weights=y) / count
     fitted = isotonic_regression(means, weights=count)
     starts, ends = fitted.blocks[:-1], fitted.blocks[1:] - 1

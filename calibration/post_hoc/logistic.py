@@ -51,6 +51,18 @@ def shrunk_logistic_regression(
     return logistic_regression(features, target, np.eye(len(centre)) / len(target), centre)
 
 
+def akaike(
+    features: np.ndarray, target: np.ndarray, penalty: np.ndarray, theta: np.ndarray
+) -> float:
+    """Akaike's criterion over 2N: mean NLL + d/N, d = tr((H + P)⁻¹ H), the effective number
+    of parameters, H the Hessian of the mean NLL at ``theta``.
+    """
+    nll, _, hessian = _expand(theta, features, target, np.zeros_like(penalty), theta)
+    scale = 1e-300 + np.sqrt((hessian + penalty).diagonal())
+    both, alone = ((m / np.outer(scale, scale)) for m in (hessian + penalty, hessian))
+    return nll + float(np.trace(np.linalg.solve(both, alone))) / features.shape[1]
+
+
 def sigmoid(logit: np.ndarray) -> np.ndarray:
     """1/(1 + e^{−logit}) without overflow."""
     small = np.exp(-np.abs(logit))

@@ -54,17 +54,42 @@ def levels_with_one_added(count: np.ndarray, ones: np.ndarray) -> np.ndarray:
     Groups come in ascending order of their score, with their size and number of ones.
     Isotonic regression is the slope of the greatest convex minorant of the cumulative sums
     P₀…P_m (Barlow et al. 1972). An added 1 moves all points behind it by (1, 1); the slope
-    over it is that of the line which touches the points before from below and the moved
-    points behind. As i grows, the line stays until P_i, having come before, lies below it.
+    over it is that of the line which touches the points before and the moved points behind
+    from below. As i grows, the line stays until P_i, having come before, lies below it; it
+    touches before at P_i then, and behind never further left than it did. So one pass is
+    enough. Integers keep every comparison exact.
     """
-    x = np.concatenate([[0.0], np.cumsum(count)])
-    y = np.concatenate([[0.0], np.cumsum(ones)])
+    x: list[int] = [0, *np.cumsum(count).astype(int).tolist()]
+    y: list[int] = [0, *np.cumsum(ones).astype(int).tolist()]
+    after = _convex_minorant_links(x, y)
     levels = np.empty(len(x))
-    corner = 0
-    while corner < len(x):
-        slope = ((y[corner:] + 1 - y[corner]) / (x[corner:] + 1 - x[corner])).min()
-        below = y[corner + 1 :] - y[corner] < slope * (x[corner + 1 :] - x[corner])
-        stays = int(below.argmax()) + 1 if below.any() else len(below) + 1
-        levels[corner : corner + stays] = slope
-        corner += stays
+    before = behind = 0
+    while before < len(x):
+        behind = max(behind, before)
+        rise, run = y[behind] + 1 - y[before], x[behind] + 1 - x[before]
+        while behind < len(x) - 1:
+            further = after[behind]
+            next_rise, next_run = y[further] + 1 - y[before], x[further] + 1 - x[before]
+            if next_rise * run > rise * next_run:
+                break
+            behind, rise, run = further, next_rise, next_run
+        i = before + 1
+        while i < len(x) and (y[i] - y[before]) * run >= rise * (x[i] - x[before]):
+            i += 1
+        levels[before:i] = rise / run
+        before = i
     return levels
+
+
+def _convex_minorant_links(x: list[int], y: list[int]) -> list[int]:
+    """For every point the next corner of the convex minorant of it and those behind it."""
+    after = [len(x)] * len(x)
+    for i in range(len(x) - 2, -1, -1):
+        j = i + 1
+        while j < len(x) - 1:
+            k = after[j]
+            if (y[j] - y[i]) * (x[k] - x[i]) < (y[k] - y[i]) * (x[j] - x[i]):
+                break
+            j = k
+        after[i] = j
+    return after

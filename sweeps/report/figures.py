@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calibration import plots, post_hoc
 from calibration.data import Part
+from calibration.training import TrainingRun
 from sweeps.plan import Entry, Plan
 from sweeps.report.results import ORACLE, headline_rows, label
 from sweeps.store import Store
@@ -68,23 +72,18 @@ def _shown(plan: Plan, store: Store, dataset: str, row: pd.Series) -> Shown:
 
 
 def _regions(plan: Plan, store: Store, dataset: str) -> Figure:
-    named = {}
-    points = labels = None
-    for method in plan.spec.methods:
-        entry = _first_confirmed(plan, store, dataset, method)
-        if entry is None:
-            continue
-        run = load_network(entry.config, store)
+    entries = {m: _first_confirmed(plan, store, dataset, m) for m in plan.spec.methods}
+    confirmed = {m: entry for m, entry in entries.items() if entry is not None}
+    named = {m: _confidence(load_network(e.config, store)) for m, e in confirmed.items()}
+    seed = next(iter(confirmed.values())).config.seed
+    data = plan.loaded.datasets[dataset].split(plan.spec.protocol, seed, held_out=False).train
+    return plots.confidence_regions_grid(named, data.inputs.numpy(), data.labels.numpy())
 
-        def confidence(where: np.ndarray, run: object = run) -> np.ndarray:
-            inputs = torch.as_tensor(where)
-            part = Part(inputs, torch.zeros(len(inputs), dtype=torch.long))
-            return np.asarray(run.predict(part).softmax(-1).max(-1).values)  # type: ignore[attr-defined]
 
-        named[method] = confidence
-        if points is None:
-            splits = plan.loaded.datasets[dataset].split(
-                plan.spec.protocol, entry.config.seed, held_out=False
-            )
-            points, labels = splits.train.inputs.numpy(), splits.train.labels.numpy()
-    return plots.confidence_regions_grid(named, points, labels)
+def _confidence(run: TrainingRun) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    def confidence(points: NDArray[np.float64]) -> NDArray[np.float64]:
+        inputs = torch.as_tensor(points)
+        part = Part(inputs, torch.zeros(len(inputs), dtype=torch.long))
+        return run.predict(part).double().softmax(-1).max(-1).values.numpy()
+
+    return confidence

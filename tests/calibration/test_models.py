@@ -676,6 +676,11 @@ def test_recurrent_layers_use_the_given_parameters(layer: type[nn.RNNBase]) -> N
     other(inputs).sum().backward()
     assert parameters.grad is not None
     torch.testing.assert_close(parameters.grad, _flat_gradient(other))
+    # Recurrent layers keep a list of their weights aside; a copy must not trip over it.
+    twin = copy.deepcopy(model)
+    torch.testing.assert_close(
+        twin.apply(parameters, {}, inputs, training=True)[0].logits, output.logits
+    )
 
 
 def test_head_mask_marks_the_last_layer() -> None:
@@ -689,6 +694,11 @@ def test_head_mask_marks_the_last_layer() -> None:
     output, _ = model.apply(without_head, buffers, torch.randn(4, 2), training=False)
     assert not bool(output.logits.any())
     assert bool(output.features.any())
+
+
+def test_normalisation_after_the_last_linear_layer_is_no_head() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4), nn.BatchNorm1d(4))
+    assert FunctionalModel(module).head == ("2.weight", "2.bias")
 
 
 def test_without_a_linear_layer_the_head_is_the_last_with_parameters() -> None:

@@ -103,9 +103,9 @@ def test_reliability_diagram_draws_the_reliability_curve(name: str, bins: int) -
     confidence, correct = SITUATIONS[name]
     figure = plots.reliability_diagram(confidence, correct, bins=bins, title=name)
     upper, lower = figure.axes
-    count, mean, accuracy, edges = (
-        part.numpy() for part in metrics.reliability_curve(confidence, correct, bins=bins)
-    )
+    curve = metrics.reliability_curve(confidence, correct, bins=bins)
+    count, mean, accuracy = curve.count.numpy(), curve.confidence.numpy(), curve.accuracy.numpy()
+    edges = curve.edges.numpy()
     full = count > 0
     centres = ((edges[1:] + edges[:-1]) / 2)[full]
 
@@ -241,6 +241,7 @@ def test_reliability_grid_has_one_scale_for_all() -> None:
     assert {axes.get_ylim() for axes in diagrams} == {(0, 1)}
     assert {axes.get_xlim() for axes in visible} == {(0, 1)}
     assert len({axes.get_ylim() for axes in histograms}) == 1
+    assert max(tick for axes in histograms for tick in axes.get_yticks()) <= 1
     titles = [axes.get_title("left").splitlines() for axes in diagrams]
     assert sorted(title[0] for title in titles) == sorted(SITUATIONS)
     for name, verdict in titles:
@@ -261,6 +262,18 @@ def test_reliability_grid_fills_its_rows_evenly(methods: int, shape: tuple[int, 
     figure = plots.reliability_grid(named)
     grid = figure.axes[0].get_gridspec()
     assert (grid.nrows // 2, grid.ncols) == shape
+
+
+@pytest.mark.parametrize("methods", [1, 2, 4])
+def test_counts_stay_inside_their_histogram(methods: int) -> None:
+    pair = (np.r_[np.full(9_000, 0.99), np.full(900, 0.5)], np.ones(9_900))
+    figure = plots.reliability_grid({f"method {i}": pair for i in range(methods)})
+    figure.draw_without_rendering()
+    counts = [(text, axes) for axes in figure.axes for text in axes.texts]
+    assert len(counts) == 2 * methods
+    for text, axes in counts:
+        assert text.get_window_extent().y1 <= axes.bbox.y1
+        assert text.get_window_extent().x1 <= axes.bbox.x1
 
 
 def test_confidence_histogram_shows_shares_and_both_means() -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-OWN = '''
+OWN = """
 from typing import Annotated
 
 import numpy as np
@@ -28,9 +28,8 @@ def points(count):
 
 
 def network(input_shape, classes, hidden):
-    return nn.Sequential(
-        nn.Linear(*input_shape, hidden), nn.BatchNorm1d(hidden), nn.Tanh(), nn.Linear(hidden, classes)
-    )
+    first, last = nn.Linear(*input_shape, hidden), nn.Linear(hidden, classes)
+    return nn.Sequential(first, nn.BatchNorm1d(hidden), nn.Tanh(), last)
 
 
 class PolyHyperparameters(MethodHyperparameters):
@@ -57,7 +56,7 @@ class Halve(Calibrator):
 
     def _apply(self, logits):
         return (logits / 2).softmax(1)
-'''
+"""
 
 SPEC = """\
 name: own

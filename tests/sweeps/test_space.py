@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
-from sweeps.space import Space, distribution, extremes, grid, parse_domain, resolve
+from sweeps.search import distribution
+from sweeps.space import Space, extremes, grid, parse_domain, resolve
 
 
 @pytest.mark.parametrize(

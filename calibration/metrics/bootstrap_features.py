@@ -1,0 +1,186 @@
+"""Metrics as functions of sums over samples: what the bootstrap resamples.
+
+Every calibration error here is a norm of a vector that is a sum of one feature vector per
+sample: gaps per bin, cumulative gaps, smoothed gaps. Scores are means, a sum of one feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from calibration.metrics.binning import BinSums, mass_ranks, width_index
+from calibration.metrics.predictions import Predictions
+from calibration.metrics.ranking import Ranked, rank
+from calibration.metrics.smooth import Smoother, fixed_point
+from calibration.metrics.top_label import debiased_square, spread, sup_norm
+
+# Points at which cumulative gaps are compared; more do not change their extremes visibly.
+CUMULATIVE_POINTS = 200
+
+
+class Summed(NamedTuple):
+    """A statistic of the sum of features (n, D) over all samples.
+
+    ``features`` gives those of a slice of the samples; ``reduce`` turns their sum (..., D) into
+    the metric (...).
+    """
+
+    width: int
+    features: Callable[[slice], Tensor]
+    reduce: Callable[[Tensor], Tensor]
+
+
+def mean_of(losses: Tensor) -> Summed:
+    """The mean of one number per sample."""
+    return Summed(1, lambda part: losses[part, None] / len(losses), lambda sums: sums.squeeze(-1))
+
+
+def ece_features(predictions: Predictions, bins: int) -> Summed:
+    """Gap per equal-width bin; ECE is the sum of their absolute values."""
+    gap = _gap(predictions) / len(predictions.confidence)
+    index = width_index(predictions.confidence, bins)
+    return Summed(bins, lambda part: one_hot(index[part], bins) * gap[part, None], _l1)
+
+
+def ace_features(predictions: Predictions, bins: int) -> Summed:
+    """Gap per equal-mass bin, the bins being those of the original sample."""
+    gap = _gap(predictions) / len(predictions.confidence)
+    member = mass_membership(predictions.ranked, predictions.confidence, bins)
+    return Summed(bins, lambda part: member(part) * gap[part, None], _l1)
+
+
+def classwise_ece_features(predictions: Predictions, bins: int) -> Summed:
+    """Gap per class and equal-width bin."""
+    rows, labels = predictions.rows
+    samples, classes = rows.shape
+
+    def features(part: slice) -> Tensor:
+        values = rows[part].double()
+        gap = (values - one_hot(labels[part], classes)) / (samples * classes)
+        return (one_hot(width_index(values, bins), bins) * gap[..., None]).flatten(1)
+
+    return Summed(classes * bins, features, _l1)
+
+
+def classwise_ace_features(predictions: Predictions, bins: int) -> Summed:
+    """Gap per class and equal-mass bin, the bins being those of the original sample."""
+    rows, labels = predictions.rows
+    samples, classes = rows.shape
+    columns = [rows[:, k].double().contiguous() for k in range(classes)]
+    members = [
+        mass_membership(rank(column, labels == k), column, bins) for k, column in enumerate(columns)
+    ]
+
+    def features(part: slice) -> Tensor:
+        blocks = [
+            member(part) * (column[part] - (labels[part] == k).double())[:, None]
+            for k, (member, column) in enumerate(zip(members, columns, strict=True))
+        ]
+        return torch.cat(blocks, dim=-1) / (samples * classes)
+
+    return Summed(classes * bins, features, _l1)
+
+
+def ks_features(predictions: Predictions, bins: int) -> Summed:
+    """Gap per narrow cell of confidence; KS is the extreme of their cumulative sum."""
+    return _cumulative_features(predictions, sup_norm)
+
+
+def kuiper_features(predictions: Predictions, bins: int) -> Summed:
+    """Gap per narrow cell of confidence; Kuiper is the spread of their cumulative sum."""
+    return _cumulative_features(predictions, spread)
+
+
+def smooth_features(predictions: Predictions, bins: int) -> Summed:
+    """Gap smoothed with the bandwidth that ``smooth_ece`` finds in the original sample."""
+    confidence, gap = predictions.confidence, _gap(predictions)
+    _, bandwidth = fixed_point(Smoother(confidence, gap))
+    mesh = torch.linspace(
+        0, 1, max(200, round(3 / bandwidth)), dtype=torch.float64, device=gap.device
+    )
+    cells = max(1000, 2 * round(5 / bandwidth))
+
+    def kernel(distance: Tensor) -> Tensor:
+        far = distance.abs() > 0.5
+        return (distance / bandwidth).square_().mul_(-0.5).exp_().masked_fill_(far, 0)
+
+    def response(part: slice) -> Tensor:
+        level = confidence[part, None]
+        # The share of a sample that the grid of `smooth_ece` puts on an end is not reflected.
+        inside_low = (level * cells).clamp(max=1)
+        inside_high = ((1 - level) * cells).clamp(0, 1)
+        reflected = kernel(mesh + level) * inside_low + kernel(2 - mesh - level) * inside_high
+        return kernel(mesh - level) + reflected
+
+    step = 2**20 // len(mesh)
+    mass = sum(
+        float(response(slice(start, start + step)).sum())
+        for start in range(0, len(confidence), step)
+    )
+    return Summed(len(mesh), lambda part: response(part) * (gap[part, None] / mass), _l1)
+
+
+def l2_features(predictions: Predictions, bins: int) -> Summed:
+    """Count, confidence and correctness per equal-width bin."""
+    index = width_index(predictions.confidence, bins)
+    values = torch.stack(
+        [
+            torch.ones_like(predictions.confidence),
+            predictions.confidence,
+            predictions.correct.double(),
+        ],
+        dim=-1,
+    )
+
+    def features(part: slice) -> Tensor:
+        return (values[part, :, None] * one_hot(index[part], bins)[:, None, :]).flatten(1)
+
+    def reduce(sums: Tensor) -> Tensor:
+        return debiased_square(BinSums(*sums.unflatten(-1, (3, bins)).unbind(-2)))
+
+    return Summed(3 * bins, features, reduce)
+
+
+def mass_membership(ranked: Ranked, confidence: Tensor, bins: int) -> Callable[[slice], Tensor]:
+    """Shares (n, M) of each sample of a slice in the equal-mass bins.
+
+    A group of tied confidences across a boundary belongs to both bins, each of its samples in
+    proportion to the ranks on either side.
+    """
+    ranks = mass_ranks(ranked.samples, bins, confidence.device)
+    start = torch.searchsorted(ranked.confidence, confidence)
+    end = torch.searchsorted(ranked.confidence, confidence, right=True)
+
+    def member(part: slice) -> Tensor:
+        low, high = start[part, None], end[part, None]
+        overlap = torch.minimum(high, ranks[1:]) - torch.maximum(low, ranks[:-1])
+        return overlap.clamp(min=0) / (high - low)
+
+    return member
+
+
+def _gap(predictions: Predictions) -> Tensor:
+    return predictions.confidence - predictions.correct.double()
+
+
+def _l1(sums: Tensor) -> Tensor:
+    return sums.abs().sum(-1)
+
+
+def _cumulative_features(predictions: Predictions, norm: Callable[[Tensor], Tensor]) -> Summed:
+    gap = _gap(predictions) / len(predictions.confidence)
+    ranked = predictions.ranked
+    points = min(CUMULATIVE_POINTS, ranked.samples)
+    ends = mass_ranks(ranked.samples, points, gap.device)[1:] - 1
+    levels = ranked.confidence[ends].unique()
+    index = torch.bucketize(predictions.confidence, levels)
+    return Summed(
+        len(levels),
+        lambda part: one_hot(index[part], len(levels)) * gap[part, None],
+        lambda sums: norm(sums.cumsum(-1)),
+    )
