@@ -7,8 +7,8 @@ of classes is the last dimension of the probabilities. Top-label metrics take pr
 
 from calibration.metrics.bootstrap import INTERVALS, bootstrap_intervals
 from calibration.metrics.classwise import classwise_ace, classwise_ece
-from calibration.metrics.kernel import mmce
 from calibration.metrics.floor import NoiseFloor, noise_floor
+from calibration.metrics.kernel import mmce
 from calibration.metrics.panel import METRICS, Metric, panel
 from calibration.metrics.proper_scores import (
     BrierParts,

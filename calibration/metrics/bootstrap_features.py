@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 from calibration.metrics.binning import BinSums, mass_ranks, width_index
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.ranking import Ranked, rank
-from calibration.metrics.smooth import Smoother, fixed_point
+from calibration.metrics.smooth import cells_for, fixed_point, smoothers
 from calibration.metrics.top_label import debiased_square, spread, sup_norm
 
 # Points at which cumulative gaps are compared; more do not change their extremes visibly.
@@ -99,11 +99,11 @@ def kuiper_features(predictions: Predictions, bins: int) -> Summed:
 def smooth_features(predictions: Predictions, bins: int) -> Summed:
     """Gap smoothed with the bandwidth that ``smooth_ece`` finds in the original sample."""
     confidence, gap = predictions.confidence, _gap(predictions)
-    _, bandwidth = fixed_point(Smoother(confidence, gap))
+    _, bandwidth = fixed_point(*smoothers(predictions))
     mesh = torch.linspace(
         0, 1, max(200, round(3 / bandwidth)), dtype=torch.float64, device=gap.device
     )
-    cells = max(1000, 2 * round(5 / bandwidth))
+    cells = cells_for(bandwidth)
 
     def kernel(distance: Tensor) -> Tensor:
         far = distance.abs() > 0.5

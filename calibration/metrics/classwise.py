@@ -20,6 +20,9 @@ from calibration.metrics.cpu import positions_above
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.ranking import rank
 
+# Blocks are only searched; what is found in them is an order smaller, near chunks.ELEMENTS.
+SEARCHED_ELEMENTS = 2**18
+
 
 @torch.no_grad()
 def classwise_ece(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
@@ -87,7 +90,7 @@ def _sums(
     total = torch.zeros_like(count)
     # A margin below the edge: the comparison happens in the rows' own, perhaps short, precision.
     threshold = 0.98 / bins
-    chunks = list(row_chunks(samples, classes))
+    chunks = list(row_chunks(samples, classes, SEARCHED_ELEMENTS))
     first_cell = torch.arange(0, cells, bins, device=rows.device).repeat(chunks[0].stop)
     for chunk in chunks:
         block = rows[chunk].reshape(-1)

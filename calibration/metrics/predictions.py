@@ -96,7 +96,7 @@ class Predictions:
         """
         ranked = self.ranked
         gap = ranked.cumulative_confidence[..., 1:] - ranked.cumulative_correct[..., 1:]
-        gap[..., :-1] *= ranked.confidence[..., 1:] != ranked.confidence[..., :-1]
+        gap[..., :-1].masked_fill_(ranked.confidence[..., 1:] == ranked.confidence[..., :-1], 0)
         return gap.div_(ranked.samples)
 
     @cached_property
@@ -111,5 +111,6 @@ class Predictions:
             for chunk in row_chunks(samples, classes):
                 block = rows[chunk].double()
                 sums[number] += block.sum(0)
-                squares[number] += torch.linalg.vecdot(block.view(-1), block.view(-1))
+                flattened = block.reshape(-1)
+                squares[number] += flattened @ flattened
         return sums.view(*batch, classes), squares.view(batch)

@@ -17,9 +17,10 @@ from calibration.metrics.predictions import Predictions
 # The bandwidth is found to within 2^-10 and not sought below 0.001, as in the reference.
 HALVINGS = 10
 LEAST_BANDWIDTH = 0.001
-# More samples than this are first gathered on a grid finer than the smoothing grids.
+# More samples than this are first condensed onto a grid finer than the smoothing grids.
 MOST_POINTS = 2**16
 FINE_CELLS = 2**14
+KERNEL_ELEMENTS = 2**20
 
 
 @torch.no_grad()
@@ -38,35 +39,38 @@ def smooth_ece(probabilities: Data, labels: Data) -> Tensor:
 
 def smooth_ece_of(predictions: Predictions) -> Tensor:
     """``smooth_ece`` of checked predictions."""
-    samples = predictions.confidence.shape[-1]
-    values = [
-        fixed_point(Smoother(confidence, confidence - correct))[0]
-        for confidence, correct in zip(
-            predictions.confidence.reshape(-1, samples),
-            predictions.correct.reshape(-1, samples).double(),
-            strict=True,
-        )
-    ]
-    return torch.stack(values).view(predictions.confidence.shape[:-1])
+    values = [fixed_point(smoother)[0] for smoother in smoothers(predictions)]
+    return torch.stack(values).view(predictions.batch)
+
+
+def smoothers(predictions: Predictions) -> list[Smoother]:
+    """One smoother per batch element."""
+    ranked = predictions.ranked
+    gap = ranked.confidence - ranked.cumulative_correct.diff(dim=-1)
+    shape = (-1, ranked.samples)
+    pairs = zip(ranked.confidence.reshape(shape), gap.reshape(shape), strict=True)
+    return [Smoother(*pair) for pair in pairs]
 
 
 class Smoother:
-    """Gaps (n) located at confidences (n), ready to be smoothed with any bandwidth."""
+    """Gaps (n) at confidences (n) in ascending order, ready for smoothing with any bandwidth."""
 
     def __init__(self, confidence: Tensor, gap: Tensor) -> None:
-        self._confidence = confidence
-        self._weights = (gap, torch.ones_like(gap))
         if len(gap) > MOST_POINTS:
-            self._weights = to_grid(confidence, self._weights, FINE_CELLS)
+            self._weights = condense(confidence, gap, FINE_CELLS)
             self._confidence = torch.linspace(
                 0, 1, FINE_CELLS + 1, dtype=torch.float64, device=gap.device
             )
+        else:
+            self._weights = (gap, torch.ones_like(gap))
+            self._confidence = confidence
         self._grids: dict[int, tuple[Tensor, Tensor]] = {}
 
     def grid(self, cells: int) -> tuple[Tensor, Tensor]:
         """Gap and mass on the nodes 0, 1/cells, …, 1."""
         if cells not in self._grids:
-            self._grids[cells] = to_grid(self._confidence, self._weights, cells)
+            gap, mass = (to_grid(self._confidence, part, cells) for part in self._weights)
+            self._grids[cells] = (gap, mass)
         return self._grids[cells]
 
     def reference_error(self, bandwidth: float) -> Tensor:
@@ -98,20 +102,39 @@ def mesh_for(bandwidth: float, device: torch.device) -> Tensor:
     return torch.linspace(0, 1, points, dtype=torch.float64, device=device)
 
 
-def to_grid(positions: Tensor, weights: tuple[Tensor, Tensor], cells: int) -> tuple[Tensor, Tensor]:
+def to_grid(positions: Tensor, weights: Tensor, cells: int) -> Tensor:
     """Share each weight between the two nodes next to its position, in proportion to nearness."""
-    totals = tuple(positions.new_zeros(cells + 2) for _ in weights)
-    for chunk in row_chunks(len(positions), 1):
-        scaled = positions[chunk] * cells
-        node = scaled.long().clamp_(max=cells - 1)
-        nearness = scaled.sub_(node)
-        for total, weight in zip(totals, weights, strict=True):
-            part = weight[chunk]
-            at_right = torch.bincount(node, weights=nearness * part, minlength=cells + 1)
-            total[:-1] += torch.bincount(node, weights=part, minlength=cells + 1).sub_(at_right)
-            total[1:] += at_right
-    first, second = (total[:-1] for total in totals)
-    return first, second
+    scaled = positions * cells
+    node = scaled.long().clamp_(max=cells - 1)
+    right = torch.bincount(node, weights=(scaled - node) * weights, minlength=cells)
+    return _on_nodes(torch.bincount(node, weights=weights, minlength=cells), right)
+
+
+def condense(confidence: Tensor, gap: Tensor, cells: int) -> tuple[Tensor, Tensor]:
+    """``to_grid`` of gaps and of ones, from cumulative sums over ascending confidences."""
+    number = torch.arange(cells, dtype=torch.float64, device=gap.device)
+    ranks = torch.searchsorted(confidence, number[1:] / cells)
+    ends = torch.cat([ranks, ranks.new_tensor([len(gap)])]) - 1
+
+    def totals(values: Tensor) -> Tensor:
+        sums = torch.where(ends < 0, 0.0, values.cumsum(0)[ends.clamp(min=0)])
+        return sums.diff(prepend=sums.new_zeros(1))
+
+    grids = []
+    for total, moment in (
+        (totals(gap), totals(gap * confidence)),
+        ((ends + 1).double().diff(prepend=number[:1]), totals(confidence)),
+    ):
+        grids.append(_on_nodes(total, cells * moment - number * total))
+    return grids[0], grids[1]
+
+
+def _on_nodes(total: Tensor, right: Tensor) -> Tensor:
+    """Node values from the weight in each cell and the part of it that belongs to its right end."""
+    values = total.new_zeros(len(total) + 1)
+    values[:-1] += total - right
+    values[1:] += right
+    return values
 
 
 def convolve(values: Tensor, bandwidth: float) -> Tensor:
@@ -180,7 +203,7 @@ def _sece(confidence: Tensor, correct: Tensor, bandwidth: float) -> Tensor:
     scaled = confidence / bandwidth
     total = torch.zeros((), dtype=torch.float64, device=confidence.device)
     outcome = torch.stack([correct, torch.ones_like(correct)], dim=-1)
-    for chunk in row_chunks(len(scaled), len(scaled)):
+    for chunk in row_chunks(len(scaled), len(scaled), KERNEL_ELEMENTS):
         kernel = (scaled[chunk, None] - scaled).square_().mul_(-0.5).exp_()
         hits, mass = (kernel @ outcome).unbind(-1)
         total += (hits / mass - confidence[chunk]).abs().sum()

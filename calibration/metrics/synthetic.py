@@ -23,9 +23,11 @@ def true_ce(probabilities: Data, posterior: Data, *, bandwidth: float = 0.02) ->
     """
     width = check_positive(bandwidth, "bandwidth")
     confidence, chance = _confidence_and_chance(probabilities, posterior)
-    samples = confidence.shape[-1]
-    pairs = zip(confidence.reshape(-1, samples), chance.reshape(-1, samples), strict=True)
-    values = [Smoother(level, level - truth).error(width) for level, truth in pairs]
+    level, order = confidence.sort(dim=-1)
+    gap = level - chance.gather(-1, order)
+    shape = (-1, level.shape[-1])
+    pairs = zip(level.reshape(shape), gap.reshape(shape), strict=True)
+    values = [Smoother(*pair).error(width) for pair in pairs]
     return torch.stack(values).view(confidence.shape[:-1])
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy.special import betaln
 
-from calibration.post_hoc.calibrator import CALIBRATORS
+from calibration.post_hoc.calibrator import CALIBRATORS, Floats
 from calibration.post_hoc.histogram import Bins, equal_mass_edges
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
@@ -28,7 +28,7 @@ class BayesianBinning(OneVsRest[Bins]):
     scaling = False
     fast = False
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> Bins:
+    def _fit_map(self, score: Score, target: Floats) -> Bins:
         order = np.argsort(score.p, kind="stable")
         ordered, ones = score.p[order], np.concatenate([[0.0], np.cumsum(target[order])])
         root = len(target) ** (1 / 3)
@@ -39,11 +39,11 @@ class BayesianBinning(OneVsRest[Bins]):
         weights[weights < NEGLIGIBLE] = 0
         return _average([bins for bins, _ in models], weights / weights.sum())
 
-    def _apply_map(self, fitted: Bins, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: Bins, score: Score) -> Floats:
         return fitted(score.p)
 
 
-def _posterior(ordered: np.ndarray, ones: np.ndarray, bins: int) -> tuple[Bins, float]:
+def _posterior(ordered: Floats, ones: Floats, bins: int) -> tuple[Bins, float]:
     """The posterior means of one histogram and its log marginal likelihood (BDeu)."""
     edges = equal_mass_edges(ordered, bins)
     ends = np.concatenate([[0], np.searchsorted(ordered, edges, side="right"), [len(ordered)]])
@@ -56,7 +56,7 @@ def _posterior(ordered: np.ndarray, ones: np.ndarray, bins: int) -> tuple[Bins, 
     return Bins(edges, (positive + alpha) / (count + alpha + beta)), float(evidence.sum())
 
 
-def _average(models: list[Bins], weights: np.ndarray) -> Bins:
+def _average(models: list[Bins], weights: Floats) -> Bins:
     """The weighted mean of step functions, itself a step function."""
     used = [(bins, w) for bins, w in zip(models, weights, strict=True) if w > 0]
     edges = np.unique(np.concatenate([bins.edges for bins, _ in used]))

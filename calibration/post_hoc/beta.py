@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibration.post_hoc.calibrator import CALIBRATORS
+from calibration.post_hoc.calibrator import CALIBRATORS, Floats
 from calibration.post_hoc.logistic import shrunk_logistic_regression
 from calibration.post_hoc.one_vs_rest import Score
 from calibration.post_hoc.platt import LogisticMap
@@ -22,7 +22,7 @@ class Beta(LogisticMap):
     fast = True
     unchanged = (1.0, 1.0, 0.0)
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> np.ndarray:
+    def _fit_map(self, score: Score, target: Floats) -> Floats:
         features, centre = self._features(score), np.array(self.unchanged)
         free = np.ones(3, dtype=bool)
         while True:
@@ -35,5 +35,5 @@ class Beta(LogisticMap):
                 return theta
             free[:2] &= theta[:2] >= 0
 
-    def _features(self, score: Score) -> np.ndarray:
+    def _features(self, score: Score) -> Floats:
         return np.stack([score.log_p, -score.log_not_p, np.ones_like(score.log_p)])

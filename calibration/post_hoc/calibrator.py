@@ -5,10 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from calibration.registry import Registry
+
+Floats = NDArray[np.float64]
 
 
 class Calibrator(ABC):
@@ -89,6 +93,11 @@ def nll(probabilities: Tensor, labels: Tensor) -> float:
     """Mean −log p of the true class, an underflowed p counting as the smallest float64."""
     true = probabilities.gather(1, labels[:, None])
     return -true.clamp_min(torch.finfo(torch.float64).tiny).log().mean().item()
+
+
+def rows_at_once(logits: Tensor) -> int:
+    """How many rows to work on at a time, so that what is computed stays in the cache."""
+    return max(256, 2**16 // logits.shape[1])
 
 
 def checked_logits(logits: Tensor) -> Tensor:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit
 
-from calibration.post_hoc.calibrator import CALIBRATORS
-from calibration.post_hoc.logistic import shrunk_logistic_regression, sigmoid
+from calibration.post_hoc.calibrator import CALIBRATORS, Floats
+from calibration.post_hoc.logistic import shrunk_logistic_regression
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 from calibration.post_hoc.platt import PlattLogits, platt_features
 
@@ -18,10 +19,10 @@ BINS = 15
 class Bins:
     """A step function: ``values`` (M,) between the inner ``edges`` (M−1,), which go left."""
 
-    edges: np.ndarray
-    values: np.ndarray
+    edges: Floats
+    values: Floats
 
-    def __call__(self, at: np.ndarray) -> np.ndarray:
+    def __call__(self, at: Floats) -> Floats:
         """The values at ``at``; where one is NaN, ``at`` itself."""
         found = self.values[np.searchsorted(self.edges, at)]
         return np.where(np.isnan(found), at, found)
@@ -31,11 +32,11 @@ class Bins:
 class ScaledBins:
     """Platt scaling with parameters ``theta``, then bins."""
 
-    theta: np.ndarray
+    theta: Floats
     bins: Bins
 
 
-def bin_means(x: np.ndarray, y: np.ndarray, edges: np.ndarray) -> Bins:
+def bin_means(x: Floats, y: Floats, edges: Floats) -> Bins:
     """The mean y of every bin, NaN where it is empty."""
     bins = np.searchsorted(edges, x)
     count = np.bincount(bins, minlength=len(edges) + 1)
@@ -43,15 +44,16 @@ def bin_means(x: np.ndarray, y: np.ndarray, edges: np.ndarray) -> Bins:
     return Bins(edges, np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
-def equal_mass_edges(ordered: np.ndarray, bins: int) -> np.ndarray:
+def equal_mass_edges(ordered: Floats, bins: int) -> Floats:
     """Inner edges that split ascending values by rank into ``bins`` parts.
 
     An edge is the largest value left of it; where it falls among ties it moves behind them,
     and bins that have become empty are dropped.
     """
     last = len(ordered) * np.arange(1, bins) // bins - 1
-    edges = np.unique(ordered[last[last >= 0]])
-    return edges[edges < ordered[-1]]
+    values = np.unique(ordered[last[last >= 0]])
+    edges: Floats = values[values < ordered[-1]]
+    return edges
 
 
 @CALIBRATORS.register("histogram_width")
@@ -65,10 +67,10 @@ class HistogramWidth(OneVsRest[Bins]):
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> Bins:
+    def _fit_map(self, score: Score, target: Floats) -> Bins:
         return bin_means(score.p, target, np.arange(1, BINS) / BINS)
 
-    def _apply_map(self, fitted: Bins, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: Bins, score: Score) -> Floats:
         return fitted(score.p)
 
 
@@ -80,10 +82,10 @@ class HistogramMass(OneVsRest[Bins]):
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> Bins:
+    def _fit_map(self, score: Score, target: Floats) -> Bins:
         return bin_means(score.p, target, equal_mass_edges(np.sort(score.p), BINS))
 
-    def _apply_map(self, fitted: Bins, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: Bins, score: Score) -> Floats:
         return fitted(score.p)
 
 
@@ -98,14 +100,14 @@ class ScalingBinning(OneVsRest[ScaledBins]):
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> ScaledBins:
+    def _fit_map(self, score: Score, target: Floats) -> ScaledBins:
         theta, converged = shrunk_logistic_regression(
             platt_features(score), target, centre=np.array(PlattLogits.unchanged)
         )
         self.converged = self.converged and converged
-        scaled = sigmoid(theta @ platt_features(score))
+        scaled = expit(theta @ platt_features(score))
         edges = equal_mass_edges(np.sort(scaled), BINS)
         return ScaledBins(theta, bin_means(scaled, scaled, edges))
 
-    def _apply_map(self, fitted: ScaledBins, score: Score) -> np.ndarray:
-        return fitted.bins(sigmoid(fitted.theta @ platt_features(score)))
+    def _apply_map(self, fitted: ScaledBins, score: Score) -> Floats:
+        return fitted.bins(expit(fitted.theta @ platt_features(score)))

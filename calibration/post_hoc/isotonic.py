@@ -9,9 +9,8 @@ import torch
 from scipy.optimize import isotonic_regression
 from torch import Tensor
 
-from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator
+from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator, Floats
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
-
 
 RESOLUTION = 1e-6
 
@@ -20,10 +19,10 @@ RESOLUTION = 1e-6
 class Curve:
     """A function through the points (x, y), straight between and constant outside them."""
 
-    x: np.ndarray
-    y: np.ndarray
+    x: Floats
+    y: Floats
 
-    def __call__(self, at: np.ndarray) -> np.ndarray:
+    def __call__(self, at: Floats) -> Floats:
         """The function's values at ``at``."""
         return np.interp(at, self.x, self.y)
 
@@ -32,14 +31,14 @@ class Curve:
 class Steps:
     """The non-decreasing fit of least squared error, one entry per level stretch."""
 
-    level: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-    mean: np.ndarray
+    level: Floats
+    first: Floats
+    last: Floats
+    mean: Floats
     """The smallest, the largest and the mean x of the stretch."""
 
 
-def isotonic_steps(x: np.ndarray, y: np.ndarray) -> Steps:
+def isotonic_steps(x: Floats, y: Floats) -> Steps:
     """Isotonic regression of y on probabilities x by pooling adjacent violators.
 
     x is rounded down to multiples of 1e-6 and tied x are pooled first. Networks compute in
@@ -59,13 +58,13 @@ def isotonic_steps(x: np.ndarray, y: np.ndarray) -> Steps:
     )
 
 
-def isotonic_curve(x: np.ndarray, y: np.ndarray) -> Curve:
+def isotonic_curve(x: Floats, y: Floats) -> Curve:
     """The curve through both ends of every stretch."""
     steps = isotonic_steps(x, y)
     return Curve(np.stack([steps.first, steps.last], 1).ravel(), steps.level.repeat(2))
 
 
-def centred_isotonic_curve(x: np.ndarray, y: np.ndarray) -> Curve:
+def centred_isotonic_curve(x: Floats, y: Floats) -> Curve:
     """The curve through every stretch's mean x.
 
     Stretches at 0 and 1 keep both ends: there the true curve can be level.
@@ -85,10 +84,10 @@ class Isotonic(OneVsRest[Curve]):
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> Curve:
+    def _fit_map(self, score: Score, target: Floats) -> Curve:
         return isotonic_curve(score.p, target)
 
-    def _apply_map(self, fitted: Curve, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: Curve, score: Score) -> Floats:
         return fitted(score.p)
 
 
@@ -100,10 +99,10 @@ class CentredIsotonic(OneVsRest[Curve]):
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> Curve:
+    def _fit_map(self, score: Score, target: Floats) -> Curve:
         return centred_isotonic_curve(score.p, target)
 
-    def _apply_map(self, fitted: Curve, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: Curve, score: Score) -> Floats:
         return fitted(score.p)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter1d
+from scipy.special import expit
 
-from calibration.post_hoc.calibrator import CALIBRATORS
+from calibration.post_hoc.calibrator import CALIBRATORS, Floats
 from calibration.post_hoc.isotonic import Curve
-from calibration.post_hoc.logistic import sigmoid
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
 # Beyond ±40 a probability rounds to 0 or 1 in float64.
@@ -31,7 +32,7 @@ class Kernel(OneVsRest[Curve]):
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> Curve:
+    def _fit_map(self, score: Score, target: Floats) -> Curve:
         s = score.log_odds.clip(-LIMIT, LIMIT)
         width = max(1.06 * float(s.std()) * len(s) ** -0.2, SPACING)
         position = (s + LIMIT) / SPACING
@@ -39,19 +40,17 @@ class Kernel(OneVsRest[Curve]):
         right_share = position - left
         weights = _smooth(left, right_share, np.ones_like(s), width)
         ones = _smooth(left, right_share, target, width)
-        return Curve(GRID, (ones + sigmoid(GRID)) / (weights + 1))
+        return Curve(GRID, (ones + expit(GRID)) / (weights + 1))
 
-    def _apply_map(self, fitted: Curve, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: Curve, score: Score) -> Floats:
         return fitted(score.log_odds)
 
 
-def _smooth(
-    left: np.ndarray, right_share: np.ndarray, value: np.ndarray, width: float
-) -> np.ndarray:
+def _smooth(left: NDArray[np.int64], right_share: Floats, value: Floats, width: float) -> Floats:
     """Σ wᵢ valueᵢ at the grid, each sample shared between the two points around it."""
-    size = len(GRID)
-    mass = np.bincount(left, weights=(1 - right_share) * value, minlength=size)
-    mass += np.bincount(left + 1, weights=right_share * value, minlength=size)
-    smooth = gaussian_filter1d(mass, width / SPACING, mode="constant", truncate=8.0)
+    mass = np.zeros(len(GRID))
+    mass += np.bincount(left, weights=(1 - right_share) * value, minlength=len(GRID))
+    mass += np.bincount(left + 1, weights=right_share * value, minlength=len(GRID))
+    smooth: Floats = gaussian_filter1d(mass, width / SPACING, mode="constant", truncate=8.0)
     # The filter's weights sum to 1; the kernel is 1 at its centre.
     return smooth * math.sqrt(2 * math.pi) * width / SPACING

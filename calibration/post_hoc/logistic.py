@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
+from calibration.post_hoc.calibrator import Floats
+
 MAX_STEPS = 200
 DECREMENT_TOLERANCE = 1e-12
+# Samples at a time, so that what is computed stays in the cache.
+BLOCK = 4096
 
 
 def logistic_regression(
-    features: np.ndarray,
-    target: np.ndarray,
-    penalty: np.ndarray,
-    centre: np.ndarray,
-) -> tuple[np.ndarray, bool]:
+    features: Floats,
+    target: Floats,
+    penalty: Floats,
+    centre: Floats,
+) -> tuple[Floats, bool]:
     """The θ of least objective, and whether Newton's method converged.
 
     The objective is the mean binary cross-entropy of σ(θ·f) against targets in [0, 1] plus
@@ -21,7 +25,8 @@ def logistic_regression(
     halved until the objective falls; convergence means that a further step would gain less
     than 1e-12.
     """
-    theta = centre
+    # From 0, where the curvature is largest: far out, Newton's steps would be too long.
+    theta = np.zeros(len(features))
     value, gradient, hessian = _expand(theta, features, target, penalty, centre)
     for _ in range(MAX_STEPS):
         step = _newton_step(gradient, hessian)
@@ -41,8 +46,8 @@ def logistic_regression(
 
 
 def shrunk_logistic_regression(
-    features: np.ndarray, target: np.ndarray, centre: np.ndarray
-) -> tuple[np.ndarray, bool]:
+    features: Floats, target: Floats, centre: Floats
+) -> tuple[Floats, bool]:
     """Logistic regression with a standard normal prior around ``centre``.
 
     The prior is worth one observation among N; it keeps the optimum finite where the target
@@ -51,50 +56,45 @@ def shrunk_logistic_regression(
     return logistic_regression(features, target, np.eye(len(centre)) / len(target), centre)
 
 
-def akaike(
-    features: np.ndarray, target: np.ndarray, penalty: np.ndarray, theta: np.ndarray
-) -> float:
-    """Akaike's criterion over 2N: mean NLL + d/N, d = tr((H + P)⁻¹ H), the effective number
-    of parameters, H the Hessian of the mean NLL at ``theta``.
+def akaike(features: Floats, target: Floats, penalty: Floats, theta: Floats) -> float:
+    """Akaike's criterion over 2N: mean NLL + d/N.
+
+    d = tr((H + P)⁻¹ H) is the effective number of parameters, H the Hessian of the mean NLL
+    at ``theta``.
     """
     nll, _, hessian = _expand(theta, features, target, np.zeros_like(penalty), theta)
     scale = 1e-300 + np.sqrt((hessian + penalty).diagonal())
     both, alone = ((m / np.outer(scale, scale)) for m in (hessian + penalty, hessian))
-    return nll + float(np.trace(np.linalg.solve(both, alone))) / features.shape[1]
-
-
-def sigmoid(logit: np.ndarray) -> np.ndarray:
-    """1/(1 + e^{−logit}) without overflow."""
-    small = np.exp(-np.abs(logit))
-    return np.where(logit >= 0, 1.0, small) / (1 + small)
+    return float(nll + np.trace(np.linalg.solve(both, alone)) / features.shape[1])
 
 
 def _expand(
-    theta: np.ndarray,
-    features: np.ndarray,
-    target: np.ndarray,
-    penalty: np.ndarray,
-    centre: np.ndarray,
-) -> tuple[float, np.ndarray, np.ndarray]:
+    theta: Floats,
+    features: Floats,
+    target: Floats,
+    penalty: Floats,
+    centre: Floats,
+) -> tuple[float, Floats, Floats]:
     """Value, gradient (d,) and Hessian (d, d) of the objective at θ."""
-    logit = theta @ features
-    small = np.exp(-np.abs(logit))
-    loss = np.log1p(small) + np.maximum(logit, 0) - target * logit
-    p = np.where(logit >= 0, 1.0, small) / (1 + small)
-    curvature = small / np.square(1 + small)
-    samples = features.shape[1]
+    samples = len(target)
     pull = penalty @ (theta - centre)
-    return (
-        float(loss.mean() + 0.5 * (theta - centre) @ pull),
-        features @ (p - target) / samples + pull,
-        (features * curvature) @ features.T / samples + penalty,
-    )
+    value, gradient, hessian = 0.5 * float((theta - centre) @ pull), pull, penalty
+    for start in range(0, samples, BLOCK):
+        f, t = features[:, start : start + BLOCK], target[start : start + BLOCK]
+        logit = theta @ f
+        small = np.exp(-np.abs(logit))
+        loss = np.log1p(small) + np.maximum(logit, 0) - t * logit
+        p = np.where(logit >= 0, 1.0, small) / (1 + small)
+        value += float(loss.sum()) / samples
+        gradient = gradient + f @ (p - t) / samples
+        hessian = hessian + (f * (small / np.square(1 + small))) @ f.T / samples
+    return value, gradient, hessian
 
 
-def _newton_step(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+def _newton_step(gradient: Floats, hessian: Floats) -> Floats:
     # Features of very different size (s and s²) would drown each other in the solve: scale
     # the Hessian to a unit diagonal first. The jitter only touches the step, not the optimum.
     size = np.sqrt(np.maximum(hessian.diagonal(), 1e-300))
     system = hessian / np.outer(size, size) + 1e-12 * np.eye(len(size))
-    step: np.ndarray = np.linalg.solve(system, gradient / size) / size
+    step: Floats = np.linalg.solve(system, gradient / size) / size
     return step

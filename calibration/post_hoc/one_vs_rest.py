@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calibration.post_hoc.calibrator import Calibrator
+from calibration.post_hoc.calibrator import Calibrator, Floats, rows_at_once
 
 Map = TypeVar("Map")
 
@@ -26,33 +26,39 @@ Map = TypeVar("Map")
 class Score:
     """One class against the rest, for N samples."""
 
-    log_p: np.ndarray
+    log_p: Floats
     """log p, (N,)."""
-    log_not_p: np.ndarray
+    log_not_p: Floats
     """log(1 − p), (N,), exact even where p rounds to 1."""
 
     @cached_property
-    def p(self) -> np.ndarray:
+    def p(self) -> Floats:
         """The probability, (N,)."""
         return np.exp(self.log_p)
 
     @cached_property
-    def log_odds(self) -> np.ndarray:
+    def log_odds(self) -> Floats:
         """log(p / (1 − p)), (N,)."""
         return self.log_p - self.log_not_p
 
 
 def scores(logits: Tensor) -> Iterator[Score]:
     """The score of each class of ``logits`` (N, K); for K = 2 of class 1 only."""
-    log_p = torch.log_softmax(logits, 1)
-    log_not_p = torch.log1p(-log_p.exp())
-    # 1 − p cancels where p is near 1, which only the largest of a row can be.
-    top = logits.argmax(1, keepdim=True)
-    rest = log_p.scatter(1, top, -torch.inf).logsumexp(1, keepdim=True)
-    log_not_p.scatter_(1, top, rest)
-    first = 1 if logits.shape[1] == 2 else 0
-    columns = zip(log_p.T[first:].contiguous(), log_not_p.T[first:].contiguous(), strict=True)
-    return (Score(p.numpy(), not_p.numpy()) for p, not_p in columns)
+    samples, classes = logits.shape
+    log_p = np.empty((classes, samples))
+    log_not_p = np.empty((classes, samples))
+    rows = rows_at_once(logits)
+    for start in range(0, samples, rows):
+        z = logits[start : start + rows]
+        log_softmax = torch.log_softmax(z, 1)
+        log_rest = torch.log1p(-log_softmax.exp())
+        # 1 − p cancels where p is near 1, which only the largest of a row can be.
+        top = z.argmax(1, keepdim=True)
+        others = log_softmax.scatter(1, top, -torch.inf)
+        log_rest.scatter_(1, top, others.logsumexp(1, keepdim=True))
+        log_p[:, start : start + rows] = log_softmax.numpy().T
+        log_not_p[:, start : start + rows] = log_rest.numpy().T
+    return (Score(log_p[k], log_not_p[k]) for k in range(1 if classes == 2 else 0, classes))
 
 
 class OneVsRest(Calibrator, Generic[Map]):
@@ -84,9 +90,9 @@ class OneVsRest(Calibrator, Generic[Map]):
         return rows
 
     @abstractmethod
-    def _fit_map(self, score: Score, target: np.ndarray) -> Map:
+    def _fit_map(self, score: Score, target: Floats) -> Map:
         """The map of one class, fitted to ``target`` (N,), 1 for the class and 0 else."""
 
     @abstractmethod
-    def _apply_map(self, fitted: Map, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: Map, score: Score) -> Floats:
         """The probability (N,) of the class."""

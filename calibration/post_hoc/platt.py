@@ -6,38 +6,35 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import expit
 
-from calibration.post_hoc.calibrator import CALIBRATORS
-from calibration.post_hoc.logistic import (
-    logistic_regression,
-    shrunk_logistic_regression,
-    sigmoid,
-)
+from calibration.post_hoc.calibrator import CALIBRATORS, Floats
+from calibration.post_hoc.logistic import logistic_regression, shrunk_logistic_regression
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
 
-class LogisticMap(OneVsRest[np.ndarray]):
+class LogisticMap(OneVsRest[Floats]):
     """σ(θ·f(score)) per class, θ with a standard normal prior around "no change"."""
 
     scaling = True
     unchanged: ClassVar[tuple[float, ...]]
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> np.ndarray:
+    def _fit_map(self, score: Score, target: Floats) -> Floats:
         theta, converged = shrunk_logistic_regression(
             self._features(score), target, centre=np.array(self.unchanged)
         )
         self.converged = self.converged and converged
         return theta
 
-    def _apply_map(self, fitted: np.ndarray, score: Score) -> np.ndarray:
-        return sigmoid(fitted @ self._features(score))
+    def _apply_map(self, fitted: Floats, score: Score) -> Floats:
+        return expit(fitted @ self._features(score))
 
     @abstractmethod
-    def _features(self, score: Score) -> np.ndarray:
+    def _features(self, score: Score) -> Floats:
         """The features f, (d, N)."""
 
 
-def platt_features(score: Score) -> np.ndarray:
+def platt_features(score: Score) -> Floats:
     """Log-odds and intercept, (2, N)."""
     return np.stack([score.log_odds, np.ones_like(score.log_odds)])
 
@@ -50,7 +47,7 @@ class PlattLogits(LogisticMap):
     fast = True
     unchanged = (1.0, 0.0)
 
-    def _features(self, score: Score) -> np.ndarray:
+    def _features(self, score: Score) -> Floats:
         return platt_features(score)
 
 
@@ -62,7 +59,7 @@ class Quadratic(LogisticMap):
     fast = True
     unchanged = (1.0, 0.0, 0.0)
 
-    def _features(self, score: Score) -> np.ndarray:
+    def _features(self, score: Score) -> Floats:
         s = score.log_odds
         return np.stack([s, np.ones_like(s), np.square(s)])
 
@@ -78,7 +75,7 @@ class PlattProbabilities(LogisticMap):
     description = "Platt scaling of the probabilities, one-vs-rest (Platt 1999)"
     fast = True
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> np.ndarray:
+    def _fit_map(self, score: Score, target: Floats) -> Floats:
         positives = target.sum()
         negatives = len(target) - positives
         smooth = np.where(target > 0, (positives + 1) / (positives + 2), 1 / (negatives + 2))
@@ -88,5 +85,5 @@ class PlattProbabilities(LogisticMap):
         self.converged = self.converged and converged
         return theta
 
-    def _features(self, score: Score) -> np.ndarray:
+    def _features(self, score: Score) -> Floats:
         return np.stack([score.p, np.ones_like(score.p)])

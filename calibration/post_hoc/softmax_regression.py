@@ -20,8 +20,8 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from calibration.post_hoc.calibrator import Calibrator
-from calibration.post_hoc.temperature import best_temperature, row_blocks
+from calibration.post_hoc.calibrator import Calibrator, Floats, rows_at_once
+from calibration.post_hoc.temperature import best_temperature
 
 GRADIENT_TOLERANCE = 1e-6
 
@@ -73,12 +73,12 @@ class PenalisedNLL:
         self.logits = logits
         self.ridge = ridge
         self.samples = len(labels)
-        rows = row_blocks(features)
+        rows = rows_at_once(features)
         self.blocks = list(zip(features.split(rows), labels.split(rows), strict=True))
-        self.at: np.ndarray | None = None
+        self.at: Floats = np.empty(0)
         self.probabilities: list[Tensor] = []
 
-    def value_and_gradient(self, at: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(self, at: Floats) -> tuple[float, Floats]:
         """The objective and its gradient; the probabilities are kept for the Hessian."""
         theta = torch.from_numpy(at)
         loss = self.samples * (self.ridge * theta.square()).sum()
@@ -94,7 +94,7 @@ class PenalisedNLL:
             gradient += self.logits.adjoint(x, residual)
         return float(loss) / self.samples, (gradient / self.samples).numpy()
 
-    def hessian_product(self, at: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    def hessian_product(self, at: Floats, direction: Floats) -> Floats:
         """Hv at ``at``."""
         # After a rejected step the probabilities kept belong to the point that was rejected.
         if not np.array_equal(at, self.at):
@@ -134,9 +134,7 @@ class AffineScaling(Calibrator):
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
         self.temperature, _ = best_temperature(logits, labels)
         self.samples, classes = logits.shape
-        objective = PenalisedNLL(
-            self.affine, self._features(logits), labels, self._ridge(classes)
-        )
+        objective = PenalisedNLL(self.affine, self._features(logits), labels, self._ridge(classes))
         self.theta, self.converged = objective.minimise()
 
     def _apply(self, logits: Tensor) -> Tensor:

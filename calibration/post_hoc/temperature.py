@@ -9,7 +9,7 @@ import torch
 from scipy import optimize
 from torch import Tensor
 
-from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator
+from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator, Floats, rows_at_once
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-8, 1e8
 
@@ -62,13 +62,12 @@ class EnsembleTemperature(Calibrator):
             [part.gather(1, labels[:, None]).squeeze(1) for part in self._parts(logits)], dim=1
         ).numpy()
 
-        def loss(free: np.ndarray) -> tuple[float, np.ndarray]:
+        def loss(free: Floats) -> tuple[float, Floats]:
             # The uniform part's weight is what the others leave: no equality constraint.
             mixed = np.maximum(true[:, 2] + (true[:, :2] - true[:, 2:]) @ free, 1e-300)
             slope = (true[:, :2] - true[:, 2:]) / mixed[:, None]
             return -float(np.log(mixed).mean()), -slope.mean(axis=0)
 
-        inside = {"type": "ineq", "fun": lambda w: 1 - w.sum(), "jac": lambda w: -np.ones(2)}
         # From inside the simplex: at its corner an underflowed likelihood has no slope.
         found = optimize.minimize(
             loss,
@@ -76,7 +75,7 @@ class EnsembleTemperature(Calibrator):
             jac=True,
             method="SLSQP",
             bounds=[(0, 1), (0, 1)],
-            constraints=[inside],
+            constraints=optimize.LinearConstraint(np.ones((1, 2)), ub=1),
             options={"ftol": 1e-12, "maxiter": 200},
         )
         corners = [np.array([1.0, 0.0]), np.array([0.0, 1.0])]
@@ -96,18 +95,13 @@ class EnsembleTemperature(Calibrator):
         return torch.softmax(logits / self.temperature, 1), torch.softmax(logits, 1), uniform
 
 
-def row_blocks(logits: Tensor) -> int:
-    """How many rows to work on at once, so that what is computed stays in the cache."""
-    return max(256, 2**16 // logits.shape[1])
-
-
 def best_temperature(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
     """The T in [1e-8, 1e8] of least NLL, and whether NLL has a minimum there."""
     gaps = logits - logits.amax(1, keepdim=True)
     true = gaps.gather(1, labels[:, None])
     if not bool(true.any()):
         return _ranked_right_temperature(gaps), False
-    blocks = gaps.split(row_blocks(gaps))
+    blocks = gaps.split(rows_at_once(gaps))
 
     def slope(log_inverse: float) -> float:
         """dNLL/d(1/T), which rises with 1/T."""
@@ -119,7 +113,7 @@ def best_temperature(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
     limit = -math.log(MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE)
     while slope(far) * far < 0:
         if far == limit:
-            return math.exp(-limit), False
+            return (MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE), False
         near, far = far, math.copysign(min(abs(3 * far), abs(limit)), limit)
     root = optimize.brentq(slope, near, far, xtol=1e-10)
     return math.exp(-root), True

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from calibration.post_hoc.calibrator import CALIBRATORS
+from calibration.post_hoc.calibrator import CALIBRATORS, Floats
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
 
@@ -14,9 +15,9 @@ from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 class VennAbersBounds:
     """p₀ and p₁ for a new sample that comes after the first i of the distinct scores."""
 
-    distinct: np.ndarray
-    p0: np.ndarray
-    p1: np.ndarray
+    distinct: Floats
+    p0: Floats
+    p1: Floats
 
 
 @CALIBRATORS.register("venn_abers")
@@ -32,23 +33,21 @@ class VennAbers(OneVsRest[VennAbersBounds]):
     scaling = False
     fast = False
 
-    def _fit_map(self, score: Score, target: np.ndarray) -> VennAbersBounds:
-        distinct, where, count = np.unique(
-            score.log_odds, return_inverse=True, return_counts=True
-        )
-        ones = np.bincount(where, weights=target)
+    def _fit_map(self, score: Score, target: Floats) -> VennAbersBounds:
+        distinct, where, count = np.unique(score.log_odds, return_inverse=True, return_counts=True)
+        ones = np.bincount(where, weights=target).astype(np.int64)
         # A 0 among targets in ascending order is a 1 among their complements in descending.
         p0 = 1 - levels_with_one_added(count[::-1], (count - ones)[::-1])[::-1]
         return VennAbersBounds(distinct, p0, levels_with_one_added(count, ones))
 
-    def _apply_map(self, fitted: VennAbersBounds, score: Score) -> np.ndarray:
+    def _apply_map(self, fitted: VennAbersBounds, score: Score) -> Floats:
         # An added 0 is pooled with an equal score on its left, an added 1 on its right.
         p0 = fitted.p0[np.searchsorted(fitted.distinct, score.log_odds, side="right")]
         p1 = fitted.p1[np.searchsorted(fitted.distinct, score.log_odds, side="left")]
         return p1 / (1 - p0 + p1)
 
 
-def levels_with_one_added(count: np.ndarray, ones: np.ndarray) -> np.ndarray:
+def levels_with_one_added(count: NDArray[np.int64], ones: NDArray[np.int64]) -> Floats:
     """Isotonic regression's value at a target 1 added after the first i of m groups.
 
     Groups come in ascending order of their score, with their size and number of ones.
@@ -59,8 +58,8 @@ def levels_with_one_added(count: np.ndarray, ones: np.ndarray) -> np.ndarray:
     touches before at P_i then, and behind never further left than it did. So one pass is
     enough. Integers keep every comparison exact.
     """
-    x: list[int] = [0, *np.cumsum(count).astype(int).tolist()]
-    y: list[int] = [0, *np.cumsum(ones).astype(int).tolist()]
+    x: list[int] = [0, *np.cumsum(count).tolist()]
+    y: list[int] = [0, *np.cumsum(ones).tolist()]
     after = _convex_minorant_links(x, y)
     levels = np.empty(len(x))
     before = behind = 0

@@ -196,7 +196,7 @@ def test_extending_trains_only_what_is_new(swept: tuple[Path, str]) -> None:
 def test_a_diverging_trial_is_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     text = SPEC.replace("standard: {lr: {loguniform: [0.01, 0.1]}", "standard: {lr: [0.05, 10.0]")
     text = text.replace("weight_decay: 0}", "weight_decay: 1.0}", 1)
-    text = text.replace("epochs: 12", "optimiser: sgd, epochs: 12").replace("tiny", "broken")
+    text = text.replace("epochs: 12", "optimiser: sgd, epochs: 80").replace("tiny", "broken")
     text = text.replace("search: {trials: 3}", "search: {sampler: grid}")
     (tmp_path / "broken.yaml").write_text(text)
     done = calsweep(tmp_path, "run", "broken.yaml")

@@ -56,7 +56,7 @@ def test_sece_is_the_nadaraya_watson_average(bandwidth: float) -> None:
 def test_sece_in_blocks_is_sece(monkeypatch) -> None:
     confidence, correct = pairs(500, 3)
     whole = metrics.sece(confidence, correct).item()
-    monkeypatch.setattr("calibration.metrics.chunks.ELEMENTS", 1300)
+    monkeypatch.setattr("calibration.metrics.smooth.KERNEL_ELEMENTS", 1300)
     assert metrics.sece(confidence, correct).item() == pytest.approx(whole, rel=1e-12)
 
 
@@ -114,6 +114,7 @@ def test_class_wise_ece_in_blocks_is_class_wise_ece(draw, monkeypatch) -> None:
         metrics.brier(probabilities, labels).item(),
     )
     monkeypatch.setattr("calibration.metrics.chunks.ELEMENTS", 500)
+    monkeypatch.setattr("calibration.metrics.classwise.SEARCHED_ELEMENTS", 500)
     assert metrics.classwise_ece(probabilities, labels).item() == pytest.approx(whole[0], abs=1e-14)
     assert metrics.brier(probabilities, labels).item() == pytest.approx(whole[1], abs=1e-14)
 
