@@ -11,9 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from sweeps.spec import Spec
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -93,6 +97,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     from sweeps.store import Store
 
     loaded = load_spec(_spec_path(options.spec))
+    _say(console, _introduction(loaded.spec))
     outcome = run_sweep(
         loaded,
         Store(options.store),
@@ -115,9 +120,22 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             f"MLflow could not be reached at {outcome.tracking_uri} ({outcome.tracking_error}); "
             "the records are safe, and the same command publishes them later"
         )
+    _say(console, *lines)
+    return 1 if plan.failed else 0
+
+
+def _introduction(spec: Spec) -> str:
+    def count(number: int, noun: str) -> str:
+        return f"{number} {noun}{'' if number == 1 else 's'}"
+
+    what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'method')}"
+    search = "a grid" if spec.search.sampler == "grid" else f"{spec.search.trials} search trials"
+    return f"{spec.name} · {what} · {search} each + {count(spec.confirm_seeds, 'seed')} confirmed"
+
+
+def _say(console: Console, *lines: str) -> None:
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-    return 1 if plan.failed else 0
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:

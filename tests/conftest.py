@@ -1,4 +1,4 @@
-"""One thread for torch: the tests' tensors are small, and threads would only wait for each other."""
+"""One thread for torch: the tests' tensors are small, and more would only get in the way."""
 
 from __future__ import annotations
 

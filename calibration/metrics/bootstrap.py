@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from calibration.metrics import bootstrap_features as features
-from calibration.metrics.bootstrap_features import Summed
+from calibration.metrics.bootstrap_features import ELEMENTS, Summed
 from calibration.metrics.checks import Data, check_count, check_positive
 from calibration.metrics.panel import METRICS
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.proper_scores import brier_losses, nll_losses
 
-ELEMENTS = 2**21
 # Gaps within this many standard errors of 0 count as noise when the bias is estimated.
 NOISE_WIDTH = 1.5
 
@@ -35,14 +34,14 @@ NORMS: Mapping[str, Callable[[Predictions, int], Summed]] = MappingProxyType(
         "ece": features.ece_features,
         "ace": features.ace_features,
         "classwise_ece": features.classwise_ece_features,
-        "classwise_ace": features.classwise_ace_features,
         "ks": features.ks_features,
         "kuiper": features.kuiper_features,
         "smooth_ece": features.smooth_features,
     }
 )
 # The others have none: one lonely sample decides mce and weighs as much as a thousand in
-# average_ce, and resamples say nothing about such a sample.
+# average_ce, and resamples say nothing about such a sample; mmce is a matter of all pairs, and
+# classwise_ace would cost as much as all the rest together.
 INTERVALS = tuple(name for name in METRICS if name in {*_MEANS, *NORMS, "l2_debiased", "aurc"})
 
 
@@ -107,15 +106,16 @@ def _interval(
         return float(estimate), float(estimate)
     bias = torch.zeros_like(estimate)
     if name in _MEANS:
-        values = resampled(features.mean_of(_MEANS[name](predictions)), counts)[:, 0]
+        summed = features.mean_of(_MEANS[name](predictions))
+        values = summed.reduce(summed.sums(counts))
     elif name in NORMS:
         summed = NORMS[name](predictions, bins)
-        sums = resampled(summed, counts)
+        sums = summed.sums(counts)
         values = summed.reduce(sums)
         bias = _bias(summed, sums, counts)
     elif name == "l2_debiased":
         summed = features.l2_features(predictions, bins)
-        values = summed.reduce(resampled(summed, counts))
+        values = summed.reduce(summed.sums(counts))
     else:
         values = aurc_of_resamples(predictions, counts)
     low, high = (values - values.mean()).quantile(values.new_tensor([tail, 1 - tail]))
@@ -129,7 +129,7 @@ def _interval(
 def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:
     """Mean rise of the norm by resampling noise, around gaps shrunk by NOISE_WIDTH errors."""
     once = counts.new_ones(1, counts.shape[1])
-    observed = resampled(summed, once)
+    observed = summed.sums(once)
     noise = sums - sums.mean(0)
     error = noise.square().mean(0).sqrt()
     shrunk = observed.sign() * (observed.abs() - NOISE_WIDTH * error).clamp(min=0)
@@ -147,17 +147,6 @@ def resample_counts(samples: int, resamples: int, seed: int) -> Tensor:
         drawn += torch.arange(len(part))[:, None] * samples
         part.copy_(torch.bincount(drawn.view(-1), minlength=part.numel()).view_as(part))
     return counts
-
-
-def resampled(summed: Summed, counts: Tensor) -> Tensor:
-    """Feature sums (R, D) of all resamples."""
-    resamples, samples = counts.shape
-    step = max(1, ELEMENTS // max(summed.width, resamples))
-    total = torch.zeros(resamples, summed.width, dtype=torch.float64, device=counts.device)
-    for start in range(0, samples, step):
-        part = slice(start, start + step)
-        total += counts[:, part].double() @ summed.features(part)
-    return total
 
 
 def aurc_of_resamples(predictions: Predictions, counts: Tensor) -> Tensor:

@@ -14,76 +14,93 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from calibration.metrics.binning import BinSums, mass_ranks, width_index
+from calibration.metrics.chunks import row_chunks
+from calibration.metrics.cpu import positions_above
 from calibration.metrics.predictions import Predictions
-from calibration.metrics.ranking import Ranked, rank
+from calibration.metrics.ranking import Ranked
 from calibration.metrics.smooth import cells_for, fixed_point, smoothers
 from calibration.metrics.top_label import debiased_square, spread, sup_norm
 
 # Points at which cumulative gaps are compared; more do not change their extremes visibly.
 CUMULATIVE_POINTS = 200
+ELEMENTS = 2**21
 
 
 class Summed(NamedTuple):
-    """A statistic of the sum of features (n, D) over all samples.
+    """A statistic of a sum over samples.
 
-    ``features`` gives those of a slice of the samples; ``reduce`` turns their sum (..., D) into
-    the metric (...).
+    ``sums`` gives the sums (R, D) of R resamples from the counts (R, N) of their samples;
+    ``reduce`` turns sums (..., D) into the metric (...).
     """
 
-    width: int
-    features: Callable[[slice], Tensor]
+    sums: Callable[[Tensor], Tensor]
     reduce: Callable[[Tensor], Tensor]
+
+
+def dense(width: int, features: Callable[[slice], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Sums of features (n, width), which the function gives for a slice of the samples."""
+
+    def sums(counts: Tensor) -> Tensor:
+        resamples, samples = counts.shape
+        total = torch.zeros(resamples, width, dtype=torch.float64, device=counts.device)
+        for part in row_chunks(samples, max(width, resamples), ELEMENTS):
+            total += counts[:, part].double() @ features(part)
+        return total
+
+    return sums
 
 
 def mean_of(losses: Tensor) -> Summed:
     """The mean of one number per sample."""
-    return Summed(1, lambda part: losses[part, None] / len(losses), lambda sums: sums.squeeze(-1))
+    weights = losses[:, None] / len(losses)
+    return Summed(dense(1, lambda part: weights[part]), lambda sums: sums.squeeze(-1))
 
 
 def ece_features(predictions: Predictions, bins: int) -> Summed:
     """Gap per equal-width bin; ECE is the sum of their absolute values."""
     gap = _gap(predictions) / len(predictions.confidence)
     index = width_index(predictions.confidence, bins)
-    return Summed(bins, lambda part: one_hot(index[part], bins) * gap[part, None], _l1)
+    return Summed(dense(bins, lambda part: one_hot(index[part], bins) * gap[part, None]), _l1)
 
 
 def ace_features(predictions: Predictions, bins: int) -> Summed:
     """Gap per equal-mass bin, the bins being those of the original sample."""
     gap = _gap(predictions) / len(predictions.confidence)
     member = mass_membership(predictions.ranked, predictions.confidence, bins)
-    return Summed(bins, lambda part: member(part) * gap[part, None], _l1)
+    return Summed(dense(bins, lambda part: member(part) * gap[part, None]), _l1)
 
 
 def classwise_ece_features(predictions: Predictions, bins: int) -> Summed:
-    """Gap per class and equal-width bin."""
+    """Gap per class and equal-width bin.
+
+    As in ``classwise_ece`` only the few entries above the first bin are binned one by one (a
+    sparse product); the first bin is what remains of a class.
+    """
     rows, labels = predictions.rows
     samples, classes = rows.shape
+    scale = samples * classes
 
-    def features(part: slice) -> Tensor:
-        values = rows[part].double()
-        gap = (values - one_hot(labels[part], classes)) / (samples * classes)
-        return (one_hot(width_index(values, bins), bins) * gap[..., None]).flatten(1)
+    def gaps(part: slice) -> Tensor:
+        return (rows[part].double() - one_hot(labels[part], classes)) / scale
 
-    return Summed(classes * bins, features, _l1)
+    position = positions_above(rows.reshape(-1), 0.98 / bins)
+    sample, label = position // classes, position % classes
+    values = rows[sample, label]
+    weights = (values.double() - (labels[sample] == label).double()) / scale
+    cells = torch.stack([label * bins + width_index(values, bins), sample])
+    upper = torch.sparse_coo_tensor(
+        cells, weights, (classes * bins, samples), check_invariants=False
+    )
+    whole = dense(classes, gaps)
 
+    def sums(counts: Tensor) -> Tensor:
+        parts = counts.split(max(1, ELEMENTS // samples))
+        found = torch.cat([(upper @ part.t().double()).t() for part in parts])
+        found = found.unflatten(-1, (classes, bins))
+        found[..., 0] = whole(counts) - found[..., 1:].sum(-1)
+        return found.flatten(1)
 
-def classwise_ace_features(predictions: Predictions, bins: int) -> Summed:
-    """Gap per class and equal-mass bin, the bins being those of the original sample."""
-    rows, labels = predictions.rows
-    samples, classes = rows.shape
-    columns = [rows[:, k].double().contiguous() for k in range(classes)]
-    members = [
-        mass_membership(rank(column, labels == k), column, bins) for k, column in enumerate(columns)
-    ]
-
-    def features(part: slice) -> Tensor:
-        blocks = [
-            member(part) * (column[part] - (labels[part] == k).double())[:, None]
-            for k, (member, column) in enumerate(zip(members, columns, strict=True))
-        ]
-        return torch.cat(blocks, dim=-1) / (samples * classes)
-
-    return Summed(classes * bins, features, _l1)
+    return Summed(sums, _l1)
 
 
 def ks_features(predictions: Predictions, bins: int) -> Summed:
@@ -117,12 +134,9 @@ def smooth_features(predictions: Predictions, bins: int) -> Summed:
         reflected = kernel(mesh + level) * inside_low + kernel(2 - mesh - level) * inside_high
         return kernel(mesh - level) + reflected
 
-    step = 2**20 // len(mesh)
-    mass = sum(
-        float(response(slice(start, start + step)).sum())
-        for start in range(0, len(confidence), step)
-    )
-    return Summed(len(mesh), lambda part: response(part) * (gap[part, None] / mass), _l1)
+    chunks = row_chunks(len(confidence), len(mesh), ELEMENTS)
+    mass = sum(float(response(part).sum()) for part in chunks)
+    return Summed(dense(len(mesh), lambda part: response(part) * (gap[part, None] / mass)), _l1)
 
 
 def l2_features(predictions: Predictions, bins: int) -> Summed:
@@ -143,7 +157,7 @@ def l2_features(predictions: Predictions, bins: int) -> Summed:
     def reduce(sums: Tensor) -> Tensor:
         return debiased_square(BinSums(*sums.unflatten(-1, (3, bins)).unbind(-2)))
 
-    return Summed(3 * bins, features, reduce)
+    return Summed(dense(3 * bins, features), reduce)
 
 
 def mass_membership(ranked: Ranked, confidence: Tensor, bins: int) -> Callable[[slice], Tensor]:
@@ -179,8 +193,5 @@ def _cumulative_features(predictions: Predictions, norm: Callable[[Tensor], Tens
     ends = mass_ranks(ranked.samples, points, gap.device)[1:] - 1
     levels = ranked.confidence[ends].unique()
     index = torch.bucketize(predictions.confidence, levels)
-    return Summed(
-        len(levels),
-        lambda part: one_hot(index[part], len(levels)) * gap[part, None],
-        lambda sums: norm(sums.cumsum(-1)),
-    )
+    cells = dense(len(levels), lambda part: one_hot(index[part], len(levels)) * gap[part, None])
+    return Summed(cells, lambda sums: norm(sums.cumsum(-1)))

@@ -16,7 +16,8 @@ STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
-th, td { padding: .25rem .75rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8884; }
+th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #8884; }
+td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 .winner { font-weight: bold; } .oracle { opacity: .65; }
 img { max-width: 100%; background: white; border-radius: .5rem; margin: .5rem 0; }

@@ -103,7 +103,7 @@ def test_resampled_statistics_are_the_metrics_of_the_resamples(draw) -> None:
         (bootstrap.features.l2_features, metrics.l2_debiased),
     ):
         summed = features(predictions, 15)
-        values = summed.reduce(bootstrap.resampled(summed, counts))
+        values = summed.reduce(summed.sums(counts))
         assert torch.allclose(values, metric(*resampled), atol=1e-12), metric.__name__
 
 
@@ -115,8 +115,20 @@ def test_features_of_the_sample_itself_give_the_metric(draw) -> None:
     tolerances = {"ks": 0.02, "kuiper": 0.02, "smooth_ece": 0.01}
     for name, features in bootstrap.NORMS.items():
         summed = features(predictions, 15)
-        found = summed.reduce(bootstrap.resampled(summed, once)).item()
+        found = summed.reduce(summed.sums(once)).item()
         assert found == pytest.approx(values[name], rel=tolerances.get(name, 1e-11)), name
+
+
+@pytest.mark.parametrize("bins", [1, 15])
+def test_resampled_class_wise_error_is_that_of_the_resamples(draw, bins: int) -> None:
+    probabilities, labels = draw(300, 4, dtype=torch.float32)
+    counts = bootstrap.resample_counts(300, 5, seed=4)
+    summed = bootstrap.NORMS["classwise_ece"](Predictions.of(probabilities, labels), bins)
+    values = summed.reduce(summed.sums(counts))
+    for row, value in zip(counts, values, strict=True):
+        chosen = torch.arange(300).repeat_interleave(row.long())
+        expected = metrics.classwise_ece(probabilities[chosen], labels[chosen], bins=bins)
+        assert value.item() == pytest.approx(expected.item(), abs=1e-12)
 
 
 def test_intervals_repeat_with_the_seed_and_only_then(draw) -> None:
@@ -149,7 +161,7 @@ def test_degenerate_samples_have_intervals() -> None:
 
 
 def test_metrics_without_interval_are_refused(draw) -> None:
-    for name in ("mce", "mmce", "average_ce", "nonsense"):
+    for name in ("mce", "mmce", "average_ce", "classwise_ace", "nonsense"):
         with pytest.raises(ValueError, match=f"no interval for '{name}'; there are error, nll"):
             metrics.bootstrap_intervals(*draw(), metrics=[name])
     with pytest.raises(ValueError, match="'brier' needs probabilities"):

