@@ -147,7 +147,7 @@ class TrainingRun:
         numbers = self.numbers | {"lr": self.numbers["lr"] * lr_factor}
         totals: dict[str, Tensor] = {}
         batches = 0
-        with seeded(self.seed, "epoch", self.epoch) as generator:
+        with torch.no_grad(), seeded(self.seed, "epoch", self.epoch) as generator:
             for batch in self._batches(generator):
                 self.state, logged = self.method.step(
                     self.learner, self.state, batch, numbers, generator

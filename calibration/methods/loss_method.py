@@ -7,6 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from calibration.gradients import gradient
 from calibration.methods.method import Batch, Learner, Method, Numbers, TrainState
 from calibration.models import Output
 
@@ -35,10 +36,10 @@ class LossMethod(Method):
             loss = self.loss(output, batch.labels, numbers)
             return loss, (loss, buffers)
 
-        gradient, (loss, buffers) = torch.func.grad(objective, has_aux=True)(state.parameters)
+        slope, (loss, buffers) = gradient(objective, state.parameters)
         parameters, optimiser = learner.optimiser.update(
             state.parameters,
-            gradient,
+            slope,
             state.optimiser,
             lr=numbers["lr"],
             weight_decay=numbers["weight_decay"],

@@ -20,7 +20,7 @@ from calibration.metrics.predictions import Predictions
 from calibration.metrics.proper_scores import brier_losses, nll_losses
 
 # Gaps within this many standard errors of 0 count as noise when the bias is estimated.
-NOISE_WIDTH = 1.5
+NOISE_WIDTH = 2.0
 
 _MEANS: Mapping[str, Callable[[Predictions], Tensor]] = MappingProxyType(
     {
@@ -64,7 +64,7 @@ def bootstrap_intervals(
 
         low = estimate - bias + q_low(d),  high = estimate + q_high(d),
 
-    where bias is the mean rise that the resampling noise causes in gaps shrunk towards 0 by 1.5
+    where bias is the mean rise that the resampling noise causes in gaps shrunk towards 0 by two
     standard errors. No rule can do without such a margin: the bias cannot be estimated well
     where gaps and noise are alike (Cai & Low 2011). The truth meant is the error of the same
     bins (same bandwidth) at infinite N.

@@ -95,10 +95,10 @@ def classwise_ece_features(predictions: Predictions, bins: int) -> Summed:
 
     def sums(counts: Tensor) -> Tensor:
         parts = counts.split(max(1, ELEMENTS // samples))
-        found = torch.cat([(upper @ part.t().double()).t() for part in parts])
-        found = found.unflatten(-1, (classes, bins))
+        flat = torch.cat([torch.sparse.mm(upper, part.t().double()).t() for part in parts])
+        found = flat.unflatten(-1, (classes, bins))
         found[..., 0] = whole(counts) - found[..., 1:].sum(-1)
-        return found.flatten(1)
+        return flat
 
     return Summed(sums, _l1)
 

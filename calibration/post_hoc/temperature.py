@@ -116,7 +116,7 @@ def best_temperature(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
             return (MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE), False
         near, far = far, math.copysign(min(abs(3 * far), abs(limit)), limit)
     root = optimize.brentq(slope, near, far, xtol=1e-10)
-    return math.exp(-root), True
+    return min(max(math.exp(-root), MIN_TEMPERATURE), MAX_TEMPERATURE), True
 
 
 def _ranked_right_temperature(gaps: Tensor) -> float:

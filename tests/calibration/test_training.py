@@ -143,7 +143,7 @@ def test_full_batch_training_agrees_with_a_plain_torch_loop(optimiser: str) -> N
     expected = F.cross_entropy(
         module.eval()(data.transform(data.validation.inputs)).logits, data.validation.labels
     )
-    assert run.curve[-1]["val/nll"] == pytest.approx(float(expected), rel=1e-4)
+    assert run.curve[-1]["val/nll"] == pytest.approx(float(expected.detach()), rel=1e-4)
 
 
 @pytest.mark.parametrize("rule", ["nll", "error", "refinement"])
@@ -217,6 +217,31 @@ def test_one_step_can_be_batched_over_trials(method: str) -> None:
     together = torch.vmap(step)(stacked, rates)
     alone = torch.stack([step(p, lr) for p, lr in zip(stacked, rates, strict=True)])
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_one_step_can_be_differentiated_in_its_hyperparameters(method: str) -> None:
+    """d(parameters after a step)/d(learning rate), by autograd and by finite differences."""
+    run = make_run(method=method, batch_size="full", optimiser="sgd")
+    batch = Batch(run.train.inputs.double(), run.train.labels, torch.arange(700))
+    state = run.state._replace(
+        parameters=run.state.parameters.double(),
+        optimiser={k: v.double() for k, v in run.state.optimiser.items()},
+    )
+    numbers = {k: v.double() for k, v in run.numbers.items()}
+    generator = torch.Generator()
+
+    def two_steps(decay: Tensor) -> Tensor:
+        after = state
+        for _ in range(2):
+            changed = numbers | {"weight_decay": decay}
+            after, _ = run.method.step(run.learner, after, batch, changed, generator)
+        return after.parameters[:20]
+
+    decay = torch.tensor(0.05, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(two_steps, (decay,))
+    with torch.no_grad():
+        torch.testing.assert_close(two_steps(decay), two_steps(decay.detach()))
 
 
 def test_mixed_precision_trains_to_nearly_the_same_loss() -> None:

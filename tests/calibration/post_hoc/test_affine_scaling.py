@@ -124,9 +124,10 @@ def test_planted_vector_scaling_is_recovered(gaussians) -> None:
 
 @pytest.mark.parametrize("name", ["matrix", "dirichlet", "structured_matrix"])
 def test_planted_confusion_is_recovered_by_a_matrix(name: str, gaussians) -> None:
-    problem = gaussians(20_000, 3, factor=2.0)
+    problem = gaussians(20_000, 5, factor=2.0)
     z = problem.logits - problem.logits.mean(1, keepdim=True)
-    planted = torch.tensor([[0.5, 0.3, 0.0], [0.0, 0.5, 0.0], [-0.3, 0.0, 0.5]]).double()
+    planted = 0.5 * torch.eye(5).double()
+    planted[0, 1], planted[2, 3], planted[4, 0] = 0.4, -0.4, 0.3
     truth = (z @ planted.T).softmax(1)
     generator = torch.Generator().manual_seed(0)
     labels = torch.multinomial(truth, 1, generator=generator).squeeze(1)
@@ -135,8 +136,8 @@ def test_planted_confusion_is_recovered_by_a_matrix(name: str, gaussians) -> Non
         fitted = post_hoc.fit(each, problem.logits, labels)
         return float((fitted(problem.logits) - truth).abs().mean())
 
-    assert error(name) < 0.03
-    assert error(name) < 0.5 * error("vector") < 0.5 * error("temperature")
+    assert error(name) < 0.25 * error("temperature")
+    assert error(name) < 0.5 * error("vector")
 
 
 @pytest.mark.parametrize("name", AFFINE)
