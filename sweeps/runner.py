@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import torch
 from rich.console import Console
 
 from sweeps.plan import Plan
@@ -43,6 +44,8 @@ def run_sweep(
     Raises ``StoreError`` when the store cannot be written and ``ValueError`` when no trial
     fits the machine.
     """
+    # The workers have the cores: more threads here would only fight with them.
+    torch.set_num_threads(1)
     directory = store.sweep_directory(loaded.spec.name)
     write_atomically(directory / "spec.yaml", loaded.text.encode())
     plan = Plan(loaded, store)

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 SWEEP, KEY, PUBLISHED = "calsweep.sweep", "calsweep.key", "calsweep.published"
 PARENT = "mlflow.parentRunId"
 METRICS_PER_CALL = 1000
-PARAMS_PER_CALL = 100
-ARTIFACTS = ("record.json", "predictions.npz", "reliability.png")
+ARTIFACTS = {
+    "search": ("record.json",),
+    "confirm": ("record.json", "predictions.npz", "reliability.png"),
+}
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -73,18 +75,12 @@ class Publisher:
             )
             run_id = run.info.run_id
             self.runs[entry.key] = (run_id, "")
-        config = entry.config
-        params = {"seed": config.seed, "model": config.model.name, "dataset": config.dataset_name}
-        params |= config.hyperparameters | {"method": config.method}
-        self._log(run_id, params, self._metrics(entry, record))
         directory = self.store.trial_directory(entry.key)
-        for name in ARTIFACTS:
+        for name in ARTIFACTS[entry.config.phase]:
             if (directory / name).exists():
                 self.client.log_artifact(run_id, str(directory / name))
-        if record["status"] == "failed":
-            self.client.set_tag(run_id, "calsweep.reason", record["reason"][:4000])
+        self._log(entry, run_id, record)
         self.client.set_terminated(run_id, "FINISHED" if record["status"] == "done" else "FAILED")
-        self.client.set_tag(run_id, PUBLISHED, self._stamp(entry))
         self.runs[entry.key] = (run_id, self._stamp(entry))
 
     def publish_sweep(self, directory: Path, summary: str) -> None:
@@ -112,7 +108,9 @@ class Publisher:
             for run in page:
                 if KEY in run.data.tags:
                     tags = run.data.tags
-                    runs[tags[KEY]] = (run.info.run_id, tags.get(PUBLISHED, ""))
+                    ended = run.info.status != "RUNNING"
+                    stamp = tags.get(PUBLISHED, "") if ended else ""
+                    runs[tags[KEY]] = (run.info.run_id, stamp)
             token = page.token or None
         return runs
 
@@ -156,13 +154,22 @@ class Publisher:
         if "seconds" in record:
             yield Metric("train_seconds", float(record["seconds"]), now, 0)
 
-    def _log(self, run_id: str, params: dict[str, Any], metrics: Iterable[Metric]) -> None:
-        from mlflow.entities import Param
+    def _log(self, entry: Entry, run_id: str, record: dict[str, Any]) -> None:
+        """Parameters, metrics and tags in as few calls as there can be: each costs a commit."""
+        from mlflow.entities import Param, RunTag
 
-        for chunk in batched(params.items(), PARAMS_PER_CALL):
-            self.client.log_batch(run_id, params=[Param(k, str(v)) for k, v in chunk])
-        for group in batched(metrics, METRICS_PER_CALL):
-            self.client.log_batch(run_id, metrics=group)
+        config = entry.config
+        values: dict[str, Any] = {"seed": config.seed, "model": config.model.name}
+        values |= {"dataset": config.dataset_name, "method": config.method}
+        values |= config.hyperparameters
+        params = [Param(name, str(value)) for name, value in values.items()]
+        tags = [RunTag(PUBLISHED, self._stamp(entry))]
+        if record["status"] == "failed":
+            tags.append(RunTag("calsweep.reason", record["reason"][:4000]))
+        *earlier, last = batched(self._metrics(entry, record), METRICS_PER_CALL) or [[]]
+        for metrics in earlier:
+            self.client.log_batch(run_id, metrics=metrics)
+        self.client.log_batch(run_id, metrics=last, params=params, tags=tags)
 
 
 class Recorder:
@@ -229,8 +236,7 @@ def run_name(plan: Plan, entry: Entry) -> str:
     return " ".join([config.method, config.dataset_name, where, *knobs])
 
 
-def batched(values: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of at most ``size`` values."""
+def batched(values: Iterable[T], size: int) -> list[list[T]]:
+    """Lists of at most ``size`` values; none for no values."""
     iterator = iter(values)
-    while chunk := list(islice(iterator, size)):
-        yield chunk
+    return list(iter(lambda: list(islice(iterator, size)), []))

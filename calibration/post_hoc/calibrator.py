@@ -55,7 +55,6 @@ class Calibrator(ABC):
         logits = checked_logits(logits)
         labels = checked_labels(labels, *logits.shape)
         self.converged = True
-        self._fell_back = False
         self._fit(logits, labels)
         if self.scaling:
             before = nll(torch.softmax(logits, 1), labels)

@@ -110,10 +110,11 @@ def best_temperature(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
         return (expected - float(true.sum())) / len(gaps)
 
     near, far = 0.0, 0.5 if slope(0.0) < 0 else -0.5
-    limit = -math.log(MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE)
+    bound = MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE
+    limit = -math.log(bound)
     while slope(far) * far < 0:
         if far == limit:
-            return (MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE), False
+            return bound, False
         near, far = far, math.copysign(min(abs(3 * far), abs(limit)), limit)
     root = optimize.brentq(slope, near, far, xtol=1e-10)
     return min(max(math.exp(-root), MIN_TEMPERATURE), MAX_TEMPERATURE), True

@@ -55,6 +55,12 @@ def test_centred_curve_of_the_published_example() -> None:
     np.testing.assert_allclose(found, [0.01, 0.21, 0.32, 0.375], atol=1e-6)
 
 
+def test_centred_curve_stays_level_at_0_and_1() -> None:
+    x, y = np.array([0.1, 0.2, 0.3, 0.4, 0.6, 0.8]), np.array([0.0, 0, 1, 0, 1, 1])
+    found = centred_isotonic_curve(x, y)(np.array([0.1, 0.2, 0.35, 0.6, 0.8]))
+    np.testing.assert_allclose(found, [0, 0, 0.5, 1, 1], atol=1e-5)
+
+
 @pytest.mark.parametrize("classes", [2, 5])
 def test_isotonic_matches_scikit_learn(classes: int, gaussians) -> None:
     fitting, fresh = gaussians(400, classes, factor=2.0), gaussians(300, classes, seed=1)
