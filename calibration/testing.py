@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from calibration.post_hoc import Calibrator
+from calibration.post_hoc.calibrator import nll
 
 SUM_TOLERANCE = 1e-9
 
@@ -112,12 +113,9 @@ def _check_promises(fitted: Calibrator, logits: Tensor, labels: Tensor, about: s
     if fitted.top_label:
         return
     if fitted.scaling:
-        nll = [
-            -p.gather(1, labels[:, None]).clamp_min(torch.finfo(p.dtype).tiny).log().mean().item()
-            for p in (before, fitted(logits))
-        ]
-        broken = f"scaling, but NLL on the fitting data rose from {nll[0]:.6f} to {nll[1]:.6f}"
-        _require(nll[1] <= nll[0] * (1 + 1e-12), about, broken)
+        start, end = nll(before, labels), nll(fitted(logits), labels)
+        broken = f"scaling, but NLL on the fitting data rose from {start[1]:.6f} to {end[1]:.6f}"
+        _require(end <= start, about, broken)
     if fitted.keeps_argmax:
         for z in (logits, _fresh_logits(logits)):
             after = fitted(z)

@@ -88,10 +88,15 @@ class Calibrator(ABC):
 CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "calsweep.calibrators")
 
 
-def nll(probabilities: Tensor, labels: Tensor) -> float:
-    """Mean −log p of the true class, an underflowed p counting as the smallest float64."""
+def nll(probabilities: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Mean −log p of the true class, to be compared as a pair.
+
+    The first is infinite as soon as one p has underflowed to 0; the second, for which such a
+    p counts as the smallest float64, then still tells better from worse.
+    """
     true = probabilities.gather(1, labels[:, None])
-    return -true.clamp_min(torch.finfo(torch.float64).tiny).log().mean().item()
+    counted = true.clamp_min(torch.finfo(torch.float64).tiny)
+    return -true.log().mean().item(), -counted.log().mean().item()
 
 
 def rows_at_once(logits: Tensor) -> int:

@@ -259,6 +259,23 @@ def test_a_scaling_map_that_ends_worse_falls_back_to_softmax(gaussians) -> None:
     assert torch.equal(fitted(problem.logits), (problem.logits / 2).softmax(1))
 
 
+def test_no_true_class_may_lose_its_last_chance() -> None:
+    class Sharpens(Honest):
+        scaling = True
+
+        def _fit(self, logits: Tensor, labels: Tensor) -> None:
+            self.factor = 1.2
+
+    # 99 of 100 gain, but e^−700 · 1.2 underflows: NLL would be infinite.
+    logits = torch.tensor([[0.0, 60.0]] * 99 + [[0.0, 700.0]]).double()
+    labels = torch.tensor([1] * 99 + [0])
+    fitted = Sharpens().fit(logits, labels)
+    assert float(fitted(logits)[-1, 0]) > 0
+    # Where softmax itself has underflowed, what is left to compare decides.
+    logits[-1, 1], logits[:99, 1] = 800.0, 1.0
+    assert Sharpens().fit(logits, labels).converged
+
+
 def test_a_pickled_map_can_be_fitted_again(gaussians) -> None:
     first, second = gaussians(80, 3, factor=2.0), gaussians(80, 5, factor=3.0, seed=1)
     fitted = pickle.loads(pickle.dumps(post_hoc.fit("beta", first.logits, first.labels)))
