@@ -32,7 +32,7 @@ from sweeps.spec import Choice
 from sweeps.store import Store, StoreError, write_atomically
 
 CHECKPOINT_SECONDS = 10.0
-RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "probmetrics", "ray", "torch")
+RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "ray", "scipy", "torch")
 
 
 class TrialConfig(BaseModel):
