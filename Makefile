@@ -34,7 +34,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "calsweep needs Python 3.11 or newer; say which: make PYTHON=python3.12 …"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
-	  { echo "python's venv module is missing (Debian, Ubuntu: apt install python3-venv)"; exit 1; }
+	  { rm -rf $(VENV); echo "python's venv module is missing (Debian: apt install python3-venv)"; exit 1; }
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing into $(VENV) (about 3 minutes, once)"

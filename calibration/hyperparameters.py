@@ -98,8 +98,9 @@ class Settings(BaseModel):
 
 
 class Hyperparameters(Settings):
-    """Base of every method's hyperparameters."""
+    """Base of every method's hyperparameters: a number must be one, not a word or a boolean."""
 
+    model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
     noun: ClassVar[str] = "hyperparameter"
 
     @classmethod

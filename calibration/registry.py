@@ -78,9 +78,9 @@ class Registry(Generic[T]):
         module_name, _, attribute = path.partition(":")
         try:
             thing: T = getattr(importlib.import_module(module_name), attribute)
-        except (ImportError, AttributeError, ValueError) as error:
+        except Exception as error:  # a user's module may fail in any way while it is imported
             raise UnknownNameError(
-                f"cannot import {self.kind} {path!r}: {error}; "
+                f"cannot import {self.kind} {path!r}: {type(error).__name__}: {error}; "
                 "write it as package.module:Name with the package on the Python path"
             ) from error
         return thing

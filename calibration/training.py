@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,6 +52,14 @@ class TrainingConfig(Settings):
         if list(value) != sorted(set(value)):
             raise ValueError("milestones must increase, e.g. [0.43, 0.71] of all epochs")
         return value
+
+    @model_validator(mode="after")
+    def _patience_covers_an_evaluation(self) -> Self:
+        if self.patience is not None and self.patience < self.evaluate_every:
+            raise ValueError(
+                f"patience {self.patience} must be at least evaluate_every {self.evaluate_every}"
+            )
+        return self
 
     def lr_factor(self, epoch: int) -> float:
         """What the learning rate is multiplied with in ``epoch`` (counted from 0)."""

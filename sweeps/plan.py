@@ -51,7 +51,6 @@ class Cell:
     failed: int = 0
     running: int = 0
     confirming: bool = False
-    reused: int = 0
 
     @property
     def best(self) -> tuple[int, float] | None:
@@ -71,6 +70,7 @@ class Plan:
         self.spec = loaded.spec
         self.store = store
         self.persist = persist
+        self.trained = 0
         self.entries: dict[str, Entry] = {}
         self.on_done: Callable[[Entry], None] = lambda entry: None
         self._running: dict[str, list[Entry]] = {}
@@ -118,7 +118,13 @@ class Plan:
 
     def next(self) -> Entry | None:
         """The next trial to train, now marked as running."""
-        while not self._queue:
+        while True:
+            entry = self._next_queued()
+            if entry is not None:
+                self.trained += self.store.record(entry.key) is None
+                self._running[entry.key] = [entry]
+                self.cells[entry.cell].running += 1
+                return entry
             cell = self._next_to_search()
             if cell is None:
                 return None
@@ -132,10 +138,6 @@ class Plan:
                 }
                 self.store.write_suggestion(self.spec.name, cell.study_id, number, suggestion)
             self._consider(entry)
-        entry = self._queue.popleft()
-        self._running[entry.key] = [entry]
-        self.cells[entry.cell].running += 1
-        return entry
 
     def complete(self, key: str) -> None:
         """Take note that the trial's record has landed."""
@@ -145,18 +147,30 @@ class Plan:
 
     def confirmed(self, dataset: str, method: str) -> list[Entry]:
         """The confirm trials of a cell, by seed; empty while its search goes on."""
-        best = self.cells[dataset, method].best
-        if best is None:
+        cell = self.cells[dataset, method]
+        best = cell.best
+        if best is None or not cell.study.finished:
             return []
         return [
-            self._confirm_entry(self.cells[dataset, method], best[0], repeat)
-            for repeat in range(self.spec.confirm_seeds)
+            self._confirm_entry(cell, best[0], repeat) for repeat in range(self.spec.confirm_seeds)
         ]
 
     def hyperparameters(self, cell: Cell, number: int) -> dict[str, Value]:
         """The searched knobs of a cell's trial ``number``."""
         chosen = self.entries[f"{cell.study_id}/search/{number}"].config.hyperparameters
         return {name: chosen[name] for name in cell.study.space.searched}
+
+    def _next_queued(self) -> Entry | None:
+        """The first queued trial that nobody has trained or is training meanwhile."""
+        while self._queue:
+            entry = self._queue.popleft()
+            if self._is_done(entry):
+                self._settle(entry)
+            elif entry.key in self._running:
+                self._running[entry.key].append(entry)
+            else:
+                return entry
+        return None
 
     def _next_to_search(self) -> Cell | None:
         for _ in range(len(self._turns)):
@@ -169,7 +183,6 @@ class Plan:
         """Settle a trial whose record exists, wait for one that runs, queue any other."""
         self.entries[self._place(entry)] = entry
         if self._is_done(entry):
-            self.cells[entry.cell].reused += 1
             self._settle(entry)
         elif entry.key in self._running:
             self._running[entry.key].append(entry)
@@ -208,7 +221,7 @@ class Plan:
             return False
         if record["status"] != "done" or entry.config.phase == "search":
             return True
-        return not missing_maps(self.store, entry.key, self.spec.maps)
+        return not missing_maps(self.store, entry.key, self.spec.maps, self.spec.bins)
 
     def _cell(self, dataset: str, method: str) -> Cell:
         space = self.spec.space(method)

@@ -53,7 +53,6 @@ def run_sweep(
     recorder = Recorder(uri, plan, store)
     plan.on_done = recorder.submit
     plan.replay()
-    already = plan.done
     with Progress(plan, console) as progress:
         train(plan, store, address=address, on_event=progress.update)
     written = write_report(plan, store)
@@ -65,5 +64,5 @@ def run_sweep(
         uri,
         unpublished,
         recorder.error,
-        trained=plan.done - already,
+        trained=plan.trained,
     )

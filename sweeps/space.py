@@ -89,9 +89,16 @@ def _points(domain: Domain, resolution: int) -> list[Value]:
         values = [math.exp(math.log(low) + s * (math.log(high) - math.log(low))) for s in steps]
     else:
         values = [low + s * (high - low) for s in steps]
+    # Rounding may carry an end past its bound, where the method would refuse it.
+    values = [min(max(v, low), high) for v in values]
     if isinstance(domain, Integer):
         return list(dict.fromkeys(round(v) for v in values))
     return list(values)
+
+
+def grid_size(space: Space, resolution: int) -> int:
+    """How many points ``grid`` would give."""
+    return math.prod(len(_points(d, resolution)) for d in space.searched.values())
 
 
 def _choice(values: Any) -> Choice:

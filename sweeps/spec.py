@@ -16,13 +16,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from calibration import post_hoc
 from calibration.data import DATASETS, PROTOCOLS, Dataset, Protocol, load_dataset
-from calibration.methods import METHODS
+from calibration.methods import METHODS, Method
 from calibration.models import build_model
 from calibration.training import TrainingConfig
-from sweeps.space import Space, extremes, parse_domain, resolve
+from sweeps.space import Space, extremes, grid_size, parse_domain, resolve
 from sweeps.store import RESERVED_NAMES
 
 Location = tuple[str | int, ...]
+
+LARGEST_GRID = 100_000
 
 
 class SpecError(ValueError):
@@ -185,7 +187,10 @@ def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[Location, int]]:
             "name, datasets and methods"
         )
     lines: dict[Location, int] = {}
-    _collect_lines(path, node, (), lines)
+    try:
+        _collect_lines(path, node, (), lines)
+    except RecursionError:
+        raise SpecError(f"{path}: is nested too deeply, or contains itself") from None
     return written, lines
 
 
@@ -259,14 +264,34 @@ def _check_meaning(spec: Spec) -> dict[str, Dataset]:
         )
     for method, knobs in spec.methods.items():
         _check_method(method, knobs)
+        if spec.search.sampler == "grid":
+            size = grid_size(spec.space(method), spec.search.resolution)
+            if size > LARGEST_GRID:
+                raise ProblemError(
+                    ("methods", method),
+                    f"its grid has {size} points, more than {LARGEST_GRID}; fix some knobs or "
+                    "lower search.resolution",
+                )
     for index, name in enumerate(spec.post_hoc if isinstance(spec.post_hoc, list) else []):
-        _named(("post_hoc", index), lambda name=name: post_hoc.CALIBRATORS[name])
+        location: Location = ("post_hoc", index)
+        kind = _named(location, lambda name=name: post_hoc.CALIBRATORS[name])
+        _check_kind(location, name, kind, post_hoc.Calibrator)
+        if name in spec.post_hoc[:index]:
+            raise ProblemError(location, f"{name!r} stands there twice; keep one")
+    if spec.search.objective == "refinement" and spec.training.stop_on != "refinement":
+        raise ProblemError(
+            ("search", "objective"), "'refinement' needs training.stop_on: refinement as well"
+        )
     datasets: dict[str, Dataset] = {}
     for index, choice in enumerate(spec.datasets):
-        location: Location = ("datasets", index)
+        location = ("datasets", index)
         dataset = _named(location, lambda c=choice: load_dataset(c.name, c.options))
         if dataset.name in datasets:
             raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
+        if spec.training.augmentation != "none" and dataset.kind != "image":
+            raise ProblemError(
+                ("training", "augmentation"), f"{dataset.name!r} has no images; write 'none'"
+            )
         datasets[dataset.name] = dataset
         _check_model(spec, dataset, location)
     return datasets
@@ -291,6 +316,7 @@ def _from_directory(spec: Spec, directory: Path) -> Spec:
 
 def _check_method(name: str, knobs: dict[str, Any]) -> None:
     kind = _named(("methods", name), lambda: METHODS[name])
+    _check_kind(("methods", name), name, kind, Method)
     for knob, written in knobs.items():
         location = ("methods", name, knob)
         try:
@@ -315,3 +341,10 @@ def _named(location: Location, look_up: Any) -> Any:
         return look_up()
     except (ValueError, OSError) as error:
         raise ProblemError(location, str(error)) from None
+    except Exception as error:  # what is looked up may be a user's own code
+        raise ProblemError(location, f"{type(error).__name__}: {error}") from None
+
+
+def _check_kind(location: Location, name: str, found: Any, wanted: type) -> None:
+    if not (isinstance(found, type) and issubclass(found, wanted)):
+        raise ProblemError(location, f"{name!r} is not a subclass of {wanted.__name__}")

@@ -5,7 +5,7 @@
     ROOT/records/KEY/record.json      config, status, curve, timings, environment
                      predictions.npz  logits and labels (test part only after confirmation)
                      network.pt       the trained weights (confirmed trials)
-                     maps/NAME.json   the evaluation of one post-hoc map
+                     maps/15-bins/NAME.json  the evaluation of one post-hoc map
                      checkpoint.pt    while the trial is unfinished
     ROOT/SWEEP/…                      spec, suggestions, leaderboard, figures, report
 
@@ -99,14 +99,15 @@ class Store:
             write_atomically(path, to_json(record | {"format": RECORD_FORMAT, "key": key}))
         (self.trial_directory(key) / "checkpoint.pt").unlink(missing_ok=True)
 
-    def maps(self, key: str) -> dict[str, dict[str, Any]]:
-        """The evaluations of a trial's post-hoc maps, by name."""
-        files = (self.trial_directory(key) / "maps").glob("*.json")
+    def maps(self, key: str, bins: int) -> dict[str, dict[str, Any]]:
+        """The evaluations of a trial's post-hoc maps with that many bins, by name."""
+        files = (self.trial_directory(key) / "maps" / f"{bins}-bins").glob("*.json")
         return {path.stem: json.loads(path.read_text()) for path in files}
 
-    def write_map(self, key: str, name: str, evaluation: dict[str, Any]) -> None:
+    def write_map(self, key: str, bins: int, name: str, evaluation: dict[str, Any]) -> None:
         """File the evaluation of one post-hoc map."""
-        write_atomically(self.trial_directory(key) / "maps" / f"{name}.json", to_json(evaluation))
+        directory = self.trial_directory(key) / "maps" / f"{bins}-bins"
+        write_atomically(directory / f"{name}.json", to_json(evaluation))
 
     def predictions(self, key: str) -> dict[str, torch.Tensor]:
         """The stored logits and labels of a trial."""

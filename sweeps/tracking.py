@@ -2,7 +2,7 @@
 
 MLflow is a projection of the store. A run is found by its key before it is created, so
 publishing twice changes nothing, and what could not be published (the server was away)
-is published by the next run of the sweep or by ``calsweep sync``. All calls are made from
+is published by the next run of the sweep. All calls are made from
 one thread, away from Tune's control loop: a slow or dead server slows no trial.
 """
 
@@ -135,7 +135,12 @@ class Publisher:
 
     def _stamp(self, entry: Entry) -> str:
         """What must be there for a run to be complete; it changes when maps are added."""
-        return ",".join(["record", *sorted(self.store.maps(entry.key))])
+        return ",".join(
+            [
+                f"{self.plan.spec.bins} bins",
+                *sorted(self.store.maps(entry.key, self.plan.spec.bins)),
+            ]
+        )
 
     def _metrics(self, entry: Entry, record: dict[str, Any]) -> Iterator[Metric]:
         from mlflow.entities import Metric
@@ -147,9 +152,9 @@ class Publisher:
                     yield Metric(name, float(value), now, int(row["epoch"]))
         for name, value in record.get("validation", {}).items():
             yield Metric(f"selected/{name}", float(value), now, 0)
-        for chosen, evaluation in self.store.maps(entry.key).items():
+        for chosen, evaluation in self.store.maps(entry.key, self.plan.spec.bins).items():
             prefix = "test" if chosen == "identity" else f"test/{chosen}"
-            for name, value in evaluation["test"].items():
+            for name, value in evaluation.get("test", {}).items():
                 yield Metric(f"{prefix}/{name}", float(value), now, 0)
         if "seconds" in record:
             yield Metric("train_seconds", float(record["seconds"]), now, 0)

@@ -32,6 +32,8 @@ from sweeps.spec import Choice
 from sweeps.store import Store, StoreError, write_atomically
 
 CHECKPOINT_SECONDS = 10.0
+FAILED = "failed"
+"""The key under which a map's evaluation says why there is none."""
 RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "ray", "scipy", "torch")
 
 
@@ -113,10 +115,9 @@ class TrialRun:
             self._file("failed", f"the loss is no number after epoch {run.epoch}")
             return True
         self._predict(run)
-        if self.config.phase == "confirm":
-            self._evaluate()
-            self._draw()
+        # Filed before its maps are evaluated: a map that fails must not cost the network.
         self._file("done", "")
+        self._evaluate()
         return True
 
     def _start(self) -> TrainingRun:
@@ -147,7 +148,7 @@ class TrialRun:
         """Evaluate the maps that are asked for and not filed yet, from stored logits."""
         if self.config.phase != "confirm":
             return
-        missing = missing_maps(self.store, self.key, self.maps)
+        missing = missing_maps(self.store, self.key, self.maps, self.bins)
         if not missing:
             return
         arrays = self.store.predictions(self.key)
@@ -157,8 +158,14 @@ class TrialRun:
         )
         seed = self.config.seed
         for name in missing:
-            found = evaluation.evaluate_map(name, validation, test, bins=self.bins, seed=seed)
-            self.store.write_map(self.key, name, asdict(found))
+            try:
+                found = asdict(
+                    evaluation.evaluate_map(name, validation, test, bins=self.bins, seed=seed)
+                )
+            except Exception as error:  # a user's own map may raise anything; others go on
+                found = {FAILED: f"{type(error).__name__}: {error}"}
+            self.store.write_map(self.key, self.bins, name, found)
+        self._draw()
 
     def _draw(self) -> None:
         from calibration import plots  # matplotlib is slow to import; search trials need none
@@ -230,10 +237,10 @@ def load_network(config: TrialConfig, store: Store) -> TrainingRun:
     return run
 
 
-def missing_maps(store: Store, key: str, wanted: list[str]) -> list[str]:
-    """The wanted maps whose evaluation is not in the store."""
-    there = store.maps(key)
-    return [name for name in wanted if name not in there]
+def missing_maps(store: Store, key: str, wanted: list[str], bins: int) -> list[str]:
+    """The wanted maps whose evaluation is not in the store, or failed when it was tried."""
+    there = store.maps(key, bins)
+    return [name for name in wanted if FAILED in there.get(name, {FAILED: ""})]
 
 
 @lru_cache(maxsize=8)
@@ -254,11 +261,12 @@ def environment() -> dict[str, str]:
 
 def _git_revision() -> str:
     """The revision of the checkout this package runs from; empty when it is installed."""
+    root = Path(__file__).parent.parent
+    if not (root / ".git").exists():
+        return ""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        found = subprocess.run(
-            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
-        )
+        found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return ""
     return found.stdout.strip()

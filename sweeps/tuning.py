@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.plan import Entry, Plan
+from sweeps.spec import SpecError
 from sweeps.store import Store
 
 RETRIES = 3
@@ -29,6 +30,7 @@ ENVIRONMENT = {
     "RAY_TRAIN_V2_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C must reach us, not end Tune as if it were done
 }
 
 
@@ -44,12 +46,15 @@ def train(
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     import ray  # starting Ray costs seconds: a finished sweep never gets here
 
-    ray.init(
-        address=address,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    try:
+        ray.init(
+            address=address,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except ConnectionError as error:
+        raise SpecError(f"--address {address}: no Ray cluster answers there: {error}") from None
     scratch = tempfile.mkdtemp(prefix="calsweep-tune-")
     try:
         _tune(plan, store, Path(scratch), on_event)
@@ -100,7 +105,7 @@ def _slots(available: dict[str, float], cpu: float, gpu: float) -> int:
     by_gpu = available.get("GPU", 0) / gpu if gpu else by_cpu
     slots = int(min(by_cpu, by_gpu))
     if slots < 1:
-        raise ValueError(
+        raise SpecError(
             f"resources: a trial wants {cpu:g} CPU and {gpu:g} GPU, and here are "
             f"{available.get('CPU', 0):g} and {available.get('GPU', 0):g}; lower the demand"
         )

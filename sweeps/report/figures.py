@@ -40,7 +40,7 @@ def figures(plan: Plan, store: Store, table: pd.DataFrame) -> dict[str, Figure]:
             continue
         drawn[f"{dataset}_reliability"] = plots.reliability_grid(shown, bins=plan.spec.bins)
         drawn[f"{dataset}_bins"] = plots.bin_robustness(shown)
-        drawn[f"{dataset}_risk_coverage"] = plots.risk_coverage(shown)
+        drawn[f"{dataset}_coverage"] = plots.risk_coverage(shown)
         if loaded.kind == "points":
             drawn[f"{dataset}_regions"] = _regions(plan, store, dataset)
     return drawn

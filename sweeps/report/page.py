@@ -47,7 +47,7 @@ calibrated ({plan.spec.bins} bins).</p>
 
 
 def _section(plan: Plan, table: pd.DataFrame, images: dict[str, bytes], dataset: str) -> str:
-    rows = table[table["dataset"] == dataset]
+    rows = table if table.empty else table[table["dataset"] == dataset]
     if rows.empty:
         return f"<h2>{escape(dataset)}</h2><p>No confirmed trial.</p>"
     shown = [m for m in METRICS if m in rows]
@@ -56,7 +56,7 @@ def _section(plan: Plan, table: pd.DataFrame, images: dict[str, bytes], dataset:
     pictures = "\n".join(
         f'<img alt="{escape(name)}" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
         for name, image in images.items()
-        if name.startswith(f"{dataset}_")
+        if name.rpartition("_")[0] == dataset
     )
     return (
         f'<h2>{escape(dataset)}</h2><div class="scroll"><table><thead><tr><th></th>{head}</tr>'

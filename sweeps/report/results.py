@@ -68,8 +68,10 @@ def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
                 if record is None or record["status"] != "done":
                     continue
                 oracles.setdefault(entry.config.seed, entry.key)
-                evaluations = store.maps(entry.key)
+                evaluations = store.maps(entry.key, plan.spec.bins)
                 for name in plan.spec.maps:
+                    if "test" not in evaluations.get(name, {}):
+                        continue
                     cost = {"train_seconds": record["seconds"], "key": entry.key}
                     row = {"dataset": dataset, "method": method, "post_hoc": name}
                     yield row | {"seed": entry.config.seed} | _flat(evaluations[name]) | cost

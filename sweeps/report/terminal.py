@@ -36,6 +36,8 @@ def leaderboard_tables(table: pd.DataFrame, plan: Plan) -> list[Table]:
             shown.add_column(heading, justify="right", no_wrap=True)
         for _, row in rows.iterrows():
             name = label(row["method"], row["post_hoc"])
+            if row["seeds"] < seeds:
+                name += f" ({row['seeds']} seeds)"
             cells = [spread(row[m], row[f"{m}_sd"]) for m in COLUMNS]
             cells[1] = number(row["floor"])
             cost = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)

@@ -34,6 +34,7 @@ def write_report(plan: Plan, store: Store) -> WrittenReport:
     write_atomically(directory / "results.csv", tidy.to_csv(index=False).encode())
     write_atomically(directory / "leaderboard.csv", table.to_csv(index=False).encode())
     if table.empty:
+        write_atomically(directory / "report.html", page(plan, table, {}).encode())
         return WrittenReport(table, "No confirmed trial.")
     write_atomically(directory / "leaderboard.svg", _picture(table, plan).encode())
     drawn = figures(plan, store, table)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from calibration.data import DATASETS
@@ -41,6 +44,16 @@ def test_check_prints_the_plan_and_writes_nothing(
     assert "quickstart: 102 trials" in printed  # 2 datasets × 3 methods × (12 + 5)
     assert "gamma [0, 5]" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trial_that_fits_no_machine_is_one_message(tmp_path) -> None:
+    text = "name: big\ndatasets: [iris]\nmethods: [standard]\nresources: {cpu: 4000}\n"
+    (tmp_path / "big.yaml").write_text(text)
+    command = [sys.executable, "-m", "sweeps.cli", "run", "big.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "a trial wants 4000 CPU" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_ui_without_a_sweep_says_so(tmp_path, capsys: pytest.CaptureFixture) -> None:

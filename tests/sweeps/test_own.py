@@ -45,6 +45,19 @@ class Poly(LossMethod):
         return (-log_p + numbers["epsilon"] * (1 - log_p.exp())).mean()
 
 
+class Broken(Calibrator):
+    description = "raises"
+    scaling = False
+    keeps_argmax = True
+    fast = True
+
+    def _fit(self, logits, labels):
+        raise LookupError("no such map")
+
+    def _apply(self, logits):
+        return logits
+
+
 class Halve(Calibrator):
     description = "halves all logits"
     scaling = False
@@ -66,7 +79,7 @@ methods: [standard, "mine:Poly"]
 training: {epochs: 5, batch_size: 64}
 search: {trials: 2}
 confirm_seeds: 2
-post_hoc: [temperature, "mine:Halve"]
+post_hoc: [temperature, "mine:Broken", "mine:Halve"]
 """
 
 
@@ -84,3 +97,8 @@ def test_everything_can_be_the_users_own(tmp_path: Path) -> None:
     assert {r["status"] for r in found} == {"done"}
     leaderboard = (tmp_path / "runs" / "own" / "leaderboard.csv").read_text()
     assert "mine:Poly,mine:Halve" in leaderboard
+    # A map that raises costs its own row and nothing else, and says why.
+    assert "mine:Broken" not in leaderboard
+    broken = list(tmp_path.glob("runs/records/*/maps/*/mine:Broken.json"))
+    assert len(broken) == 2 * 2
+    assert all("LookupError: no such map" in path.read_text() for path in broken)

@@ -42,7 +42,7 @@ def train(plan: Plan, entry: Entry) -> None:
     record = {"status": "done", "validation": {"nll": value}, "config": {}, "seconds": 0.0}
     if entry.config.phase == "confirm":
         for name in plan.spec.maps:
-            plan.store.write_map(entry.key, name, {})
+            plan.store.write_map(entry.key, plan.spec.bins, name, {})
     plan.store.write_record(entry.key, record)
 
 
@@ -103,6 +103,45 @@ def test_a_suggestion_equal_to_a_running_trial_waits_for_it(tmp_path: Path) -> N
         train(plan, entry)
         plan.complete(entry.key)
     assert next(iter(plan.cells.values())).study.finished
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_repeated_suggestions_survive_a_restart(tmp_path: Path, slots: int) -> None:
+    """Several suggestions of one key, all persisted before any record: each settles once."""
+    text = SPEC.replace("gamma: [1, 2, 3]", "gamma: [1, 2]").replace("[blobs-1.7, iris]", "[iris]")
+    text = text.replace("standard: {weight_decay: 0}, ", "")
+    text = text.replace("search: {trials: 4}", "search: {trials: 9, sampler: random}")
+    interrupted = fresh(tmp_path, text)
+    while interrupted.next() is not None:
+        pass  # everything is suggested and nothing is trained
+    plan = fresh(tmp_path, text)
+    handed_out: list[str] = []
+    while not plan.finished:
+        running = []
+        while len(running) < slots and (entry := plan.next()) is not None:
+            running.append(entry)
+        for entry in running:
+            handed_out.append(entry.key)
+            train(plan, entry)
+            plan.complete(entry.key)
+    assert len(handed_out) == len(set(handed_out)) == plan.trained == 2 + 2
+    assert plan.done == plan.total == 9 + 2
+
+
+def test_other_bins_are_evaluated_anew_and_nothing_is_trained(tmp_path: Path) -> None:
+    run_out(fresh(tmp_path))
+    finer = fresh(tmp_path, SPEC + "bins: 30\n")
+    entries = []
+    while (entry := finer.next()) is not None:
+        entries.append(entry)
+    assert {entry.config.phase for entry in entries} == {"confirm"}
+    assert len(entries) == 4 * 2
+    assert finer.trained == 0
+
+
+def test_nothing_is_confirmed_before_its_search_has_ended(plan: Plan) -> None:
+    run_out(plan, limit=3)
+    assert all(plan.confirmed(*cell) == [] for cell in plan.cells)
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 5, 13, 19, 23])

@@ -110,6 +110,16 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
         (GOOD + "model: 7", [":4", "model", "7"]),
         (GOOD + "post_hoc: [temperatur]", [":4", "post_hoc.0", "did you mean 'temperature'"]),
         (GOOD + "protocol: honesty", [":4", "protocol", "honest"]),
+        (GOOD + "post_hoc: [temperature, temperature]", [":4", "post_hoc.1", "twice"]),
+        (GOOD + "post_hoc: ['json:dumps']", ["post_hoc.0", "not a subclass of Calibrator"]),
+        (GOOD + "search: {objective: refinement}", ["search.objective", "stop_on: refinement"]),
+        (GOOD + "training: {patience: 3, evaluate_every: 5}", ["training", "patience 3"]),
+        (GOOD + "training: {augmentation: crop_flip}", ["training.augmentation", "no images"]),
+        (GOOD + "search: {sampler: grid, resolution: 1000}", ["methods.standard", "1000000"]),
+        (GOOD.replace("[standard]", "['json:dumps']"), ["json:dumps", "not a subclass of Method"]),
+        (GOOD.replace("[standard]", "{focal: {gamma: true}}"), ["methods.focal.gamma", "True"]),
+        (GOOD.replace("[standard]", "{focal: {gamma: '2'}}"), ["methods.focal.gamma", "'2'"]),
+        (GOOD.replace("[blobs-1.7]", "&d [*d]"), ["nested too deeply"]),
         (
             "name: a\ndatasets:\n- {name: table, path: gone.csv, target: y}\nmethods: [standard]",
             [":3", "datasets.0", "gone.csv"],
@@ -125,6 +135,18 @@ def test_a_wrong_spec_names_file_line_field_value_and_remedy(
     assert "\n" not in message
     for word in words:
         assert word in message, message
+
+
+def test_a_users_broken_module_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_syntax.py").write_text("def f(:")
+    (tmp_path / "raising.py").write_text("def points(): return {}['inputs']")
+    message = complaint(tmp_path, GOOD.replace("[standard]", "['broken_syntax:Mine']"))
+    assert "SyntaxError" in message
+    message = complaint(tmp_path, GOOD.replace("[blobs-1.7]", "['raising:points']"))
+    assert "datasets.0: KeyError: 'inputs'" in message
 
 
 def test_a_missing_file_brings_the_nearest_name(tmp_path: Path) -> None:
