@@ -1,7 +1,8 @@
 """The ``calsweep`` command.
 
-Exit codes: 0 fine, 1 trials failed, 2 bad input. Other packages add subcommands through
-the entry-point group ``calsweep.commands``: a callable that is given the subparsers.
+Exit codes: 0 fine, 1 trials or post-hoc maps failed, 2 bad input. Other packages add
+subcommands through the entry-point group ``calsweep.commands``: a callable that is given the
+subparsers.
 """
 
 from __future__ import annotations
@@ -115,13 +116,15 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         f"compare   calsweep ui{'' if store == Path('runs') else f' --store {store}'}",
         "resume, extend or repeat: the same command",
     ]
+    for name, reason in outcome.failed_maps.items():
+        lines.append(f"post-hoc map {name} failed and has no row: {reason}")
     if outcome.unpublished or outcome.tracking_error:
         lines.append(
             f"MLflow could not be reached at {outcome.tracking_uri} ({outcome.tracking_error}); "
             "the records are safe, and the same command publishes them later"
         )
     _say(console, *lines)
-    return 1 if plan.failed else 0
+    return 1 if plan.failed or outcome.failed_maps else 0
 
 
 def _introduction(spec: Spec) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from sweeps.plan import Plan
 from sweeps.progress import Progress
+from sweeps.report.results import failed_maps
 from sweeps.report.write import write_report
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store, write_atomically
@@ -29,6 +30,7 @@ class Outcome:
     unpublished: int
     tracking_error: str
     trained: int
+    failed_maps: dict[str, str]
 
 
 def run_sweep(
@@ -65,4 +67,5 @@ def run_sweep(
         unpublished,
         recorder.error,
         trained=plan.trained,
+        failed_maps=failed_maps(plan, store),
     )

@@ -8,9 +8,11 @@ one thread, away from Tune's control loop: a slow or dead server slows no trial.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -43,6 +45,26 @@ def default_uri(store: Store) -> str:
     return f"sqlite:///{(store.root / 'mlflow.db').resolve()}"
 
 
+def create_database(uri: str) -> None:
+    """Make sure that a sqlite database, if ``uri`` names one, is there whole.
+
+    MLflow builds a new database in place by dozens of migrations; killed half-way, or done by
+    two processes at once, they leave one that cannot be opened again. So it is built under
+    another name and linked to its own in one step; whoever comes second uses the first's.
+    """
+    from mlflow.tracking import MlflowClient
+
+    path = Path(uri.removeprefix("sqlite:///"))
+    if not uri.startswith("sqlite:///") or path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=path.parent) as directory:
+        draft = Path(directory) / path.name
+        MlflowClient(tracking_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
+        with contextlib.suppress(FileExistsError):
+            path.hardlink_to(draft)
+
+
 class Publisher:
     """Writes runs to one MLflow server or database, each once."""
 
@@ -54,7 +76,7 @@ class Publisher:
 
         for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
             logging.getLogger(chatty).setLevel(logging.ERROR)
-
+        create_database(uri)
         self.plan = plan
         self.store = store
         self.sweep = plan.spec.name

@@ -15,6 +15,7 @@ import pandas as pd
 from calibration.evaluation import Predictions, evaluate_oracle
 from sweeps.plan import Plan
 from sweeps.store import Store
+from sweeps.trial import FAILED
 
 ORACLE = "oracle (true posterior)"
 CHOSEN_BY = "validation_nll"
@@ -52,6 +53,17 @@ def headline_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
     plain = trained[trained["post_hoc"] == "identity"]
     oracle = rows[rows["method"] == ORACLE]
     return rows.loc[rows.index.isin([*best.index, *plain.index, *oracle.index])]
+
+
+def failed_maps(plan: Plan, store: Store) -> dict[str, str]:
+    """The post-hoc maps that raised, each with one of its reasons."""
+    return {
+        name: evaluation[FAILED]
+        for dataset, method in plan.cells
+        for entry in plan.confirmed(dataset, method)
+        for name, evaluation in store.maps(entry.key, plan.spec.bins).items()
+        if FAILED in evaluation
+    }
 
 
 def label(method: str, post_hoc: str) -> str:

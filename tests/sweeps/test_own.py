@@ -90,7 +90,8 @@ def test_everything_can_be_the_users_own(tmp_path: Path) -> None:
     done = subprocess.run(
         [command, "run", "own.yaml"], cwd=tmp_path, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr + done.stdout
+    assert done.returncode == 1, done.stderr + done.stdout
+    assert "mine:Broken failed and has no row: LookupError: no such map" in done.stdout
     found = [json.loads(p.read_text()) for p in tmp_path.glob("runs/records/*/record.json")]
     assert len(found) == 2 * (2 + 2)
     assert {r["config"]["method"] for r in found} == {"standard", "mine:Poly"}
