@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 SWEEP, KEY, PUBLISHED = "calsweep.sweep", "calsweep.key", "calsweep.published"
 PARENT = "mlflow.parentRunId"
 METRICS_PER_CALL = 1000
+# A server that is away costs seconds to find out: after one failure the next trials wait for
+# the end of the sweep instead of finding out again, each by itself.
+AWAY_SECONDS = 30.0
 ARTIFACTS = {
     "search": ("record.json",),
     "confirm": ("record.json", "predictions.npz", "reliability.png"),
@@ -215,6 +218,7 @@ class Recorder:
         self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._publisher: Publisher | None = None
         self._failed: list[Entry] = []
+        self._away_until = 0.0
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
@@ -227,9 +231,11 @@ class Recorder:
         self._queue.put(None)
         self._thread.join()
         left, self._failed = self._failed, []
+        self._away_until = 0.0
         for entry in left:
             self._publish(entry)
         if not self._failed:
+            self.error = ""
             try:
                 self._connected().publish_sweep(directory, summary)
             except Exception as error:  # whatever the tracking server does, the sweep is done
@@ -241,11 +247,15 @@ class Recorder:
             self._publish(entry)
 
     def _publish(self, entry: Entry) -> None:
+        if time.monotonic() < self._away_until:
+            self._failed.append(entry)
+            return
         try:
             self._connected().publish(entry)
         except Exception as error:  # as above: tracking must never end a sweep
             self.error = f"{type(error).__name__}: {error}"
             self._failed.append(entry)
+            self._away_until = time.monotonic() + AWAY_SECONDS
 
     def _connected(self) -> Publisher:
         if self._publisher is None:
