@@ -20,6 +20,7 @@ from calibration.seeds import derive_seed
 FOLDS = 5
 # The ones a table shows with an interval. All there are would take twice the time, which is
 # most of what an evaluation costs.
+LARGE = ("error", "nll", "ece")
 INTERVALS = ("error", "nll", "brier", "ece", "ace", "classwise_ece")
 
 
@@ -29,7 +30,8 @@ class MapEvaluation:
 
     ``test`` holds the metrics, ``intervals`` their 95 % bootstrap intervals, ``floor`` what
     ECE would read on these confidences if the model were calibrated (mean and 95 % quantile).
-    ``validation`` holds the cross-fitted metrics on which choices are made.
+    ``validation`` holds the cross-fitted metrics on which choices are made, ``large`` what a
+    few metrics come to on a larger test draw, where there is one.
     """
 
     test: dict[str, float]
@@ -38,6 +40,7 @@ class MapEvaluation:
     validation: dict[str, float]
     converged: bool = True
     fit_seconds: float = 0.0
+    large: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,13 @@ def _folds(labels: Tensor, seed: int) -> Tensor:
 
 
 def evaluate_map(
-    name: str, validation: Predictions, test: Predictions, *, bins: int = 15, seed: int = 0
+    name: str,
+    validation: Predictions,
+    test: Predictions,
+    *,
+    large: Predictions | None = None,
+    bins: int = 15,
+    seed: int = 0,
 ) -> MapEvaluation:
     """Fit the map ``name`` on validation predictions and measure it on test predictions."""
     start = time.perf_counter()
@@ -96,7 +105,24 @@ def evaluate_map(
         validation=scores(held_back, validation.labels, validation.logits.argmax(-1), bins=bins),
         converged=fitted.converged,
         fit_seconds=fit_seconds,
+        large={} if large is None else measure_large(fitted(large.logits), large, bins=bins),
     )
+
+
+def measure_large(output: Tensor, test: Predictions, *, bins: int) -> dict[str, float]:
+    """The metrics on a large draw, whose noise floor is near zero: no intervals are needed."""
+    found = scores(output, test.labels, test.logits.argmax(-1), bins=bins)
+    return {name: found[name] for name in LARGE if name in found} | _exact(output, test)
+
+
+def _exact(output: Tensor, test: Predictions) -> dict[str, float]:
+    """What can be said only where the true posterior is known."""
+    if test.posterior is None or output.ndim != 2:
+        return {}
+    return {
+        "true_ce": float(metrics.true_ce(output, test.posterior)),
+        "posterior_gap": float(metrics.posterior_gap(output, test.posterior)),
+    }
 
 
 def measure(
@@ -105,9 +131,7 @@ def measure(
     """Metrics, intervals and noise floor of probability rows or top-label confidences."""
     predicted = test.logits.argmax(-1)
     measured = scores(output, test.labels, predicted, bins=bins)
-    if test.posterior is not None and output.ndim == 2:
-        measured["true_ce"] = float(metrics.true_ce(output, test.posterior))
-        measured["posterior_gap"] = float(metrics.posterior_gap(output, test.posterior))
+    measured |= _exact(output, test)
     target = test.labels if output.ndim == 2 else (predicted == test.labels)
     wanted = [name for name in INTERVALS if name in measured]
     intervals = metrics.bootstrap_intervals(output, target, metrics=wanted, bins=bins, seed=seed)
@@ -115,16 +139,27 @@ def measure(
     return measured, intervals, (floor.mean, floor.q95)
 
 
-def evaluate_oracle(test: Predictions, *, bins: int = 15, seed: int = 0) -> MapEvaluation:
+def evaluate_oracle(
+    test: Predictions, *, large: Predictions | None = None, bins: int = 15, seed: int = 0
+) -> MapEvaluation:
     """The Bayes-optimal classifier on the same draw: what no method can beat on average.
 
     Raises ``ValueError`` when the posterior is unknown.
     """
+    exact = _as_oracle(test)
+    output = exact.logits.exp()
+    measured, intervals, floor = measure(output, exact, bins=bins, seed=seed)
+    found = {}
+    if large is not None:
+        draw = _as_oracle(large)
+        found = measure_large(draw.logits.exp(), draw, bins=bins)
+    return MapEvaluation(measured, intervals, floor, validation={}, large=found)
+
+
+def _as_oracle(test: Predictions) -> Predictions:
     if test.posterior is None:
         raise ValueError("posterior: unknown for this dataset; only synthetic ones have it")
-    exact = Predictions(test.posterior.clamp_min(1e-300).log(), test.labels, test.posterior)
-    measured, intervals, floor = measure(test.posterior, exact, bins=bins, seed=seed)
-    return MapEvaluation(measured, intervals, floor, validation={})
+    return Predictions(test.posterior.clamp_min(1e-300).log(), test.labels, test.posterior)
 
 
 def evaluate(

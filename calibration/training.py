@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -21,13 +22,15 @@ from calibration import metrics
 from calibration.augmentation import crop_and_flip
 from calibration.data import Part, Splits
 from calibration.hyperparameters import Settings
-from calibration.methods import Batch, Learner, Method, TrainState
-from calibration.models import FunctionalModel, build_model
+from calibration.methods import Batch, Learner, Method, Seen, TrainState
+from calibration.models import FunctionalModel, Output, build_model
 from calibration.optimisers import SGD, Adam, Optimiser
 from calibration.seeds import seeded
 
 CURVE_METRICS = ("nll", "error", "brier", "ece", "mce", "ace")
 PREDICTION_BATCH = 4096
+SNAPSHOTS = 100
+SNAPSHOT_ROWS = 5000
 
 
 class TrainingConfig(Settings):
@@ -127,7 +130,8 @@ class TrainingRun:
         self.epoch = 0
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
-        self.best_parameters, self.best_buffers = parameters, buffers
+        self.snapshots: list[dict[str, Tensor]] = []
+        self.best = self.state
         self.best_score = math.inf
         self.best_epoch = 0
 
@@ -149,46 +153,70 @@ class TrainingRun:
         return bool(self.curve) and not math.isfinite(self.curve[-1]["train/loss"])
 
     def run_epoch(self) -> dict[str, float]:
-        """Train one epoch and return its row: training averages, validation when due."""
+        """Train one epoch and return its row: training averages, validation when due.
+
+        An epoch is a pass over the training data. With full batches a method that takes T
+        batches at once makes T passes, and the row is that of the last one.
+        """
         start = time.perf_counter()
         lr_factor = self.config.lr_factor(self.epoch)
-        numbers = self.numbers | {"lr": self.numbers["lr"] * lr_factor}
+        progress = torch.full_like(self.numbers["lr"], self.epoch / self.config.epochs)
+        numbers = self.numbers | {"lr": self.numbers["lr"] * lr_factor, "progress": progress}
         totals: dict[str, Tensor] = {}
         batches = 0
+        before = self.epoch
         with torch.no_grad(), seeded(self.seed, "epoch", self.epoch) as generator:
-            for batch in self._batches(generator):
-                self.state, logged = self.method.step(
-                    self.learner, self.state, batch, numbers, generator
+            for window in self._windows(generator):
+                self.state, logged = self.method.steps(
+                    self.learner, self.state, window, numbers, generator
                 )
                 totals = {k: totals.get(k, 0.0) + v for k, v in logged.items()}
                 batches += 1
-        self.epoch += 1
+            self.epoch += len(window) if self._full_batch else 1
+            self.state = self.method.end_epoch(
+                self.learner, self.state, self._see_held_out, numbers
+            )
         row = {"epoch": float(self.epoch), "train/lr": float(numbers["lr"])}
         row |= {f"train/{k}": float(v) / batches for k, v in totals.items()}
-        if self.epoch % self.config.evaluate_every == 0 or self.epoch == self.config.epochs:
-            row |= self._validate()
+        if _crossed(before, self.epoch, self.config.evaluate_every) or self._last_epoch:
+            row |= self._validate(numbers)
+        if _crossed(before, self.epoch, max(1, self.config.epochs // SNAPSHOTS)):
+            self._take_snapshot()
         self.curve.append(row)
         self.seconds += time.perf_counter() - start
         return row
 
     def predict(self, part: Part) -> Tensor:
         """Logits of the best weights for raw inputs, on the CPU."""
-        return self._logits(self.best_parameters, self.best_buffers, self._on_device(part)).cpu()
+        return self._logits(self.best, self._on_device(part)).cpu()
 
     def predict_validation(self) -> Tensor:
         """Logits of the best weights for the validation part, on the CPU."""
-        return self._logits(self.best_parameters, self.best_buffers, self.validation).cpu()
+        return self._logits(self.best, self.validation).cpu()
+
+    def network(self) -> dict[str, dict[str, Tensor] | Tensor]:
+        """What ``predict`` needs of the best state, to be stored; see ``load_network``."""
+        method = self.best.method
+        # Only what predictions need: a meta-network is gone once training is over.
+        kept = {name: method[name] for name in self.method.inference_state if name in method}
+        return {"parameters": self.best.parameters, "buffers": self.best.buffers, "method": kept}
+
+    def load_network(self, saved: dict[str, Any]) -> None:
+        """Predict with the network that ``network`` gave."""
+        state = TrainState(saved["parameters"], saved["buffers"], {}, saved["method"])
+        self.best = _moved(state, self.device)
+
+    def history(self) -> dict[str, Tensor]:
+        """The method's snapshots stacked over time, and the epochs they were taken at."""
+        names = self.snapshots[0].keys() if self.snapshots else ()
+        return {name: torch.stack([s[name] for s in self.snapshots]).cpu() for name in names}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as tensors and plain values (safe for weights_only)."""
         return {
             "state": self.state._asdict(),
-            "best": {
-                "parameters": self.best_parameters,
-                "buffers": self.best_buffers,
-                "score": self.best_score,
-                "epoch": self.best_epoch,
-            },
+            "best": self.best._asdict() | {"score": self.best_score, "epoch": self.best_epoch},
+            "snapshots": list(self.snapshots),
             "epoch": self.epoch,
             "seconds": self.seconds,
             "curve": list(self.curve),
@@ -197,10 +225,10 @@ class TrainingRun:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Continue from what ``state_dict`` gave."""
         self.state = _moved(TrainState(**saved["state"]), self.device)
-        best = saved["best"]
-        self.best_parameters = best["parameters"].to(self.device)
-        self.best_buffers = {k: v.to(self.device) for k, v in best["buffers"].items()}
-        self.best_score, self.best_epoch = best["score"], best["epoch"]
+        best = dict(saved["best"])
+        self.best_score, self.best_epoch = best.pop("score"), best.pop("epoch")
+        self.best = _moved(TrainState(**best), self.device)
+        self.snapshots = list(saved["snapshots"])
         self.epoch, self.seconds = saved["epoch"], saved["seconds"]
         self.curve = list(saved["curve"])
 
@@ -213,20 +241,33 @@ class TrainingRun:
     def _prepare(self, inputs: Tensor) -> Tensor:
         return self.transform(inputs) if inputs.dtype == torch.uint8 else inputs
 
-    def _batches(self, generator: torch.Generator) -> Any:
+    @property
+    def _full_batch(self) -> bool:
+        size = self.config.batch_size
+        return size == "full" or size >= len(self.train.labels)
+
+    @property
+    def _last_epoch(self) -> bool:
+        return self.epoch >= self.config.epochs
+
+    def _windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
         samples = len(self.train.labels)
-        if self.config.batch_size == "full" or self.config.batch_size >= samples:
-            orders = [torch.arange(samples)]
-        else:
-            shuffled = torch.randperm(samples, generator=generator)
-            orders = list(shuffled.split(self.config.batch_size))
-        for rows in orders:
-            rows = rows.to(self.device)
-            inputs = self.train.inputs[rows]
-            if self.config.augmentation == "crop_flip":
-                inputs = crop_and_flip(inputs, generator)
-            held_out = self._held_out_batch(len(rows), generator)
-            yield Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
+        if self._full_batch:
+            passes = min(self.method.window, self.config.epochs - self.epoch)
+            yield [self._batch(torch.arange(samples), generator) for _ in range(passes)]
+            return
+        assert isinstance(self.config.batch_size, int)
+        shuffled = torch.randperm(samples, generator=generator).split(self.config.batch_size)
+        for orders in _grouped(shuffled, self.method.window):
+            yield [self._batch(rows, generator) for rows in orders]
+
+    def _batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
+        rows = rows.to(self.device)
+        inputs = self.train.inputs[rows]
+        if self.config.augmentation == "crop_flip":
+            inputs = crop_and_flip(inputs, generator)
+        held_out = self._held_out_batch(len(rows), generator)
+        return Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
 
     def _held_out_batch(self, size: int, generator: torch.Generator) -> Part | None:
         if self.held_out is None:
@@ -238,18 +279,26 @@ class TrainingRun:
         return Part(self._prepare(self.held_out.inputs[rows]), self.held_out.labels[rows])
 
     @torch.no_grad()
-    def _logits(self, parameters: Tensor, buffers: dict[str, Tensor], part: Part) -> Tensor:
+    def _see(self, state: TrainState, part: Part) -> Output:
         chunks = [
-            self.learner.forward(parameters, buffers, self._prepare(inputs), training=False)[
-                0
-            ].logits
+            self.learner.forward(
+                state.parameters, state.buffers, self._prepare(inputs), training=False
+            )[0]
             for inputs in part.inputs.split(PREDICTION_BATCH)
         ]
-        return torch.cat(chunks)
+        return Output(*(torch.cat(pieces) for pieces in zip(*chunks, strict=True)))
 
-    def _validate(self) -> dict[str, float]:
-        logits = self._logits(self.state.parameters, self.state.buffers, self.validation)
+    def _see_held_out(self) -> Seen:
+        assert self.held_out is not None, "only methods that declare needs_held_out may ask"
+        return Seen(self._see(self.state, self.held_out), self.held_out.labels)
+
+    def _logits(self, state: TrainState, part: Part) -> Tensor:
+        return self.method.map_logits(self._see(state, part).logits, state.method)
+
+    def _validate(self, numbers: dict[str, Tensor]) -> dict[str, float]:
         labels = self.validation.labels
+        output = self._see(self.state, self.validation)
+        logits = self.method.map_logits(output.logits, self.state.method)
         if not bool(logits.isfinite().all()):
             return {"val/nll": math.inf}
         row = metrics.panel(logits.double().softmax(-1), labels, metrics=CURVE_METRICS)
@@ -262,8 +311,34 @@ class TrainingRun:
         score = -self.epoch if rule == "none" else row[rule]
         if score < self.best_score:
             self.best_score, self.best_epoch = float(score), self.epoch
-            self.best_parameters, self.best_buffers = self.state.parameters, self.state.buffers
+            self.best = self.state
+        with torch.no_grad():
+            described = self.method.describe(self.state, Seen(output, labels), numbers)
+        row |= {name: float(value) for name, value in described.items()}
         return {f"val/{name}": value for name, value in row.items()}
+
+    def _take_snapshot(self) -> None:
+        taken = self.method.snapshot(self.state)
+        if not taken:
+            return
+        rows = {name: _thinned(value.detach(), SNAPSHOT_ROWS) for name, value in taken.items()}
+        self.snapshots.append({"epoch": torch.tensor(self.epoch)} | rows)
+
+
+def _crossed(before: int, after: int, every: int) -> bool:
+    """Whether a multiple of ``every`` lies in (before, after]."""
+    return after // every > before // every
+
+
+def _thinned(values: Tensor, limit: int) -> Tensor:
+    """At most ``limit`` rows, evenly spaced: histories of large training sets stay small."""
+    step = -(-len(values) // limit)
+    return values[::step].clone()
+
+
+def _grouped(items: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ...]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def _moved(state: TrainState, device: torch.device) -> TrainState:

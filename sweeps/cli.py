@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from sweeps.spec import Spec
+    from sweeps.schema import Spec
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -92,13 +92,14 @@ def _spec_path(path: Path) -> Path:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.report.paper_table import print_paper_table
     from sweeps.report.terminal import print_leaderboard
     from sweeps.runner import run_sweep
     from sweeps.spec import load_spec
     from sweeps.store import Store
 
     loaded = load_spec(_spec_path(options.spec))
-    _say(console, _introduction(loaded.spec))
+    _say(console, _introduction(loaded.spec), *loaded.notes)
     outcome = run_sweep(
         loaded,
         Store(options.store),
@@ -106,7 +107,9 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         tracking_uri=options.tracking,
         address=options.address,
     )
-    if not outcome.leaderboard.empty:
+    if outcome.table is not None:
+        print_paper_table(outcome.table, outcome.plan, console)
+    elif not outcome.leaderboard.empty:
         print_leaderboard(outcome.leaderboard, outcome.plan, console)
     plan, store = outcome.plan, options.store
     lines = [
@@ -132,8 +135,11 @@ def _introduction(spec: Spec) -> str:
         return f"{number} {noun}{'' if number == 1 else 's'}"
 
     what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'method')}"
+    confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
+    if not any(spec.space(row).searched for row in spec.methods):
+        return f"{spec.name} · {what} · {confirmed}"
     search = "a grid" if spec.search.sampler == "grid" else f"{spec.search.trials} search trials"
-    return f"{spec.name} · {what} · {search} each + {count(spec.confirm_seeds, 'seed')} confirmed"
+    return f"{spec.name} · {what} · {search} each + {confirmed}"
 
 
 def _say(console: Console, *lines: str) -> None:
@@ -154,8 +160,8 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     for cell in plan.cells.values():
         table.add_row(
             cell.dataset,
-            cell.method,
-            str(cell.study.budget),
+            cell.row,
+            str(cell.study.budget or ""),
             str(plan.spec.confirm_seeds),
             str(cell.done),
             ", ".join(f"{n} {_domain(d)}" for n, d in cell.study.space.searched.items()),

@@ -31,19 +31,20 @@ class Entry:
     key: str
     config: TrialConfig
     number: int
+    row: str
 
     @property
     def cell(self) -> tuple[str, str]:
-        """The dataset's and the method's name."""
-        return self.config.dataset_name, self.config.method
+        """The names of the dataset and of the spec's row."""
+        return self.config.dataset_name, self.row
 
 
 @dataclass
 class Cell:
-    """One method on one dataset: its search, and the confirmation of what it found."""
+    """One row of the spec on one dataset: its search, and the confirmation of what it found."""
 
     dataset: str
-    method: str
+    row: str
     study: Study
     study_id: str
     total: int
@@ -76,9 +77,9 @@ class Plan:
         self._running: dict[str, list[Entry]] = {}
         self._queue: deque[Entry] = deque()
         self.cells = {
-            (dataset, method): self._cell(dataset, method)
+            (dataset, row): self._cell(dataset, row)
             for dataset in loaded.datasets
-            for method in self.spec.methods
+            for row in self.spec.methods
         }
         self._turns = deque(self.cells.values())
 
@@ -145,15 +146,23 @@ class Plan:
             self.cells[entry.cell].running = max(0, self.cells[entry.cell].running - 1)
             self._settle(entry)
 
-    def confirmed(self, dataset: str, method: str) -> list[Entry]:
+    def confirmed(self, dataset: str, row: str) -> list[Entry]:
         """The confirm trials of a cell, by seed; empty while its search goes on."""
-        cell = self.cells[dataset, method]
-        best = cell.best
-        if best is None or not cell.study.finished:
+        cell = self.cells[dataset, row]
+        chosen = self.chosen(cell)
+        if chosen is None:
             return []
-        return [
-            self._confirm_entry(cell, best[0], repeat) for repeat in range(self.spec.confirm_seeds)
-        ]
+        return [self._confirm_entry(cell, chosen, i) for i in range(self.spec.confirm_seeds)]
+
+    def chosen(self, cell: Cell) -> dict[str, Value] | None:
+        """The hyperparameters to confirm; None while the search goes on or if all of it failed."""
+        if not cell.study.finished:
+            return None
+        if not cell.study.space.searched:
+            return cell.study.space.fixed
+        if cell.best is None:
+            return None
+        return self.entries[f"{cell.study_id}/search/{cell.best[0]}"].config.hyperparameters
 
     def hyperparameters(self, cell: Cell, number: int) -> dict[str, Value]:
         """The searched knobs of a cell's trial ``number``."""
@@ -208,12 +217,12 @@ class Plan:
         if not cell.study.finished or cell.confirming:
             return
         cell.confirming = True
-        best = cell.best
-        if best is None:  # every search trial failed: nothing is left to confirm
+        chosen = self.chosen(cell)
+        if chosen is None:  # every search trial failed: nothing is left to confirm
             cell.total = cell.done
             return
         for repeat in range(self.spec.confirm_seeds):
-            self._consider(self._confirm_entry(cell, best[0], repeat))
+            self._consider(self._confirm_entry(cell, chosen, repeat))
 
     def _is_done(self, entry: Entry) -> bool:
         record = self.store.record(entry.key)
@@ -221,12 +230,12 @@ class Plan:
             return False
         if record["status"] != "done" or entry.config.phase == "search":
             return True
-        return not missing_maps(self.store, entry.key, self.spec.maps, self.spec.bins)
+        return not missing_maps(self.store, entry.key, self.spec.maps, self.spec.evaluation)
 
-    def _cell(self, dataset: str, method: str) -> Cell:
-        space = self.spec.space(method)
-        study = Study(space, self.spec.search, self.spec.seed, f"{dataset}/{method}")
-        template = self._config(dataset, method, {}, self.spec.seed, "search")
+    def _cell(self, dataset: str, row: str) -> Cell:
+        space = self.spec.space(row)
+        study = Study(space, self.spec.search, self.spec.seed, f"{dataset}/{row}")
+        template = self._config(dataset, row, {}, self.spec.seed, "search")
         identity = {
             "trial": template.model_dump(mode="json"),
             "fixed": space.fixed,
@@ -234,31 +243,31 @@ class Plan:
             "search": self.spec.search.model_dump(exclude={"trials"}),
         }
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-        study_id = f"{_file_name(dataset)}/{_file_name(method)}/{digest}"
+        study_id = f"{file_name(dataset)}/{file_name(row)}/{digest}"
         total = study.budget + self.spec.confirm_seeds
-        return Cell(dataset, method, study, study_id, total)
+        return Cell(dataset, row, study, study_id, total)
 
     def _search_entry(self, cell: Cell, number: int, suggestion: dict[str, Any]) -> Entry:
         config = self._config(
-            cell.dataset, cell.method, suggestion["hyperparameters"], self.spec.seed, "search"
+            cell.dataset, cell.row, suggestion["hyperparameters"], self.spec.seed, "search"
         )
-        return Entry(config.key(), config, number)
+        return Entry(config.key(), config, number, cell.row)
 
-    def _confirm_entry(self, cell: Cell, best: int, repeat: int) -> Entry:
-        hyperparameters = self.entries[f"{cell.study_id}/search/{best}"].config.hyperparameters
+    def _confirm_entry(self, cell: Cell, chosen: dict[str, Value], repeat: int) -> Entry:
         seed = self.spec.seed + 1 + repeat
-        config = self._config(cell.dataset, cell.method, hyperparameters, seed, "confirm")
-        return Entry(config.key(), config, repeat)
+        config = self._config(cell.dataset, cell.row, chosen, seed, "confirm")
+        return Entry(config.key(), config, repeat, cell.row)
 
     def _config(
         self,
         dataset: str,
-        method: str,
+        row: str,
         hyperparameters: dict[str, Value],
         seed: int,
         phase: Phase,
     ) -> TrialConfig:
         index = list(self.loaded.datasets).index(dataset)
+        method = self.spec.methods[row].method
         # Defaults are written out: a record says what was used, and keys change with it.
         complete = make_method(method, hyperparameters).hyperparameters.model_dump()
         return TrialConfig(
@@ -269,7 +278,7 @@ class Plan:
             model=self.spec.model,
             method=method,
             hyperparameters=complete,
-            training=self.spec.training,
+            training=self.spec.row_training(row),
             seed=seed,
             phase=phase,
         )
@@ -279,5 +288,6 @@ class Plan:
         return f"{study_id}/{entry.config.phase}/{entry.number}"
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """``name`` as part of a path: everything unusual becomes an underscore."""
     return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)

@@ -59,7 +59,7 @@ class Progress:
         cell = self.plan.cells[entry.cell]
         self.console.print(
             f"{self.plan.done}/{self.plan.total} done, {self.plan.failed} failed, "
-            f"{self._time_left()} | {cell.dataset} {cell.method} {cell.done}/{cell.total} "
+            f"{self._time_left()} | {cell.dataset} {cell.row} {cell.done}/{cell.total} "
             f"{describe_best(self.plan, cell)}",
             soft_wrap=True,
             markup=False,
@@ -81,7 +81,7 @@ class Progress:
         for cell in self.plan.cells.values():
             table.add_row(
                 cell.dataset,
-                cell.method,
+                cell.row,
                 ProgressBar(total=cell.total, completed=cell.done, width=16),
                 f"{cell.done}/{cell.total}",
                 str(cell.running or ""),

@@ -31,6 +31,7 @@ class Outcome:
     tracking_error: str
     trained: int
     failed_maps: dict[str, str]
+    table: pd.DataFrame | None
 
 
 def run_sweep(
@@ -68,4 +69,5 @@ def run_sweep(
         recorder.error,
         trained=plan.trained,
         failed_maps=failed_maps(plan, store),
+        table=written.table,
     )

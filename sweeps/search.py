@@ -16,8 +16,8 @@ import optuna
 
 from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform, Value
 from calibration.seeds import derive_seed
+from sweeps.schema import SearchConfig
 from sweeps.space import Space, grid
-from sweeps.spec import SearchConfig
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -46,9 +46,9 @@ class Study:
 
     @property
     def budget(self) -> int:
-        """How many trials the search will have; a space with nothing to search needs one."""
+        """How many trials the search will have; a space with nothing to search needs none."""
         if not self.space.searched:
-            return 1
+            return 0
         return len(self.points) or self.config.trials
 
     @property

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from calibration import post_hoc
-from calibration.data import DATASETS, PROTOCOLS, Dataset, Protocol, load_dataset
+from calibration import metrics, post_hoc
+from calibration.data import DATASETS, DataFileError, Dataset, load_dataset
 from calibration.methods import METHODS, Method
 from calibration.models import build_model
-from calibration.training import TrainingConfig
-from sweeps.space import Space, extremes, grid_size, parse_domain, resolve
+from sweeps.schema import Choice, Spec, Table
+from sweeps.space import extremes, grid_size, parse_domain
 from sweeps.store import RESERVED_NAMES
 
 Location = tuple[str | int, ...]
@@ -39,114 +39,16 @@ class ProblemError(ValueError):
         self.location = location
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Choice(_Part):
-    """A named thing with its options: ``mlp`` or ``{name: mlp, widths: [64, 64]}``."""
-
-    name: str
-    options: dict[str, Any] = {}
-
-
-def _choice(written: Any) -> Any:
-    if isinstance(written, str):
-        return {"name": written}
-    if isinstance(written, dict) and isinstance(written.get("name"), str):
-        return {
-            "name": written["name"],
-            "options": {k: v for k, v in written.items() if k != "name"},
-        }
-    raise ValueError("write a name, or a mapping with 'name' and its options")
-
-
-def _methods(written: Any) -> Any:
-    if written == "all":
-        return {name: {} for name in METHODS}
-    if isinstance(written, dict):
-        pairs = list(written.items())
-    elif isinstance(written, list):
-        pairs = []
-        for item in written:
-            single = {item: None} if isinstance(item, str) else item
-            if not isinstance(single, dict) or len(single) != 1:
-                raise ValueError(f"found {item!r}; write a method's name or {{name: {{knob: …}}}}")
-            pairs += single.items()
-    else:
-        raise ValueError("write 'all', a list of names, or a mapping from names to their knobs")
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError(f"found {names!r}; a method stands there twice")
-    return {name: knobs or {} for name, knobs in pairs}
-
-
-def _protocol(written: Any) -> Any:
-    if isinstance(written, str):
-        if written not in PROTOCOLS:
-            raise ValueError(f"unknown protocol; known: {', '.join(sorted(PROTOCOLS))}")
-        return PROTOCOLS[written]
-    return written
-
-
-Sampler = Literal["grid", "random", "tpe"]
-Objective = Literal["nll", "brier", "error", "ece", "ace", "refinement"]
-
-
-class SearchConfig(_Part):
-    """How hyperparameters are chosen, on validation data only.
-
-    ``trials`` is the budget of each method on each dataset; with ``grid`` the grid's size
-    decides instead, ``resolution`` points along every range.
-    """
-
-    sampler: Sampler = "tpe"
-    trials: Annotated[int, Field(ge=1, le=100_000)] = 12
-    resolution: Annotated[int, Field(ge=1, le=1000)] = 3
-    objective: Objective = "nll"
-
-
-class Resources(_Part):
-    """What one trial occupies."""
-
-    cpu: Annotated[float, Field(gt=0)] = 1
-    gpu: Annotated[float, Field(ge=0)] = 0
-
-
-class Spec(_Part):
-    """One sweep: every method on every dataset, searched and then confirmed."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    datasets: Annotated[list[Annotated[Choice, BeforeValidator(_choice)]], Field(min_length=1)]
-    model: Annotated[Choice, BeforeValidator(_choice)] = Choice(name="mlp")
-    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_methods), Field(min_length=1)]
-    protocol: Annotated[Protocol, BeforeValidator(_protocol)] = PROTOCOLS["honest"]
-    training: TrainingConfig = TrainingConfig()
-    search: SearchConfig = SearchConfig()
-    confirm_seeds: Annotated[int, Field(ge=1, le=1000)] = 5
-    post_hoc: Literal["fast", "all"] | list[str] = "fast"
-    bins: Annotated[int, Field(ge=2, le=10_000)] = 15
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    resources: Resources = Resources()
-
-    def space(self, method: str) -> Space:
-        """The search space of one of the spec's methods."""
-        return resolve(method, self.methods[method])
-
-    @property
-    def maps(self) -> list[str]:
-        """The post-hoc maps of the leaderboard; ``identity`` (no map) is always the first."""
-        chosen = post_hoc.names(self.post_hoc) if isinstance(self.post_hoc, str) else self.post_hoc
-        return ["identity", *(name for name in chosen if name != "identity")]
-
-
 class LoadedSpec:
     """A checked spec, the file it came from, and its datasets."""
 
-    def __init__(self, spec: Spec, text: str, datasets: dict[str, Dataset]) -> None:
+    def __init__(
+        self, spec: Spec, text: str, datasets: dict[str, Dataset], notes: list[str]
+    ) -> None:
         self.spec = spec
         self.text = text
         self.datasets = datasets
+        self.notes = notes
 
 
 def load_spec(path: Path) -> LoadedSpec:
@@ -162,13 +64,14 @@ def load_spec(path: Path) -> LoadedSpec:
     written, lines = _parse(path, text)
     try:
         spec = _from_directory(Spec.model_validate(written), path.parent)
+        spec, notes = _with_available_datasets(spec)
         datasets = _check_meaning(spec)
     except ValidationError as error:
         location, message = _explain(error, written)
         raise SpecError(_at(path, location, lines, message)) from None
     except ProblemError as problem:
         raise SpecError(_at(path, problem.location, lines, str(problem))) from None
-    return LoadedSpec(spec, text, datasets)
+    return LoadedSpec(spec, text, datasets, notes)
 
 
 def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[Location, int]]:
@@ -262,13 +165,13 @@ def _check_meaning(spec: Spec) -> dict[str, Dataset]:
         raise ProblemError(
             ("name",), f"found {spec.name!r}, which the store uses itself; choose another"
         )
-    for method, knobs in spec.methods.items():
-        _check_method(method, knobs)
+    for row in spec.methods:
+        _check_row(spec, row)
         if spec.search.sampler == "grid":
-            size = grid_size(spec.space(method), spec.search.resolution)
+            size = grid_size(spec.space(row), spec.search.resolution)
             if size > LARGEST_GRID:
                 raise ProblemError(
-                    ("methods", method),
+                    ("methods", row),
                     f"its grid has {size} points, more than {LARGEST_GRID}; fix some knobs or "
                     "lower search.resolution",
                 )
@@ -278,17 +181,16 @@ def _check_meaning(spec: Spec) -> dict[str, Dataset]:
         _check_kind(location, name, kind, post_hoc.Calibrator)
         if name in spec.post_hoc[:index]:
             raise ProblemError(location, f"{name!r} stands there twice; keep one")
-    if spec.search.objective == "refinement" and spec.training.stop_on != "refinement":
-        raise ProblemError(
-            ("search", "objective"), "'refinement' needs training.stop_on: refinement as well"
-        )
+    if spec.table is not None:
+        _check_table(spec, spec.table)
     datasets: dict[str, Dataset] = {}
     for index, choice in enumerate(spec.datasets):
         location = ("datasets", index)
         dataset = _named(location, lambda c=choice: load_dataset(c.name, c.options))
         if dataset.name in datasets:
             raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
-        if spec.training.augmentation != "none" and dataset.kind != "image":
+        augmented = {row: spec.row_training(row).augmentation for row in spec.methods}
+        if dataset.kind != "image" and set(augmented.values()) != {"none"}:
             raise ProblemError(
                 ("training", "augmentation"), f"{dataset.name!r} has no images; write 'none'"
             )
@@ -314,17 +216,64 @@ def _from_directory(spec: Spec, directory: Path) -> Spec:
     return spec.model_copy(update={"datasets": choices})
 
 
-def _check_method(name: str, knobs: dict[str, Any]) -> None:
-    kind = _named(("methods", name), lambda: METHODS[name])
-    _check_kind(("methods", name), name, kind, Method)
-    for knob, written in knobs.items():
-        location = ("methods", name, knob)
+def _with_available_datasets(spec: Spec) -> tuple[Spec, list[str]]:
+    """The spec with every absent dataset replaced by its ``otherwise``, and what was replaced."""
+    choices, notes = [], []
+    for index, choice in enumerate(spec.datasets):
+        options = dict(choice.options)
+        otherwise = options.pop("otherwise", None)
+        if otherwise is not None:
+            location: Location = ("datasets", index, "otherwise")
+            if not isinstance(otherwise, str):
+                raise ProblemError(location, f"found {otherwise!r}; write a dataset's name")
+            try:
+                load_dataset(choice.name, options)
+            except DataFileError:
+                notes.append(f"{choice.name} is not on this machine; {otherwise} takes its place")
+                choice = Choice(name=otherwise)
+            except ValueError as error:
+                raise ProblemError(location[:-1], str(error)) from None
+            else:
+                choice = Choice(name=choice.name, options=options)
+        choices.append(choice)
+    return spec.model_copy(update={"datasets": choices}), notes
+
+
+def _check_row(spec: Spec, name: str) -> None:
+    row = spec.methods[name]
+    location: Location = ("methods", name)
+    kind = _named(location, lambda: METHODS[row.method])
+    _check_kind(location, row.method, kind, Method)
+    for knob, written in row.knobs.items():
         try:
             domain = parse_domain(written)
             for value in extremes(domain):
-                kind.Hyperparameters.checked({knob: value}, f"method {name!r}")
+                kind.Hyperparameters.checked({knob: value}, f"method {row.method!r}")
         except ValueError as error:
-            raise ProblemError(location, str(error)) from None
+            raise ProblemError((*location, knob), str(error)) from None
+    training = _named((*location, "training"), lambda: spec.row_training(name))
+    if spec.search.objective == "refinement" and training.stop_on != "refinement":
+        raise ProblemError(
+            ("search", "objective"), "'refinement' needs training.stop_on: refinement as well"
+        )
+
+
+def _check_table(spec: Spec, table: Table) -> None:
+    known = {*metrics.METRICS, "accuracy", "floor", "large_ece", "true_ce", "posterior_gap"}
+    for index, metric in enumerate(table.metrics):
+        if metric not in known:
+            raise ProblemError(
+                ("table", "metrics", index), f"unknown metric; known: {', '.join(sorted(known))}"
+            )
+    for row, ours in table.rows.items():
+        label, _, chosen = ours.partition(" + ")
+        is_there = label in spec.methods and (chosen or "identity") in spec.maps
+        if label != "oracle" and not is_there:
+            raise ProblemError(
+                ("table", "rows", row),
+                f"found {ours!r}; write a row of 'methods', alone or as 'row + map' with a map of "
+                "'post_hoc', or 'oracle'",
+            )
 
 
 def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:

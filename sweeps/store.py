@@ -5,6 +5,7 @@
     ROOT/records/KEY/record.json      config, status, curve, timings, environment
                      predictions.npz  logits and labels (test part only after confirmation)
                      network.pt       the trained weights (confirmed trials)
+                     history.npz      how a method's own state went, if it keeps one
                      maps/15-bins/NAME.json  the evaluation of one post-hoc map
                      checkpoint.pt    while the trial is unfinished
     ROOT/SWEEP/…                      spec, suggestions, leaderboard, figures, report
@@ -99,28 +100,38 @@ class Store:
             write_atomically(path, to_json(record | {"format": RECORD_FORMAT, "key": key}))
         (self.trial_directory(key) / "checkpoint.pt").unlink(missing_ok=True)
 
-    def maps(self, key: str, bins: int) -> dict[str, dict[str, Any]]:
-        """The evaluations of a trial's post-hoc maps with that many bins, by name."""
-        files = (self.trial_directory(key) / "maps" / f"{bins}-bins").glob("*.json")
+    def maps(self, key: str, tag: str) -> dict[str, dict[str, Any]]:
+        """The evaluations of a trial's post-hoc maps made in one way, by name."""
+        files = (self.trial_directory(key) / "maps" / tag).glob("*.json")
         return {path.stem: json.loads(path.read_text()) for path in files}
 
-    def write_map(self, key: str, bins: int, name: str, evaluation: dict[str, Any]) -> None:
+    def write_map(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
         """File the evaluation of one post-hoc map."""
-        directory = self.trial_directory(key) / "maps" / f"{bins}-bins"
+        directory = self.trial_directory(key) / "maps" / tag
         write_atomically(directory / f"{name}.json", to_json(evaluation))
 
     def predictions(self, key: str) -> dict[str, torch.Tensor]:
         """The stored logits and labels of a trial."""
-        with np.load(self.trial_directory(key) / "predictions.npz", allow_pickle=False) as arrays:
+        found = self.arrays(key, "predictions.npz")
+        if found is None:
+            raise StoreError(f"no predictions are stored for trial {key}")
+        return found
+
+    def arrays(self, key: str, file: str) -> dict[str, torch.Tensor] | None:
+        """What ``write_arrays`` filed, or None."""
+        path = self.trial_directory(key) / file
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
 
-    def write_predictions(self, key: str, arrays: Mapping[str, torch.Tensor]) -> None:
-        """File logits and labels."""
+    def write_arrays(self, key: str, file: str, arrays: Mapping[str, torch.Tensor]) -> None:
+        """File tensors as compressed arrays that any tool can read."""
         buffer = io.BytesIO()
         np.savez_compressed(
             buffer, allow_pickle=False, **{name: a.cpu().numpy() for name, a in arrays.items()}
         )
-        write_atomically(self.trial_directory(key) / "predictions.npz", buffer.getvalue())
+        write_atomically(self.trial_directory(key) / file, buffer.getvalue())
 
     def write_tensors(self, key: str, file: str, values: dict[str, Any]) -> None:
         """File tensors and plain values, readable without unpickling code."""

@@ -36,7 +36,7 @@ METRICS_PER_CALL = 1000
 AWAY_SECONDS = 30.0
 ARTIFACTS = {
     "search": ("record.json",),
-    "confirm": ("record.json", "predictions.npz", "reliability.png"),
+    "confirm": ("record.json", "predictions.npz", "history.npz", "reliability.png"),
 }
 
 T = TypeVar("T")
@@ -155,6 +155,7 @@ class Publisher:
             PARENT: self.parent,
             "calsweep.dataset": entry.config.dataset_name,
             "calsweep.method": entry.config.method,
+            "calsweep.row": entry.row,
             "calsweep.phase": entry.config.phase,
         }
 
@@ -162,8 +163,8 @@ class Publisher:
         """What must be there for a run to be complete; it changes when maps are added."""
         return ",".join(
             [
-                f"{self.plan.spec.bins} bins",
-                *sorted(self.store.maps(entry.key, self.plan.spec.bins)),
+                self.plan.spec.evaluation.tag,
+                *sorted(self.store.maps(entry.key, self.plan.spec.evaluation.tag)),
             ]
         )
 
@@ -177,7 +178,7 @@ class Publisher:
                     yield Metric(name, float(value), now, int(row["epoch"]))
         for name, value in record.get("validation", {}).items():
             yield Metric(f"selected/{name}", float(value), now, 0)
-        for chosen, evaluation in self.store.maps(entry.key, self.plan.spec.bins).items():
+        for chosen, evaluation in self.store.maps(entry.key, self.plan.spec.evaluation.tag).items():
             prefix = "test" if chosen == "identity" else f"test/{chosen}"
             for name, value in evaluation.get("test", {}).items():
                 yield Metric(f"{prefix}/{name}", float(value), now, 0)
@@ -270,7 +271,7 @@ def run_name(plan: Plan, entry: Entry) -> str:
     searched = plan.cells[entry.cell].study.space.searched
     knobs = [f"{n}={format_value(config.hyperparameters[n])}" for n in searched]
     where = f"seed {config.seed}" if config.phase == "confirm" else f"#{entry.number}"
-    return " ".join([config.method, config.dataset_name, where, *knobs])
+    return " ".join([entry.row, config.dataset_name, where, *knobs])
 
 
 def batched(values: Iterable[T], size: int) -> list[list[T]]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from ray import tune
 
+from sweeps.schema import Evaluation
 from sweeps.store import Store
 from sweeps.trial import TrialConfig, TrialRun
 
@@ -30,7 +31,7 @@ class CalibrationTrial(tune.Trainable):
             TrialConfig.model_validate(config["trial"]),
             Store(Path(config["store"])),
             maps=config["maps"],
-            bins=config["bins"],
+            evaluation=Evaluation(*config["evaluation"]),
             device="cuda" if config["gpu"] and torch.cuda.is_available() else "cpu",
         )
 

@@ -22,13 +22,12 @@ from typing import Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict
 
-from calibration import evaluation
 from calibration.data import Dataset, Protocol, load_dataset
-from calibration.evaluation import Predictions
+from calibration.evaluation import Predictions, evaluate_map
 from calibration.hyperparameters import Value
 from calibration.methods import METHODS, make_method
 from calibration.training import TrainingConfig, TrainingRun
-from sweeps.spec import Choice
+from sweeps.schema import Choice, Evaluation
 from sweeps.store import Store, StoreError, write_atomically
 
 CHECKPOINT_SECONDS = 10.0
@@ -70,13 +69,19 @@ class TrialRun:
     """
 
     def __init__(
-        self, config: TrialConfig, store: Store, *, maps: list[str], bins: int, device: str
+        self,
+        config: TrialConfig,
+        store: Store,
+        *,
+        maps: list[str],
+        evaluation: Evaluation,
+        device: str,
     ) -> None:
         self.config = config
         self.key = config.key()
         self.store = store
         self.maps = maps
-        self.bins = bins
+        self.evaluation = evaluation
         self.device = device
         self.run: TrainingRun | None = None
         self._saved_at = time.monotonic()
@@ -140,15 +145,17 @@ class TrialRun:
             arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
             if posterior is not None:
                 arrays["test_posterior"] = posterior
-            network = {"parameters": run.best_parameters, "buffers": run.best_buffers}
-            self.store.write_tensors(self.key, "network.pt", network)
-        self.store.write_predictions(self.key, arrays)
+            self.store.write_tensors(self.key, "network.pt", run.network())
+            history = run.history()
+            if history:
+                self.store.write_arrays(self.key, "history.npz", history)
+        self.store.write_arrays(self.key, "predictions.npz", arrays)
 
     def _evaluate(self) -> None:
         """Evaluate the maps that are asked for and not filed yet, from stored logits."""
         if self.config.phase != "confirm":
             return
-        missing = missing_maps(self.store, self.key, self.maps, self.bins)
+        missing = missing_maps(self.store, self.key, self.maps, self.evaluation)
         if not missing:
             return
         arrays = self.store.predictions(self.key)
@@ -156,16 +163,28 @@ class TrialRun:
         test = Predictions(
             arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
         )
-        seed = self.config.seed
+        large = self._large_test()
+        bins, seed = self.evaluation.bins, self.config.seed
         for name in missing:
             try:
                 found = asdict(
-                    evaluation.evaluate_map(name, validation, test, bins=self.bins, seed=seed)
+                    evaluate_map(name, validation, test, large=large, bins=bins, seed=seed)
                 )
             except Exception as error:  # a user's own map may raise anything; others go on
                 found = {FAILED: f"{type(error).__name__}: {error}"}
-            self.store.write_map(self.key, self.bins, name, found)
+            self.store.write_map(self.key, self.evaluation.tag, name, found)
         self._draw()
+
+    def _large_test(self) -> Predictions | None:
+        """Predictions on further test rows, where they are asked for and can be drawn."""
+        if not self.evaluation.large_test:
+            return None
+        dataset = _dataset(self.config.dataset.name, json.dumps(self.config.dataset.options))
+        rows = dataset.large_test(self.config.seed, self.evaluation.large_test)
+        if rows is None:
+            return None
+        logits = load_network(self.config, self.store).predict(rows)
+        return Predictions(logits, rows.labels, dataset.posterior(rows.inputs))
 
     def _draw(self) -> None:
         from calibration import plots  # matplotlib is slow to import; search trials need none
@@ -175,7 +194,7 @@ class TrialRun:
         figure = plots.reliability_diagram(
             confidence,
             predicted == arrays["test_labels"],
-            bins=self.bins,
+            bins=self.evaluation.bins,
             title=f"{self.config.method} on {self.config.dataset_name}, seed {self.config.seed}",
         )
         buffer = io.BytesIO()
@@ -233,13 +252,13 @@ def load_network(config: TrialConfig, store: Store) -> TrainingRun:
     if saved is None:
         raise StoreError(f"no network is stored for trial {config.key()}")
     run = fresh_run(config)
-    run.best_parameters, run.best_buffers = saved["parameters"], saved["buffers"]
+    run.load_network(saved)
     return run
 
 
-def missing_maps(store: Store, key: str, wanted: list[str], bins: int) -> list[str]:
+def missing_maps(store: Store, key: str, wanted: list[str], evaluation: Evaluation) -> list[str]:
     """The wanted maps whose evaluation is not in the store, or failed when it was tried."""
-    there = store.maps(key, bins)
+    there = store.maps(key, evaluation.tag)
     return [name for name in wanted if FAILED in there.get(name, {FAILED: ""})]
 
 

@@ -74,7 +74,7 @@ def _tune(plan: Plan, store: Store, scratch: Path, on_event: Callable[[Entry], N
     shared: dict[str, Any] = {
         "store": str(store.root.resolve()),
         "maps": plan.spec.maps,
-        "bins": plan.spec.bins,
+        "evaluation": tuple(plan.spec.evaluation),
         "cpu": resources.cpu,
         "gpu": resources.gpu,
     }

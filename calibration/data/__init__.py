@@ -24,6 +24,7 @@ from calibration.data.dataset import (
     Splits,
     Transform,
 )
+from calibration.data.files import DataFileError
 from calibration.data.fixed import FixedDataset
 from calibration.data.loading import load_dataset
 from calibration.data.protocol import PROTOCOLS, Protocol, Share
@@ -32,6 +33,7 @@ __all__ = [
     "DATASETS",
     "PROTOCOLS",
     "Column",
+    "DataFileError",
     "Dataset",
     "DatasetOptions",
     "FixedDataset",

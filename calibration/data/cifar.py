@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calibration.data.dataset import DATASETS, Dataset, Part
+from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent, verify
 from calibration.data.fixed import FixedDataset
 
@@ -90,7 +90,7 @@ CIFAR100 = (
 class Cifar10(DownloadedOptions):
     """60,000 colour photographs of 32×32 pixels, 10 classes (files needed)."""
 
-    def load(self) -> Dataset:
+    def read(self) -> FixedDataset:
         """Read the files. Raises ``DataFileError`` if they are absent or damaged."""
         return _load("cifar10", self.folder, CIFAR10)
 
@@ -99,12 +99,12 @@ class Cifar10(DownloadedOptions):
 class Cifar100(DownloadedOptions):
     """60,000 colour photographs of 32×32 pixels, 100 fine classes (files needed)."""
 
-    def load(self) -> Dataset:
+    def read(self) -> FixedDataset:
         """Read the files. Raises ``DataFileError`` if they are absent or damaged."""
         return _load("cifar100", self.folder, CIFAR100)
 
 
-def _load(name: str, folder: Path, layouts: Sequence[Layout]) -> Dataset:
+def _load(name: str, folder: Path, layouts: Sequence[Layout]) -> FixedDataset:
     layout, place = _locate(name, folder, layouts)
     content = _read_archive(place, layout) if place.is_file() else _read_folder(place, layout)
     lacking = [file for file in layout.files if file not in content]

@@ -85,6 +85,10 @@ class Dataset(ABC):
     def test(self, seed: int) -> Part:
         """Return the test part: the only way to test data."""
 
+    def large_test(self, seed: int, rows: int) -> Part | None:
+        """Return ``rows`` further test rows where they can be drawn at will, else None."""
+        return None
+
     def posterior(self, inputs: Tensor) -> Tensor | None:
         """Return the true P(y|x) of raw inputs, shape (N, K), or None where unknown."""
         return None

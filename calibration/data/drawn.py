@@ -85,6 +85,10 @@ class DrawnDataset(Dataset):
         """Draw this seed's ``test_points`` test pairs."""
         return self._draw("test", seed, self._options.test_points)
 
+    def large_test(self, seed: int, rows: int) -> Part:
+        """Draw ``rows`` test pairs from a stream of their own."""
+        return self._draw("large test", seed, rows)
+
     def posterior(self, inputs: Tensor) -> Tensor:
         """Return the true P(y|x) of raw inputs, shape (N, K), in float64."""
         return self._source.posterior(inputs.double())

@@ -5,11 +5,18 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from calibration.data.checksums import MD5
-from calibration.data.dataset import DatasetOptions
+from calibration.data.dataset import Dataset, DatasetOptions
+from calibration.data.fixed import FixedDataset
+
+Rows = Annotated[int, Field(ge=10)]
 
 
 class DataFileError(ValueError):
@@ -17,9 +24,22 @@ class DataFileError(ValueError):
 
 
 class DownloadedOptions(DatasetOptions):
-    """Where the files lie: ``data_dir``, else $CALSWEEP_DATA, else ./data."""
+    """Where the files lie: ``data_dir``, else $CALSWEEP_DATA, else ./data.
+
+    ``train_rows`` and ``test_rows`` take a fixed, class-balanced subset of each part.
+    """
 
     data_dir: Path | None = None
+    train_rows: Rows | None = None
+    test_rows: Rows | None = None
+
+    def load(self) -> Dataset:
+        """Read the files and take the rows that are wanted. Raises ``DataFileError``."""
+        return self.read().subset(self.train_rows, self.test_rows)
+
+    @abstractmethod
+    def read(self) -> FixedDataset:
+        """Read the files. Raises ``DataFileError`` if they are absent or damaged."""
 
     @property
     def folder(self) -> Path:

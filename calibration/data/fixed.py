@@ -61,6 +61,25 @@ class FixedDataset(Dataset):
         held = draw_rows(labels, size, stream("test"), what)
         return take(rows, without(np.arange(len(labels)), held)), take(rows, held)
 
+    def subset(self, train_rows: int | None, test_rows: int | None) -> FixedDataset:
+        """The same dataset with fewer rows, every class in proportion; None keeps a part whole.
+
+        Which rows depends on the data alone. Raises ``ValueError`` if there are too few.
+        """
+        pool = self._fewer(self._pool, train_rows, "training")
+        test = self._fewer(self._test, test_rows, "test")
+        if pool is self._pool and test is self._test:
+            return self
+        return FixedDataset(
+            self.name, self.kind, pool, self.class_names, test=test, columns=self.columns
+        )
+
+    def _fewer(self, part: Part, size: int | None, word: str) -> Part:
+        if size is None or size == len(part.labels):
+            return part
+        what = f"{self.name}: a subset of the {word} rows"
+        return take(part, draw_rows(part.labels.numpy(), size, stream("subset", word), what))
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of all rows, class names, columns and the size of the test part."""

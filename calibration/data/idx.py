@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from calibration.data.dataset import DATASETS, Dataset, Part
+from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent, verify
 from calibration.data.fixed import FixedDataset
 
@@ -29,7 +29,7 @@ FASHION_NAMES = (
 class Mnist(DownloadedOptions):
     """70,000 handwritten digits as 28×28 grey images, 10 classes (files needed)."""
 
-    def load(self) -> Dataset:
+    def read(self) -> FixedDataset:
         """Read the idx files. Raises ``DataFileError`` if they are absent or damaged."""
         folders = [self.folder / "mnist", self.folder / "MNIST" / "raw", self.folder]
         remedy = "Get them from https://ossci-datasets.s3.amazonaws.com/mnist/."
@@ -40,7 +40,7 @@ class Mnist(DownloadedOptions):
 class FashionMnist(DownloadedOptions):
     """70,000 pieces of clothing as 28×28 grey images, 10 classes (files needed)."""
 
-    def load(self) -> Dataset:
+    def read(self) -> FixedDataset:
         """Read the idx files. Raises ``DataFileError`` if they are absent or damaged."""
         folders = [
             self.folder / "fashion_mnist",
@@ -57,7 +57,7 @@ class FashionMnist(DownloadedOptions):
 
 def _load(
     name: str, folders: list[Path], also: list[Path], classes: tuple[str, ...], remedy: str
-) -> Dataset:
+) -> FixedDataset:
     for folder in (*folders, *also):
         if _locate(folder, TRAIN[0]) is not None:
             rows = _read_part(name, folder, TRAIN)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 
-from calibration.data.dataset import DATASETS, Dataset, Part
+from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent
 from calibration.data.fixed import FixedDataset
 
@@ -23,7 +23,7 @@ OFFICIAL_ROWS = (100_000, 10_000)
 class TinyImageNet(DownloadedOptions):
     """110,000 colour photographs of 64×64 pixels, 200 classes (files needed)."""
 
-    def load(self) -> Dataset:
+    def read(self) -> FixedDataset:
         """Read all images; the labelled validation images are the test part.
 
         The official test images have no labels. Raises ``DataFileError`` if files are

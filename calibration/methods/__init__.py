@@ -1,6 +1,23 @@
 """Training methods: how a network is trained. One file per method or family."""
 
-from calibration.methods import focal, label_smoothing, standard
+from calibration.methods import (  # noqa: F401  (importing a method registers it)
+    adafocal,
+    adaptive_label_smoothing,
+    bo4sc,
+    calibration_losses,
+    dual_focal,
+    focal,
+    focal_label_smoothing,
+    gamma_net,
+    joint_beta,
+    label_smoothing,
+    margin_label_smoothing,
+    meta_l2,
+    meta_label_smoothing,
+    mixup,
+    multi_objective,
+    standard,
+)
 from calibration.methods.loss_method import LossMethod
 from calibration.methods.method import (
     METHODS,
@@ -9,6 +26,7 @@ from calibration.methods.method import (
     Method,
     MethodHyperparameters,
     Numbers,
+    Seen,
     TrainState,
     make_method,
 )
@@ -21,9 +39,7 @@ __all__ = [
     "Method",
     "MethodHyperparameters",
     "Numbers",
+    "Seen",
     "TrainState",
-    "focal",
-    "label_smoothing",
     "make_method",
-    "standard",
 ]

@@ -8,6 +8,7 @@ values. What it must remember between steps (sample weights, a meta-network) liv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -24,7 +25,10 @@ from calibration.registry import Registry
 METHODS: Registry[type[Method]] = Registry("method", "calsweep.methods")
 
 Numbers = dict[str, Tensor]
-"""The real-valued hyperparameters as 0-dim tensors; ``lr`` already follows the schedule."""
+"""The real-valued hyperparameters as 0-dim tensors; ``lr`` already follows the schedule.
+
+The trainer adds ``progress``, the share of all epochs that is already behind.
+"""
 
 
 class MethodHyperparameters(Hyperparameters):
@@ -53,6 +57,13 @@ class Batch(NamedTuple):
     labels: Tensor
     rows: Tensor
     held_out: Part | None = None
+
+
+class Seen(NamedTuple):
+    """What the network makes of some rows in evaluation mode, and their labels."""
+
+    output: Output
+    labels: Tensor
 
 
 @dataclass(frozen=True)
@@ -87,11 +98,22 @@ class Method(ABC):
 
     description: ClassVar[str]
     Hyperparameters: ClassVar[type[MethodHyperparameters]] = MethodHyperparameters
-    needs_held_out: ClassVar[bool] = False
     version: ClassVar[int] = 1
+    inference_state: ClassVar[tuple[str, ...]] = ()
+    """The names in ``TrainState.method`` that ``map_logits`` needs."""
 
     def __init__(self, hyperparameters: MethodHyperparameters) -> None:
         self.hyperparameters = hyperparameters
+
+    @property
+    def needs_held_out(self) -> bool:
+        """Whether batches must come with meta-validation data; it may depend on the knobs."""
+        return False
+
+    @property
+    def window(self) -> int:
+        """How many consecutive batches ``steps`` wants at once."""
+        return 1
 
     def numbers(self, *, dtype: torch.dtype, device: torch.device) -> Numbers:
         """The real-valued hyperparameters as tensors, to be passed to ``step``."""
@@ -116,8 +138,42 @@ class Method(ABC):
     ) -> tuple[TrainState, dict[str, Tensor]]:
         """One update: the new state, and 0-dim tensors to record (averaged over the epoch).
 
-        Draws randomness from ``generator`` only and changes no argument in place.
+        One of them is called ``loss``. Draws randomness from ``generator`` only and changes
+        no argument in place.
         """
+
+    def steps(
+        self,
+        learner: Learner,
+        state: TrainState,
+        batches: Sequence[Batch],
+        numbers: Numbers,
+        generator: torch.Generator,
+    ) -> tuple[TrainState, dict[str, Tensor]]:
+        """One update per batch, for methods whose ``window`` is more than one batch."""
+        (batch,) = batches
+        return self.step(learner, state, batch, numbers, generator)
+
+    def end_epoch(
+        self, learner: Learner, state: TrainState, held_out: Callable[[], Seen], numbers: Numbers
+    ) -> TrainState:
+        """Adapt to the whole of the held-out data between two epochs.
+
+        ``held_out()`` runs the network over it, so a method that does not call pays nothing.
+        """
+        return state
+
+    def map_logits(self, logits: Tensor, method_state: dict[str, Tensor]) -> Tensor:
+        """The logits that predictions are made from, for methods that learn a map as well."""
+        return logits
+
+    def describe(self, state: TrainState, validation: Seen, numbers: Numbers) -> dict[str, Tensor]:
+        """0-dim tensors to record whenever validation data is looked at; learns nothing."""
+        return {}
+
+    def snapshot(self, state: TrainState) -> dict[str, Tensor]:
+        """Tensors whose history is worth keeping, such as one weight per training row."""
+        return {}
 
 
 def make_method(name: str, hyperparameters: dict[str, Any]) -> Method:

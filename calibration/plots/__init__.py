@@ -9,6 +9,7 @@ from calibration.plots.reliability import (
     reliability_diagram,
     reliability_grid,
 )
+from calibration.plots.weights import sample_weights
 
 __all__ = [
     "bin_robustness",
@@ -19,4 +20,5 @@ __all__ = [
     "reliability_diagram",
     "reliability_grid",
     "risk_coverage",
+    "sample_weights",
 ]

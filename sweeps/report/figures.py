@@ -14,17 +14,23 @@ from torch import Tensor
 from calibration import plots, post_hoc
 from calibration.data import Part
 from calibration.training import TrainingRun
-from sweeps.plan import Entry, Plan
+from sweeps.plan import Entry, Plan, file_name
 from sweeps.report.results import ORACLE, headline_rows, label
 from sweeps.store import Store
 from sweeps.trial import load_network
 
+CURVES = (
+    ("ece-curve", "val/ece", "validation ECE"),
+    ("gamma-mean", "val/gamma_mean", "mean of γ on validation data"),
+    ("gamma-std", "val/gamma_std", "standard deviation of γ on validation data"),
+)
 Shown = tuple[Tensor, Tensor]
 """Confidence and correctness of one row of the leaderboard on test data."""
 
 
 def figures(plan: Plan, store: Store, table: pd.DataFrame) -> dict[str, Figure]:
-    """Reliability, bin robustness and risk–coverage per dataset; regions for plane points.
+    """Reliability, bin robustness, risk–coverage and curves per dataset; for plane points
+    the regions of confidence; learned sample weights and γ where a method has them.
 
     One confirmed seed, the first, is drawn: pooling seeds would count a fixed test set
     several times and make the intervals look better than they are.
@@ -41,6 +47,8 @@ def figures(plan: Plan, store: Store, table: pd.DataFrame) -> dict[str, Figure]:
         drawn[f"{dataset}_reliability"] = plots.reliability_grid(shown, bins=plan.spec.bins)
         drawn[f"{dataset}_bins"] = plots.bin_robustness(shown)
         drawn[f"{dataset}_coverage"] = plots.risk_coverage(shown)
+        drawn |= _training_curves(plan, store, dataset)
+        drawn |= _weights(plan, store, dataset)
         if loaded.kind == "points":
             drawn[f"{dataset}_regions"] = _regions(plan, store, dataset)
     return drawn
@@ -62,6 +70,11 @@ def _first_confirmed(plan: Plan, store: Store, dataset: str, method: str) -> Ent
     return None
 
 
+def _confirmed_rows(plan: Plan, store: Store, dataset: str) -> dict[str, Entry]:
+    entries = {row: _first_confirmed(plan, store, dataset, row) for row in plan.spec.methods}
+    return {row: entry for row, entry in entries.items() if entry is not None}
+
+
 def _shown(plan: Plan, store: Store, dataset: str, row: pd.Series) -> Shown:
     entry = _first_confirmed(plan, store, dataset, row["method"])
     assert entry is not None, "the leaderboard has rows of confirmed trials only"
@@ -71,9 +84,45 @@ def _shown(plan: Plan, store: Store, dataset: str, row: pd.Series) -> Shown:
     return top_label(fitted(logits), logits, arrays["test_labels"])
 
 
+def _training_curves(plan: Plan, store: Store, dataset: str) -> dict[str, Figure]:
+    """Validation ECE over epochs, and γ's mean and spread, each where there is a curve."""
+    records = {row: store.record(e.key) for row, e in _confirmed_rows(plan, store, dataset).items()}
+    drawn = {}
+    for name, column, ylabel in CURVES:
+        points = {
+            row: [(line["epoch"], line[column]) for line in record["curve"] if column in line]
+            for row, record in records.items()
+            if record is not None
+        }
+        there = {row: line for row, line in points.items() if len(line) > 1}
+        if there:
+            drawn[f"{dataset}_{name}"] = plots.curves(there, ylabel)
+    return drawn
+
+
+def _weights(plan: Plan, store: Store, dataset: str) -> dict[str, Figure]:
+    """The history of learned sample weights, for every row that keeps one."""
+    drawn = {}
+    for row, entry in _confirmed_rows(plan, store, dataset).items():
+        history = store.arrays(entry.key, "history.npz")
+        if history is None or "weights" not in history:
+            continue
+        run = load_network(entry.config, store)
+        step = -(-len(run.train.labels) // history["weights"].shape[1])
+        raw = plan.loaded.datasets[dataset].split(
+            plan.spec.protocol, entry.config.seed, held_out=True
+        )
+        inputs, labels = raw.train.inputs[::step], raw.train.labels[::step]
+        wrong = run.predict(Part(inputs, labels)).argmax(-1) != labels
+        is_plane = plan.loaded.datasets[dataset].kind == "points"
+        drawn[f"{dataset}_{file_name(row)}-weights"] = plots.sample_weights(
+            history["epoch"], history["weights"], wrong, inputs if is_plane else None
+        )
+    return drawn
+
+
 def _regions(plan: Plan, store: Store, dataset: str) -> Figure:
-    entries = {m: _first_confirmed(plan, store, dataset, m) for m in plan.spec.methods}
-    confirmed = {m: entry for m, entry in entries.items() if entry is not None}
+    confirmed = _confirmed_rows(plan, store, dataset)
     named = {m: _confidence(load_network(e.config, store)) for m, e in confirmed.items()}
     seed = next(iter(confirmed.values())).config.seed
     data = plan.loaded.datasets[dataset].split(plan.spec.protocol, seed, held_out=False).train

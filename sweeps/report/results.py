@@ -7,6 +7,7 @@ test columns only report.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from sweeps.trial import FAILED
 
 ORACLE = "oracle (true posterior)"
 CHOSEN_BY = "validation_nll"
+NOT_AVERAGED = ("seed", "key", "converged", "hyperparameters")
 
 
 def results(plan: Plan, store: Store) -> pd.DataFrame:
@@ -31,7 +33,7 @@ def leaderboard(tidy: pd.DataFrame) -> pd.DataFrame:
     if tidy.empty:
         return tidy
     groups = ["dataset", "method", "post_hoc"]
-    numbers = [c for c in tidy.columns if c not in {*groups, "seed", "key", "converged"}]
+    numbers = [c for c in tidy.columns if c not in {*groups, *NOT_AVERAGED}]
     grouped = tidy.groupby(groups, sort=False)
     table = grouped[numbers].mean()
     spread = grouped[numbers].std(ddof=1).add_suffix("_sd")
@@ -59,9 +61,9 @@ def failed_maps(plan: Plan, store: Store) -> dict[str, str]:
     """The post-hoc maps that raised, each with one of its reasons."""
     return {
         name: evaluation[FAILED]
-        for dataset, method in plan.cells
-        for entry in plan.confirmed(dataset, method)
-        for name, evaluation in store.maps(entry.key, plan.spec.bins).items()
+        for dataset, row in plan.cells
+        for entry in plan.confirmed(dataset, row)
+        for name, evaluation in store.maps(entry.key, plan.spec.evaluation.tag).items()
         if FAILED in evaluation
     }
 
@@ -74,19 +76,27 @@ def label(method: str, post_hoc: str) -> str:
 def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
     for dataset in plan.loaded.datasets:
         oracles: dict[int, str] = {}
-        for method in plan.spec.methods:
-            for entry in plan.confirmed(dataset, method):
+        for row_name in plan.spec.methods:
+            for entry in plan.confirmed(dataset, row_name):
                 record = store.record(entry.key)
                 if record is None or record["status"] != "done":
                     continue
                 oracles.setdefault(entry.config.seed, entry.key)
-                evaluations = store.maps(entry.key, plan.spec.bins)
+                evaluations = store.maps(entry.key, plan.spec.evaluation.tag)
                 for name in plan.spec.maps:
                     if "test" not in evaluations.get(name, {}):
                         continue
-                    cost = {"train_seconds": record["seconds"], "key": entry.key}
-                    row = {"dataset": dataset, "method": method, "post_hoc": name}
-                    yield row | {"seed": entry.config.seed} | _flat(evaluations[name]) | cost
+                    row = {"dataset": dataset, "method": row_name, "post_hoc": name}
+                    yield (
+                        row
+                        | {"seed": entry.config.seed}
+                        | _flat(evaluations[name])
+                        | {
+                            "train_seconds": record["seconds"],
+                            "hyperparameters": json.dumps(entry.config.hyperparameters),
+                            "key": entry.key,
+                        }
+                    )
         for seed, key in oracles.items():
             arrays = store.predictions(key)
             if "test_posterior" not in arrays:
@@ -94,9 +104,19 @@ def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
             test = Predictions(
                 arrays["test_logits"], arrays["test_labels"], arrays["test_posterior"]
             )
-            found = evaluate_oracle(test, bins=plan.spec.bins, seed=seed)
+            large = _large(plan, dataset, seed)
+            found = evaluate_oracle(test, large=large, bins=plan.spec.bins, seed=seed)
             row = {"dataset": dataset, "method": ORACLE, "post_hoc": "identity"}
             yield row | {"seed": seed} | _flat(vars(found))
+
+
+def _large(plan: Plan, dataset: str, seed: int) -> Predictions | None:
+    drawn = plan.loaded.datasets[dataset]
+    size = plan.spec.large_test
+    rows = drawn.large_test(seed, size) if size else None
+    if rows is None:
+        return None
+    return Predictions(rows.inputs, rows.labels, drawn.posterior(rows.inputs))
 
 
 def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:
@@ -105,4 +125,5 @@ def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:
         row |= {f"{name}_low": float(low), f"{name}_high": float(high)}
     row["floor"], row["floor_q95"] = (float(v) for v in evaluation["floor"])
     row |= {f"validation_{n}": float(v) for n, v in evaluation["validation"].items()}
+    row |= {f"large_{n}": float(v) for n, v in evaluation["large"].items()}
     return row | {"converged": evaluation["converged"]}

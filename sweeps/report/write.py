@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,6 +14,7 @@ from rich.console import Console
 from sweeps.plan import Plan
 from sweeps.report.figures import figures
 from sweeps.report.page import page
+from sweeps.report.paper_table import markdown, paper_table
 from sweeps.report.results import headline_rows, label, leaderboard, results
 from sweeps.report.terminal import print_leaderboard, spread
 from sweeps.store import Store, write_atomically
@@ -20,14 +22,15 @@ from sweeps.store import Store, write_atomically
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """The leaderboard and a short Markdown summary of it."""
+    """The leaderboard, a short Markdown summary of it, and the published table's rows."""
 
     leaderboard: pd.DataFrame
     summary: str
+    table: pd.DataFrame | None = None
 
 
 def write_report(plan: Plan, store: Store) -> WrittenReport:
-    """Write results.csv, leaderboard.csv, leaderboard.svg, figures/ and report.html."""
+    """Write results.csv, leaderboard.csv and .svg, figures/, report.html; table.csv and .md."""
     directory = store.sweep_directory(plan.spec.name)
     tidy = results(plan, store)
     table = leaderboard(tidy)
@@ -42,7 +45,16 @@ def write_report(plan: Plan, store: Store) -> WrittenReport:
     for name, image in images.items():
         write_atomically(directory / "figures" / f"{name}.png", image)
     write_atomically(directory / "report.html", page(plan, table, images).encode())
-    return WrittenReport(table, _summary(plan, table))
+    return WrittenReport(table, _summary(plan, table), _write_paper_table(plan, tidy, directory))
+
+
+def _write_paper_table(plan: Plan, tidy: pd.DataFrame, directory: Path) -> pd.DataFrame | None:
+    if plan.spec.table is None:
+        return None
+    lines = paper_table(tidy, plan)
+    write_atomically(directory / "table.csv", lines.to_csv(index=False).encode())
+    write_atomically(directory / "table.md", markdown(lines, plan).encode())
+    return lines
 
 
 def _picture(table: pd.DataFrame, plan: Plan) -> str:

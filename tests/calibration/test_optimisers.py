@@ -82,3 +82,38 @@ def test_a_dead_unit_gives_no_nan_in_the_derivative_of_adam() -> None:
     moved, _ = adam.update(parameters, dead, state, lr=lr, weight_decay=torch.tensor(0.0))
     grads = torch.autograd.grad(moved.sum(), [lr, parameters])
     assert all(bool(g.isfinite().all()) for g in grads)
+
+
+@pytest.mark.parametrize(
+    "optimiser", [Adam(), Adam(beta1=0.0), SGD(), SGD(momentum=0.7, nesterov=True)], ids=str
+)
+@pytest.mark.parametrize("steps_before", [0, 4])
+def test_the_pullback_is_autograd_through_the_update(
+    optimiser: Optimiser, steps_before: int
+) -> None:
+    def normal() -> Tensor:
+        return torch.randn(9, dtype=torch.double, generator=generator)
+
+    generator = torch.Generator().manual_seed(0)
+    parameters, state = normal(), optimiser.initial(normal())
+    for _ in range(steps_before):
+        parameters, state = optimiser.update(parameters, normal(), state, lr=LR, weight_decay=DECAY)
+    slope = normal()
+    slope[0] = 0.0  # a dead unit's
+    vectors = [name for name, value in state.items() if value.dim()]
+    inputs = [v.requires_grad_() for v in (parameters, slope, *(state[n] for n in vectors))]
+    moved, after = optimiser.update(parameters, slope, state, lr=LR, weight_decay=DECAY)
+    outputs = [moved, *(after[name] for name in vectors)]
+    bars = [normal() for _ in outputs]
+    expected = torch.autograd.grad(outputs, inputs, bars)
+
+    after_bar = {n: torch.zeros_like(v) for n, v in after.items()}
+    after_bar |= dict(zip(vectors, bars[1:], strict=True))
+    with torch.no_grad():
+        parameters_bar, slope_bar, state_bar = optimiser.pullback(
+            parameters, slope, after, bars[0], after_bar, lr=LR, weight_decay=DECAY
+        )
+    found = [parameters_bar, slope_bar, *(state_bar[name] for name in vectors)]
+    assert state_bar.keys() == state.keys()
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)

@@ -161,7 +161,7 @@ def test_the_best_weights_are_the_ones_that_predict(rule: str) -> None:
 def test_without_a_stopping_rule_the_last_weights_count() -> None:
     run = trained(make_run(stop_on="none", epochs=7, evaluate_every=3))
     assert run.best_epoch == 7
-    assert torch.equal(run.best_parameters, run.state.parameters)
+    assert torch.equal(run.best.parameters, run.state.parameters)
     assert [row["epoch"] for row in run.curve if "val/nll" in row] == [3, 6, 7]
 
 

@@ -42,7 +42,7 @@ def train(plan: Plan, entry: Entry) -> None:
     record = {"status": "done", "validation": {"nll": value}, "config": {}, "seconds": 0.0}
     if entry.config.phase == "confirm":
         for name in plan.spec.maps:
-            plan.store.write_map(entry.key, plan.spec.bins, name, {})
+            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, {})
     plan.store.write_record(entry.key, record)
 
 
@@ -61,9 +61,9 @@ def test_every_cell_gets_its_budget_and_its_confirmation(plan: Plan) -> None:
     assert plan.done == plan.total == 4 * (4 + 2)
     assert len(keys) == len(set(keys))
     for cell in plan.cells.values():
-        confirmed = plan.confirmed(cell.dataset, cell.method)
+        confirmed = plan.confirmed(cell.dataset, cell.row)
         assert [e.config.seed for e in confirmed] == [1, 2]
-        best = min(plan.entries.values(), key=lambda e: _objective(e, cell.dataset, cell.method))
+        best = min(plan.entries.values(), key=lambda e: _objective(e, cell.dataset, cell.row))
         assert confirmed[0].config.hyperparameters == best.config.hyperparameters
 
 

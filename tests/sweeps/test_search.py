@@ -7,9 +7,9 @@ import math
 import pytest
 
 from calibration.hyperparameters import Choice, LogUniform, Uniform
+from sweeps.schema import SearchConfig
 from sweeps.search import Study
 from sweeps.space import Space
-from sweeps.spec import SearchConfig
 
 SPACE = Space({"weight_decay": 0.0}, {"lr": LogUniform(1e-3, 1.0), "gamma": Uniform(0.0, 5.0)})
 
@@ -82,7 +82,8 @@ def test_failed_trials_count_but_never_win() -> None:
     assert hopeless.best() is None
 
 
-def test_nothing_to_search_needs_one_trial() -> None:
+def test_nothing_to_search_needs_no_trial() -> None:
     search = study(space=Space({"lr": 0.1}, {}))
-    assert search.budget == 1
-    assert search.ask() == (0, {"lr": 0.1})
+    assert search.budget == 0
+    assert search.exhausted
+    assert search.finished

@@ -1,15 +1,9 @@
-"""Conformance checks for one's own parts: run them in your test-suite.
-
-from calibration.testing import check_calibrator
-
-def test_my_calibrator_keeps_the_contract():
-    check_calibrator(MyCalibrator)
-"""
+"""The contract of post-hoc calibrators, as a check."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -17,12 +11,9 @@ from torch import Tensor
 
 from calibration.post_hoc import Calibrator
 from calibration.post_hoc.calibrator import nll
+from calibration.testing.contract import require, require_error
 
 SUM_TOLERANCE = 1e-9
-
-
-class ContractError(AssertionError):
-    """Raised by a check; says what was checked, which rule broke and on what data."""
 
 
 def check_calibrator(calibrator: type[Calibrator]) -> None:
@@ -42,17 +33,12 @@ def check_calibrator(calibrator: type[Calibrator]) -> None:
     for situation, logits, labels in _situations():
         about = f"{calibrator.__name__} ({situation})"
         fitted = calibrator()
-        _require(fitted.fit(logits, labels) is fitted, about, "fit must return self")
-        _require(isinstance(fitted.converged, bool), about, "fit must set converged to a bool")
+        require(fitted.fit(logits, labels) is fitted, about, "fit must return self")
+        require(isinstance(fitted.converged, bool), about, "fit must set converged to a bool")
         _check_output(fitted, logits, about)
         _check_output(fitted, _fresh_logits(logits), about)
         _check_promises(fitted, logits, labels, about)
         _check_repeatable(fitted, logits, labels, about)
-
-
-def _require(holds: bool, about: str, rule: str) -> None:
-    if not holds:
-        raise ContractError(f"{about}: {rule}")
 
 
 def _situations() -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -81,14 +67,14 @@ def _fresh_logits(logits: Tensor) -> Tensor:
 
 def _check_declaration(calibrator: type[Calibrator]) -> None:
     name = calibrator.__name__
-    _require(issubclass(calibrator, Calibrator), name, "must be a subclass of Calibrator")
+    require(issubclass(calibrator, Calibrator), name, "must be a subclass of Calibrator")
     description = getattr(calibrator, "description", "")
     one_line = isinstance(description, str) and description != "" and "\n" not in description
-    _require(one_line, name, "description must be one line")
+    require(one_line, name, "description must be one line")
     for flag in ("scaling", "keeps_argmax", "fast", "top_label"):
         declared = getattr(calibrator, flag, None)
-        _require(isinstance(declared, bool), name, f"{flag} must be declared True or False")
-    _require(
+        require(isinstance(declared, bool), name, f"{flag} must be declared True or False")
+    require(
         not (calibrator.scaling and calibrator.top_label),
         name,
         "scaling promises something about NLL, which a top_label calibrator does not have",
@@ -99,13 +85,13 @@ def _check_output(fitted: Calibrator, logits: Tensor, about: str) -> None:
     result = fitted(logits)
     shape = (len(logits),) if fitted.top_label else tuple(logits.shape)
     found = tuple(result.shape)
-    _require(found == shape, about, f"the call must give shape {shape}, found {found}")
-    _require(result.dtype == torch.float64, about, f"must give float64, found {result.dtype}")
-    _require(bool(torch.isfinite(result).all()), about, "must give finite numbers")
-    _require(bool(((result >= 0) & (result <= 1)).all()), about, "must give numbers in [0, 1]")
+    require(found == shape, about, f"the call must give shape {shape}, found {found}")
+    require(result.dtype == torch.float64, about, f"must give float64, found {result.dtype}")
+    require(bool(torch.isfinite(result).all()), about, "must give finite numbers")
+    require(bool(((result >= 0) & (result <= 1)).all()), about, "must give numbers in [0, 1]")
     if not fitted.top_label:
         off = float((result.sum(1) - 1).abs().max())
-        _require(off <= SUM_TOLERANCE, about, f"rows must sum to 1, one is off by {off:.1e}")
+        require(off <= SUM_TOLERANCE, about, f"rows must sum to 1, one is off by {off:.1e}")
 
 
 def _check_promises(fitted: Calibrator, logits: Tensor, labels: Tensor, about: str) -> None:
@@ -115,29 +101,29 @@ def _check_promises(fitted: Calibrator, logits: Tensor, labels: Tensor, about: s
     if fitted.scaling:
         start, end = nll(before, labels), nll(fitted(logits), labels)
         broken = f"scaling, but NLL on the fitting data rose from {start[1]:.6f} to {end[1]:.6f}"
-        _require(end <= start, about, broken)
+        require(end <= start, about, broken)
     if fitted.keeps_argmax:
         for z in (logits, _fresh_logits(logits)):
             after = fitted(z)
             predicted = after.gather(1, z.argmax(1, keepdim=True))
             kept = bool((predicted == after.amax(1, keepdim=True)).all())
-            _require(kept, about, "keeps_argmax, but a predicted class is no longer the likeliest")
+            require(kept, about, "keeps_argmax, but a predicted class is no longer the likeliest")
 
 
 def _check_repeatable(fitted: Calibrator, logits: Tensor, labels: Tensor, about: str) -> None:
     fresh = _fresh_logits(logits)
     expected = fitted(fresh)
     restored = pickle.loads(pickle.dumps(fitted))
-    _require(torch.equal(restored(fresh), expected), about, "pickling must change nothing")
+    require(torch.equal(restored(fresh), expected), about, "pickling must change nothing")
     with torch.random.fork_rng():
         torch.manual_seed(12345)
         # The same numbers as float64, in an object that has been fitted to something else.
         again = type(fitted)().fit(fresh, fresh.argmin(1)).fit(logits.double(), labels)
     same = torch.allclose(again(fresh.double()), expected, rtol=0, atol=1e-9)
-    _require(same, about, "a second fit, to the same logits as float64, must give the same")
+    require(same, about, "a second fit, to the same logits as float64, must give the same")
     tripled = fitted(fresh.repeat(3, 1))[: len(fresh)]
     same = torch.allclose(tripled, expected, rtol=0, atol=1e-12)
-    _require(same, about, "what a row becomes must not depend on the other rows of the call")
+    require(same, about, "what a row becomes must not depend on the other rows of the call")
 
 
 def _check_refusals(calibrator: type[Calibrator]) -> None:
@@ -157,20 +143,9 @@ def _check_refusals(calibrator: type[Calibrator]) -> None:
         ("labels", "labels of a float type", logits, labels.double()),
     ):
         refused = partial(calibrator().fit, z, y)
-        _require_error(refused, ValueError, argument, about, f"fit, given {what},")
+        require_error(refused, ValueError, (argument,), about, f"fit, given {what},")
     unfitted = partial(calibrator(), logits)
-    _require_error(unfitted, RuntimeError, "fit", about, "a call before fit")
+    require_error(unfitted, RuntimeError, ("fit",), about, "a call before fit")
     fitted = calibrator().fit(logits, labels)
     for what, z in (("another number of classes", logits[:, :2]), ("NaN in logits", spoilt)):
-        _require_error(partial(fitted, z), ValueError, "logits", about, f"a call with {what}")
-
-
-def _require_error(
-    call: Callable[[], object], kind: type[Exception], word: str, about: str, what: str
-) -> None:
-    try:
-        call()
-    except kind as error:
-        _require(word in str(error), about, f"the error of {what} must name {word!r}: {error}")
-    else:
-        raise ContractError(f"{about}: {what} must raise {kind.__name__}")
+        require_error(partial(fitted, z), ValueError, ("logits",), about, f"a call with {what}")

@@ -1,0 +1,218 @@
+"""The members of the family base + β · objective, one for each calibration objective.
+
+β is on the scale of the objectives in ``calibration.objectives``, all of them means that do
+not grow with the batch; the search domains are where the two terms' gradients are comparable.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from calibration.hyperparameters import LogUniform, Uniform
+from calibration.methods.method import METHODS
+from calibration.methods.regularised import Regularised, RegularisedHyperparameters
+
+Weight = Field(ge=0, le=1000)
+Bins = Annotated[int, Field(ge=1, le=200)]
+
+
+class MmceHyperparameters(RegularisedHyperparameters):
+    """β: Kumar et al. 2018 use 2–8 for the rooted form, which this is."""
+
+    beta: Annotated[float, Weight, LogUniform(0.5, 16.0)] = 4.0
+
+
+@METHODS.register("mmce")
+class Mmce(Regularised):
+    """L = base + β·MMCE, the kernel mean of calibration gaps (Kumar et al. 2018)."""
+
+    description = "base loss + β · maximum mean calibration error"
+    Hyperparameters = MmceHyperparameters
+    objective = "mmce"
+
+
+class MmceWeightedHyperparameters(RegularisedHyperparameters):
+    """β in units of the paper's formula.
+
+    The often quoted 8–9 belong to code that divides by the counts of errors and successes
+    twice: with n errors in a batch they correspond to about 8/n here.
+    """
+
+    beta: Annotated[float, Weight, LogUniform(0.05, 4.0)] = 0.5
+
+
+@METHODS.register("mmce_weighted")
+class MmceWeighted(Regularised):
+    """L = base + β·MMCE_w, errors and successes weighted by their own number (ibid.)."""
+
+    description = "base loss + β · MMCE with errors and successes balanced"
+    Hyperparameters = MmceWeightedHyperparameters
+    objective = "mmce_weighted"
+
+
+class MdcaHyperparameters(RegularisedHyperparameters):
+    """β: Hebbalaguppe et al. 2022 search 1–50; the mean over K classes makes it large."""
+
+    beta: Annotated[float, Weight, LogUniform(1.0, 50.0)] = 10.0
+
+
+@METHODS.register("mdca")
+class Mdca(Regularised):
+    """L = base + β·mean_k |mean p_k − frequency of k| (Hebbalaguppe et al. 2022)."""
+
+    description = "base loss + β · class-wise gap of mean probability and frequency"
+    Hyperparameters = MdcaHyperparameters
+    objective = "mdca"
+
+
+class DcaHyperparameters(RegularisedHyperparameters):
+    """β: Liang et al. 2020 search 1–25."""
+
+    beta: Annotated[float, Weight, LogUniform(0.5, 25.0)] = 5.0
+
+
+@METHODS.register("dca")
+class Dca(Regularised):
+    """L = base + β·|mean confidence − accuracy| (Liang et al. 2020)."""
+
+    description = "base loss + β · gap of mean confidence and accuracy"
+    Hyperparameters = DcaHyperparameters
+    objective = "dca"
+
+
+class SbEceHyperparameters(RegularisedHyperparameters):
+    """``bins`` soft bins, whose memberships sharpen as ``temperature`` falls."""
+
+    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    bins: Bins = 15
+    temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
+
+
+@METHODS.register("sb_ece")
+class SbEce(Regularised):
+    """L = base + β·SB-ECE, the L2 norm's ECE over soft bins (Karandikar et al. 2021)."""
+
+    description = "base loss + β · soft-binned ECE"
+    Hyperparameters = SbEceHyperparameters
+    objective = "sb_ece"
+
+
+class AvucHyperparameters(RegularisedHyperparameters):
+    """``threshold``: the share of maximal entropy that counts as uncertain; ``temperature``."""
+
+    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    threshold: Annotated[float, Field(gt=0, lt=1), Uniform(0.1, 0.9)] = 0.5
+    temperature: Annotated[float, Field(gt=0, le=10), LogUniform(0.01, 1.0)] = 0.1
+
+
+@METHODS.register("avuc")
+class Avuc(Regularised):
+    """L = base + β·S-AvUC, accuracy against uncertainty (Karandikar et al. 2021)."""
+
+    description = "base loss + β · soft accuracy-versus-uncertainty loss"
+    Hyperparameters = AvucHyperparameters
+    objective = "avuc"
+
+
+class KsHyperparameters(RegularisedHyperparameters):
+    """``sharpness``: how close the smooth maximum comes to the largest cumulative gap."""
+
+    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    sharpness: Annotated[float, Field(gt=0, le=1e4), LogUniform(10.0, 1000.0)] = 100.0
+
+
+@METHODS.register("ks")
+class Ks(Regularised):
+    """L = base + β·soft Kolmogorov–Smirnov calibration error (after Gupta et al. 2021)."""
+
+    description = "base loss + β · smooth Kolmogorov–Smirnov calibration error"
+    Hyperparameters = KsHyperparameters
+    objective = "soft_ks"
+
+
+class BrierHyperparameters(RegularisedHyperparameters):
+    """Like ``sb_ece``; β is larger because the gaps are squared."""
+
+    beta: Annotated[float, Weight, LogUniform(0.5, 50.0)] = 5.0
+    bins: Bins = 15
+    temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
+
+
+@METHODS.register("brier")
+class Brier(Regularised):
+    """L = base + β·Σ_m w_m (conf_m − acc_m)², the Brier score's reliability part.
+
+    To train with the Brier score itself, use ``base: brier`` of any member with β = 0.
+    """
+
+    description = "base loss + β · reliability part of the Brier score"
+    Hyperparameters = BrierHyperparameters
+    objective = "brier_reliability"
+
+
+class ConfidencePenaltyHyperparameters(RegularisedHyperparameters):
+    """β: Pereyra et al. 2017 use 0.1 for images and up to 4 for language."""
+
+    beta: Annotated[float, Weight, LogUniform(0.01, 1.0)] = 0.1
+
+
+@METHODS.register("confidence_penalty")
+class ConfidencePenalty(Regularised):
+    """L = base − β·mean entropy (Pereyra et al. 2017)."""
+
+    description = "base loss − β · entropy of the predictions"
+    Hyperparameters = ConfidencePenaltyHyperparameters
+    objective = "confidence_penalty"
+
+
+class DeceHyperparameters(RegularisedHyperparameters):
+    """Soft accuracy sharpens with ``accuracy_temperature``, bins as ``bin_temperature`` falls."""
+
+    beta: Annotated[float, Weight, LogUniform(0.1, 5.0)] = 0.5
+    bins: Bins = 15
+    accuracy_temperature: Annotated[float, Field(gt=0, le=1e4), LogUniform(10.0, 1000.0)] = 100.0
+    bin_temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
+
+
+@METHODS.register("dece")
+class Dece(Regularised):
+    """L = base + β·DECE, the differentiable ECE of Bohdal et al. 2021, minimised directly."""
+
+    description = "base loss + β · differentiable ECE"
+    Hyperparameters = DeceHyperparameters
+    objective = "dece"
+
+
+class SeceHyperparameters(RegularisedHyperparameters):
+    """``bandwidth`` h of the kernel over confidence; small batches want a larger one."""
+
+    beta: Annotated[float, Weight, LogUniform(0.1, 5.0)] = 0.5
+    bandwidth: Annotated[float, Field(gt=0, le=1), LogUniform(0.01, 0.3)] = 0.05
+    accuracy_temperature: Annotated[float, Field(gt=0, le=1e4)] = 100.0
+
+
+@METHODS.register("sece")
+class Sece(Regularised):
+    """L = base + β·SECE, the kernel-smoothed ECE of Meta-Regularization, minimised directly."""
+
+    description = "base loss + β · kernel-smoothed ECE"
+    Hyperparameters = SeceHyperparameters
+    objective = "sece"
+
+
+class SoftHistogramHyperparameters(RegularisedHyperparameters):
+    """``bins`` triangular bins on equally spaced centres."""
+
+    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    bins: Bins = 15
+
+
+@METHODS.register("soft_histogram")
+class SoftHistogram(Regularised):
+    """L = base + β·ECE over a histogram with triangular bins (after Wang et al. 2016)."""
+
+    description = "base loss + β · ECE over triangular histogram bins"
+    Hyperparameters = SoftHistogramHyperparameters
+    objective = "histogram_ece"

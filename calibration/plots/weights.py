@@ -1,0 +1,112 @@
+"""Learned sample weights over time and over the plane (Sanguin et al. 2024, Fig. 3)."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.plots import style
+
+_LINES = 400
+# Light samples must not drown in the white page, nor heavy ones look like the wrong ones' edge.
+_WEIGHTS = LinearSegmentedColormap.from_list("weight", ["#111111", "#56B4E9", "#F0E442"])
+
+
+@style.styled
+def sample_weights(
+    epochs: ArrayLike,
+    weights: ArrayLike,
+    wrong: ArrayLike,
+    points: ArrayLike | None = None,
+    *,
+    title: str | None = None,
+) -> Figure:
+    """Every sample's weight over the epochs; beside it, the last weights where samples lie.
+
+    ``weights`` is (epochs, samples); ``wrong`` marks the samples the trained network gets
+    wrong; ``points`` (samples, 2) may be left out for data that is no plane, and a histogram
+    of the last weights takes the map's place. Raises ``ValueError`` if shapes do not fit.
+    """
+    time = np.asarray(epochs, dtype=np.float64)
+    history = np.asarray(weights, dtype=np.float64)
+    missed = np.asarray(wrong, dtype=bool)
+    if history.shape != (len(time), len(missed)) or 0 in history.shape:
+        raise ValueError(
+            f"weights must have shape (epochs, samples) = ({len(time)}, {len(missed)}), "
+            f"found {history.shape}"
+        )
+    figure = style.new_figure(9.2, 3.9, title)
+    left, right = figure.subplots(1, 2)
+    _draw_history(left, time, history, missed)
+    if points is None:
+        _draw_histogram(right, history[-1], missed)
+    else:
+        _draw_map(figure, right, np.asarray(points, dtype=np.float64), history[-1], missed)
+    handles = {
+        "classified rightly at the end": Line2D([], [], color=style.MUTED),
+        "wrongly": Line2D([], [], color=style.OVER_CONFIDENT),
+    }
+    style.legend_below(figure, handles)
+    return figure
+
+
+def _draw_history(
+    axes: Axes,
+    time: NDArray[np.float64],
+    history: NDArray[np.float64],
+    missed: NDArray[np.bool_],
+) -> None:
+    # More lines than this are a carpet; an even choice of samples shows the same bundles.
+    shown = np.unique(np.linspace(0, history.shape[1] - 1, _LINES).astype(int))
+    for wanted, colour in ((False, style.MUTED), (True, style.OVER_CONFIDENT)):
+        chosen = shown[missed[shown] == wanted]
+        lines = [np.column_stack([time, history[:, sample]]) for sample in chosen]
+        axes.add_collection(
+            LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.8 if wanted else 0.35)
+        )
+    axes.set_xlim(0, time[-1])
+    low, high = min(0.0, history.min()), max(1.0, history.max())
+    axes.set_ylim(low - 0.02, high + 0.02)
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("weight of a training sample")
+
+
+def _draw_map(
+    figure: Figure,
+    axes: Axes,
+    points: NDArray[np.float64],
+    last: NDArray[np.float64],
+    missed: NDArray[np.bool_],
+) -> None:
+    if points.shape != (len(last), 2):
+        raise ValueError(f"points must have shape ({len(last)}, 2), found {points.shape}")
+    drawn = axes.scatter(
+        points[:, 0],
+        points[:, 1],
+        c=last,
+        cmap=_WEIGHTS,
+        vmin=min(0.0, last.min()),
+        vmax=max(1.0, last.max()),
+        s=14,
+        edgecolors=np.where(missed, style.OVER_CONFIDENT, "none").tolist(),
+        linewidths=0.9,
+    )
+    figure.colorbar(drawn, ax=axes, label="weight at the end")
+    axes.set_xlabel("first input")
+    axes.set_ylabel("second input")
+
+
+def _draw_histogram(axes: Axes, last: NDArray[np.float64], missed: NDArray[np.bool_]) -> None:
+    axes.hist(
+        [last[~missed], last[missed]],
+        bins=20,
+        stacked=True,
+        color=[style.MUTED, style.OVER_CONFIDENT],
+    )
+    axes.set_xlabel("weight at the end")
+    axes.set_ylabel("training samples")

@@ -1,0 +1,29 @@
+"""What every conformance check says when a rule is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class ContractError(AssertionError):
+    """Raised by a check; says what was checked, which rule broke and on what data."""
+
+
+def require(holds: bool, about: str, rule: str) -> None:
+    """Raise ``ContractError`` naming ``about`` and ``rule`` unless the rule holds."""
+    if not holds:
+        raise ContractError(f"{about}: {rule}")
+
+
+def require_error(
+    call: Callable[[], object], kind: type[Exception], words: tuple[str, ...], about: str, what: str
+) -> None:
+    """Raise ``ContractError`` unless ``call`` raises ``kind`` with a message holding ``words``."""
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            rule = f"the error of {what} must name {word!r}: {error}"
+            require(word in str(error), about, rule)
+    else:
+        raise ContractError(f"{about}: {what} must raise {kind.__name__}")

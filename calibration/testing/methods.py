@@ -1,0 +1,282 @@
+"""The contract of training methods, as a check."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calibration.data import Part, Splits
+from calibration.methods import Method
+from calibration.testing import problems
+from calibration.testing.contract import ContractError, require
+from calibration.testing.declarations import check_declaration
+from calibration.testing.equality import difference
+from calibration.testing.problems import Problem, SealedError
+from calibration.testing.watching import check_state, watch
+from calibration.training import TrainingRun
+
+ACCURACY = 0.95
+LEARNING_RATE = 0.01
+
+
+def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = None) -> None:
+    """Check that a training method keeps the contract of ``Method``.
+
+    What it declares; that it learns separable data to a validation accuracy of 0.95, with
+    2 and 10 classes, a fully connected and a convolutional network, full batches and
+    mini-batches of which the last has one sample; that its hooks change no argument in place
+    and give back plain tensors; that a checkpoint continues and a stored network predicts as
+    if nothing had happened; that a seed fixes the result whatever the global generators hold
+    and whatever was trained before, and another seed changes it; that test data is never
+    read, that validation data teaches nothing, and that held-out data does so if and only if
+    ``needs_held_out``.
+
+    ``hyperparameters`` replace the defaults (lr is 0.01 unless they say otherwise): needed by
+    a method whose idea would not come into play within a dozen epochs. It takes seconds.
+
+    Raises ``ContractError`` naming the method and the situation at the first broken rule.
+    """
+    check_declaration(method)
+    knobs = {"lr": LEARNING_RATE} | (hyperparameters or {})
+    with _alone():
+        declared = _class_attributes(method)
+        few = _Trained.by(method, knobs, problems.two_clouds())
+        few.check_training()
+        few.check_repeatable(after=problems.ten_patterns())
+        few.check_test_data_is_unread()
+        few.check_validation_teaches_nothing()
+        few.check_resumption()
+        many = _Trained.by(method, knobs, problems.ten_clouds())
+        many.check_training()
+        many.check_seed_matters()
+        many.check_held_out()
+        many.check_resumption()
+        for problem in (problems.two_patterns(), problems.ten_patterns()):
+            images = _Trained.by(method, knobs, problem)
+            images.check_training()
+            images.check_resumption()
+        _Trained.by(method, knobs, problems.lonely_pattern())
+        changed = difference(declared, _class_attributes(method))
+        require(changed is None, method.__name__, f"training must leave the class alone: {changed}")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One thread, and the caller's thread count and random numbers given back afterwards."""
+    threads = torch.get_num_threads()
+    python, numpy = random.getstate(), np.random.get_state()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        random.setstate(python)
+        np.random.set_state(numpy)
+
+
+def _seed_global_generators(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+def _class_attributes(method: type[Method]) -> dict[str, Any]:
+    """Copies of the values that all runs of a method share."""
+    return {
+        f"{owner.__name__}.{name}": deepcopy(value)
+        for owner in method.__mro__
+        if issubclass(owner, Method)
+        for name, value in vars(owner).items()
+        if isinstance(value, Tensor | dict | list | set | bool | int | float | str)
+        and not name.startswith("__")
+    }
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A finished run of a method on one problem, and the checks that compare others with it."""
+
+    method: type[Method]
+    knobs: dict[str, Any]
+    problem: Problem
+    run: TrainingRun
+    splits: Splits
+    checkpoint: bytes
+
+    @classmethod
+    def by(cls, method: type[Method], knobs: dict[str, Any], problem: Problem) -> _Trained:
+        """Train under watch; the checkpoint is from half-way."""
+        _seed_global_generators(0)
+        about = _about(method, problem)
+        made = watch(_make(method, knobs), about)
+        splits = problem.splits(made)
+        checkpoint = b""
+        with _named(about):
+            run = problem.run(made, splits)
+            check_state(run.state, about)
+            while not run.done:
+                if run.epoch <= problem.training.epochs // 2:
+                    checkpoint = _stored(run.state_dict())
+                run.run_epoch()
+        return cls(method, knobs, problem, run, splits, checkpoint)
+
+    @property
+    def about(self) -> str:
+        return _about(self.method, self.problem)
+
+    def check_training(self) -> None:
+        """It has learned, and it predicts rows of logits that do not depend on each other."""
+        about, validation = self.about, self.splits.validation
+        expected = (len(validation.labels), self.problem.classes)
+        with _named(about):
+            logits = self.run.predict(validation)
+            few = self.run.predict(Part(*(values[:7] for values in validation)))
+            self.run.history()
+        found = tuple(logits.shape)
+        require(found == expected, about, f"predict must give shape {expected}, found {found}")
+        require(bool(logits.isfinite().all()), about, "predictions must be finite")
+        alike = torch.allclose(few, logits[:7], rtol=1e-4, atol=1e-4)
+        require(alike, about, "a prediction must not depend on the other rows")
+        accuracy = float((logits.argmax(1) == validation.labels).double().mean())
+        rule = f"must learn separable data to an accuracy of {ACCURACY}, found {accuracy:.2f}"
+        require(accuracy >= ACCURACY, about, rule)
+
+    def check_repeatable(self, *, after: Problem) -> None:
+        """The same seed gives the same, whatever the process has done before."""
+        _seed_global_generators(1)
+        other = _make(self.method, self.knobs)
+        with _named(self.about):
+            after.run(other, after.splits(other), seed=1).run_epoch()
+        _seed_global_generators(2)
+        again = self._train(self.splits)
+        self._require_same(
+            again.state_dict(),
+            self.run.state_dict(),
+            "the same seed must give the same, whatever ran before and whatever the global "
+            "generators hold",
+        )
+
+    def check_seed_matters(self) -> None:
+        """Another seed gives another network."""
+        other = self._train(self.splits, seed=1)
+        changed = not torch.equal(other.state.parameters, self.run.state.parameters)
+        require(changed, self.about, "another seed must give another network")
+
+    def check_test_data_is_unread(self) -> None:
+        """A poisoned test part, and an error for whoever asks for it, change nothing."""
+        sealed = self.problem.dataset(problems.poisoned(self.problem.rows, self.problem.classes))
+        run = self._train(self.problem.splits(self.run.method, sealed))
+        self._require_same(
+            run.state_dict(), self.run.state_dict(), "a poisoned test part must change nothing"
+        )
+
+    def check_validation_teaches_nothing(self) -> None:
+        """Other validation labels change no step of the training."""
+        validation = problems.mislabelled(self.splits.validation, self.problem.classes)
+        run = self._train(replace(self.splits, validation=validation))
+        self._require_same(
+            _trajectory(run), _trajectory(self.run), "validation data must not influence training"
+        )
+
+    def check_held_out(self) -> None:
+        """Held-out data teaches the methods that declare it, and no others."""
+        declared, classes = self.run.method.needs_held_out, self.problem.classes
+        if declared:
+            given = self.splits.meta_validation
+            assert given is not None
+            run = self._train(
+                replace(self.splits, meta_validation=problems.mislabelled(given, classes))
+            )
+            changed = difference(_trajectory(run), _trajectory(self.run)) is not None
+            rule = "needs_held_out, but other held-out labels change nothing (within 60 epochs)"
+            require(changed, self.about, rule)
+        else:
+            useless = problems.poisoned(self.splits.validation, classes)
+            run = self._train(replace(self.splits, meta_validation=useless))
+            rule = "held-out data must not influence a method without needs_held_out"
+            self._require_same(_trajectory(run), _trajectory(self.run), rule)
+
+    def check_resumption(self) -> None:
+        """A checkpoint continues, and a stored network predicts, to the bit."""
+        _seed_global_generators(3)
+        resumed = self._fresh(self.splits)
+        resumed.load_state_dict(_restored(self.checkpoint))
+        _finish(resumed, self.about)
+        rule = "a run continued from its checkpoint must be the same to the bit"
+        self._require_same(resumed.state_dict(), self.run.state_dict(), rule)
+        loaded = self._fresh(self.splits)
+        with _named(f"{self.about}: a network restored from inference_state"):
+            loaded.load_network(_restored(_stored(self.run.network())))
+            predicted = loaded.predict_validation()
+        same = torch.equal(predicted, self.run.predict_validation())
+        require(same, self.about, "a stored network must predict the same (see inference_state)")
+
+    def _fresh(self, splits: Splits, *, seed: int = 0) -> TrainingRun:
+        with _named(self.about):
+            return self.problem.run(_make(self.method, self.knobs), splits, seed=seed)
+
+    def _train(self, splits: Splits, *, seed: int = 0) -> TrainingRun:
+        return _finish(self._fresh(splits, seed=seed), self.about)
+
+    def _require_same(self, found: dict[str, Any], expected: dict[str, Any], rule: str) -> None:
+        place = difference(_untimed(expected), _untimed(found))
+        require(place is None, self.about, f"{rule}; {place} differs")
+
+
+def _about(method: type[Method], problem: Problem) -> str:
+    return f"{method.__name__} ({problem.name})"
+
+
+def _make(method: type[Method], knobs: dict[str, Any]) -> Method:
+    return method(method.Hyperparameters.checked(knobs, f"method {method.__name__!r}"))
+
+
+@contextmanager
+def _named(about: str) -> Iterator[None]:
+    """Turn whatever a method raises into a ``ContractError`` that names the situation."""
+    try:
+        yield
+    except ContractError:
+        raise
+    except SealedError as error:
+        raise ContractError(f"{about}: test data must never be read") from error
+    except Exception as error:  # a user's own method may raise anything
+        raise ContractError(f"{about}: must not raise {type(error).__name__}: {error}") from error
+
+
+def _finish(run: TrainingRun, about: str) -> TrainingRun:
+    with _named(about):
+        while not run.done:
+            run.run_epoch()
+    return run
+
+
+def _stored(values: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(values, buffer)
+    return buffer.getvalue()
+
+
+def _restored(stored: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(io.BytesIO(stored), weights_only=True)
+    return found
+
+
+def _untimed(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "seconds"}
+
+
+def _trajectory(run: TrainingRun) -> dict[str, Any]:
+    """All that training made; what validation made of it is left out."""
+    curve = [{k: v for k, v in row.items() if not k.startswith("val/")} for row in run.curve]
+    return {"state": run.state, "curve": curve}

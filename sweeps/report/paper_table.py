@@ -1,0 +1,167 @@
+"""A published table repeated: ours beside what was published, row by row.
+
+A calibration error is marked ≈ when it cannot be told from that of a perfectly calibrated
+model: ours when the mean over seeds lies within what chance gives the mean of that many
+draws (one-sided, 95 %), a published one when it lies within what chance gives one draw.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as TerminalTable
+
+from sweeps.plan import Plan
+from sweeps.report.results import ORACLE
+from sweeps.schema import Table
+
+HEADINGS = {
+    "accuracy": "Accuracy",
+    "error": "Error",
+    "nll": "NLL",
+    "ece": "ECE",
+    "mce": "MCE",
+    "ace": "ACE",
+    "classwise_ece": "Class-wise ECE",
+    "floor": "ECE's floor",
+    "large_ece": "ECE, large test",
+    "true_ce": "True CE",
+    "posterior_gap": "Posterior gap",
+}
+# Proper scores and the count are no shares of anything: never in per cent.
+NO_SHARES = ("nll", "brier", "mce_count", "l2_debiased")
+Z95 = 1.645
+
+
+def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+    """One line per (dataset, row, metric): mean and spread of ours, and the published value."""
+    table = plan.spec.table
+    assert table is not None, "only specs with a table have one"
+    lines = []
+    for dataset in plan.loaded.datasets:
+        for name, ours in table.rows.items():
+            seeds = _rows_of(tidy, dataset, ours)
+            for metric in table.metrics:
+                values = seeds.get(_column(metric, seeds), pd.Series(dtype=float))
+                if metric == "accuracy":
+                    values = 1 - seeds["error"]
+                published = table.published.get(dataset, {}).get(name, {}).get(metric, math.nan)
+                lines.append(
+                    {
+                        "dataset": dataset,
+                        "row": name,
+                        "metric": metric,
+                        "mean": values.mean(),
+                        "sd": values.std(ddof=1),
+                        "seeds": int(values.count()),
+                        "published": published,
+                        "like_perfect": metric == "ece" and _like_perfect(seeds),
+                        "published_like_perfect": metric == "ece"
+                        and published <= _largest_by_chance(tidy, dataset, table),
+                    }
+                )
+    return pd.DataFrame(lines)
+
+
+def _rows_of(tidy: pd.DataFrame, dataset: str, ours: str) -> pd.DataFrame:
+    row, _, chosen = ours.partition(" + ")
+    method = ORACLE if row == "oracle" else row
+    if tidy.empty:
+        return tidy
+    return tidy[
+        (tidy["dataset"] == dataset)
+        & (tidy["method"] == method)
+        & (tidy["post_hoc"] == (chosen or "identity"))
+    ]
+
+
+def _column(metric: str, seeds: pd.DataFrame) -> str:
+    """The larger draw is the better witness where the two measure the same thing."""
+    large = f"large_{metric}"
+    return large if metric in ("true_ce", "posterior_gap") and large in seeds else metric
+
+
+def _like_perfect(seeds: pd.DataFrame) -> bool:
+    if seeds.empty:
+        return False
+    chance = ((seeds["floor_q95"] - seeds["floor"]) / Z95).pow(2).sum() ** 0.5 / len(seeds)
+    return bool(seeds["ece"].mean() <= seeds["floor"].mean() + Z95 * chance)
+
+
+def _largest_by_chance(tidy: pd.DataFrame, dataset: str, table: Table) -> float:
+    """The ECE that one draw of the best calibrated row stays below 95 times in 100."""
+    oracle = _rows_of(tidy, dataset, "oracle")
+    if oracle.empty:
+        return -math.inf
+    return float(oracle["floor_q95"].mean())
+
+
+def print_paper_table(lines: pd.DataFrame, plan: Plan, console: Console) -> None:
+    """Print one table per dataset, in the order of the published one."""
+    table = plan.spec.table
+    assert table is not None, "only specs with a table have one"
+    for dataset in plan.loaded.datasets:
+        console.print(_terminal_table(lines[lines["dataset"] == dataset], table, dataset))
+    notes = [f"mean ± standard deviation over {plan.spec.confirm_seeds} seeds"]
+    if table.percent:
+        notes[0] += ", shares in per cent"
+    if table.published:
+        notes.append("[…] as published")
+    if lines["like_perfect"].any() or lines["published_like_perfect"].any():
+        notes.append("≈ cannot be told from perfect calibration on so many test rows")
+    console.print("; ".join(notes) + ".", style="dim", highlight=False, markup=False)
+
+
+def _terminal_table(lines: pd.DataFrame, table: Table, dataset: str) -> TerminalTable:
+    shown = TerminalTable(
+        title=f"{table.title} · {dataset}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    shown.add_column("")
+    for metric in table.metrics:
+        shown.add_column(HEADINGS.get(metric, metric), justify="right", no_wrap=True)
+    for row in table.rows:
+        shown.add_row(row, *_cells(lines, row, table))
+    return shown
+
+
+def _cells(lines: pd.DataFrame, row: str, table: Table) -> list[str]:
+    return [_cell(line, table) for _, line in lines[lines["row"] == row].iterrows()]
+
+
+def _cell(line: pd.Series, table: Table) -> str:
+    scale = 100 if table.percent and line["metric"] not in NO_SHARES else 1
+    digits = 2 if scale == 100 else 3
+    if math.isnan(line["mean"]):
+        return "–"
+    text = f"{scale * line['mean']:.{digits}f}"
+    if not math.isnan(line["sd"]):
+        text += f" ±{scale * line['sd']:.{digits}f}".replace("±0.", "±.")
+    text += "≈" if line["like_perfect"] else ""
+    if not np.isnan(line["published"]):
+        mark = "≈" if line["published_like_perfect"] else ""
+        text += rf" \[{scale * line['published']:.{digits}f}{mark}]"
+    return text
+
+
+def markdown(lines: pd.DataFrame, plan: Plan) -> str:
+    """The same as Markdown, for a README."""
+    table = plan.spec.table
+    assert table is not None, "only specs with a table have one"
+    pieces = [f"# {table.title}", ""]
+    for dataset in plan.loaded.datasets:
+        here = lines[lines["dataset"] == dataset]
+        heads = [HEADINGS.get(m, m) for m in table.metrics]
+        pieces += [f"| {dataset} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+        for row in table.rows:
+            texts = [text.replace("\\[", "[") for text in _cells(here, row, table)]
+            pieces.append(f"| {row} | {' | '.join(texts)} |")
+        pieces.append("")
+    return "\n".join(pieces)

@@ -1,0 +1,186 @@
+"""Meta-learned methods: the order of their steps, what must not leak, and γ-Net itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calibration.bilevel import ENGINES
+from calibration.data import PROTOCOLS, load_dataset
+from calibration.methods import METHODS, Batch, make_method
+from calibration.methods.focal import focal_loss
+from calibration.methods.gamma_net import gamma_net
+from calibration.methods.meta import MetaMethod
+from calibration.models import Output
+from calibration.objectives import sece
+from calibration.optimisers import Adam
+from calibration.training import TrainingConfig, TrainingRun
+
+META = [name for name in METHODS if issubclass(METHODS[name], MetaMethod)]
+
+
+def meta_run(name: str, hyperparameters: dict | None = None, **config: object) -> TrainingRun:
+    dataset = load_dataset("blobs-1.7", {"points": 200})
+    settings = {"epochs": 4, "batch_size": 64, "stop_on": "none", "optimiser": "sgd"}
+    return TrainingRun(
+        make_method(name, {"lr": 0.05} | (hyperparameters or {})),
+        dataset.split(PROTOCOLS["honest"], 1, held_out=True),
+        model="mlp",
+        model_options={"widths": [8]},
+        classes=dataset.classes,
+        config=TrainingConfig.model_validate(settings | config),
+        seed=1,
+    )
+
+
+def one_step(run: TrainingRun) -> tuple[Batch, dict[str, Tensor], dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    batch = next(iter(run._windows(generator)))[0]
+    numbers = run.numbers | {"progress": torch.tensor(0.0)}
+    before = run.state
+    with torch.no_grad():
+        after, _ = run.method.step(run.learner, before, batch, numbers, generator)
+    run.state = after
+    return batch, before._asdict(), after._asdict()
+
+
+def test_gamma_net_is_what_the_paper_says() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, a = torch.randn(6, 5, generator=generator), torch.randn(5, 3, generator=generator)
+    w = torch.randn(5, generator=generator)
+    q = torch.softmax(torch.einsum("nd,dk->nk", x, a), dim=1)
+    attended = torch.einsum("nk,dk->nd", q, a)
+    expected = torch.abs(torch.einsum("nd,d->n", attended, w)) / 0.1
+    found = gamma_net(x, torch.cat([a.flatten(), w]), 3, torch.tensor(0.1))
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("tau", [0.01, 0.1, 1.0])
+def test_gamma_starts_at_one_whatever_tau(tau: float) -> None:
+    run = meta_run("fl_gamma_sece", {"tau": tau, "outer_lr": 1e-12})
+    _, _, after = one_step(run)
+    output, _ = run.learner.forward(run.state.parameters, {}, run.train.inputs, training=False)
+    gamma = gamma_net(output.features, after["method"]["outer"], 5, torch.tensor(tau))
+    assert float(gamma.mean()) == pytest.approx(1.0, abs=0.05)
+    assert float(gamma.std()) < 0.1
+
+
+@pytest.mark.parametrize("lookahead", ["head", "all"])
+def test_the_outer_step_is_adam_along_the_gradient_through_the_lookahead(lookahead: str) -> None:
+    run = meta_run("fl_gamma_sece", {"lookahead": lookahead, "bandwidth": 0.1, "tau": 1.0})
+    one_step(run)  # the first one scales γ-Net; look at the second
+    batch, before, after = one_step(run)
+    model, theta = run.learner.model, before["parameters"]
+    outer = before["method"]["outer"].clone().requires_grad_()
+    assert batch.held_out is not None
+
+    def logits(parameters: Tensor, inputs: Tensor) -> Output:
+        return model.apply(parameters, {}, inputs, training=False)[0]
+
+    leaf = theta.clone().requires_grad_()
+    shown = logits(leaf, batch.inputs)
+    gamma = gamma_net(shown.features.detach(), outer, 5, torch.tensor(1.0))
+    loss = focal_loss(shown.logits, batch.labels, gamma).mean()
+    (slope,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    if lookahead == "head":
+        slope = torch.where(model.head_mask(), slope, 0.0)
+    judged = logits(theta - 0.05 * slope, batch.held_out.inputs).logits
+    value = sece(judged, batch.held_out.labels, bandwidth=0.1)
+    (hyper,) = torch.autograd.grad(value, outer)
+    moments = {k: before["method"][f"outer_{k}"] for k in ("step", "mean", "square")}
+    expected, _ = Adam().update(
+        outer.detach(), hyper, moments, lr=torch.tensor(1e-3), weight_decay=torch.tensor(0.0)
+    )
+    torch.testing.assert_close(after["method"]["outer"], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", META)
+@pytest.mark.parametrize("lookahead", ["head", "all"])
+def test_no_gradient_of_the_outer_loss_reaches_the_network(name: str, lookahead: str) -> None:
+    """The real step is that of the inner loss with the new outer variables held constant.
+
+    A leak of the outer loss into the network's gradient (left there by a shared backward
+    pass), or of γ's own dependence on the features, would show as another update.
+    """
+    run = meta_run(name, {"lookahead": lookahead, "outer_lr": 0.01})
+    one_step(run)
+    batch, before, after = one_step(run)
+    method, model = run.method, run.learner.model
+    assert isinstance(method, MetaMethod)
+    theta = before["parameters"].clone().requires_grad_()
+    outer = after["method"]["outer"].detach()
+    output = model.apply(theta, {}, batch.inputs, training=True)[0]
+    if name.startswith("fl_gamma"):
+        gamma = gamma_net(output.features.detach(), outer, 5, run.numbers["tau"])
+        loss = focal_loss(output.logits, batch.labels, gamma.detach()).mean()
+    elif name == "meta_label_smoothing":
+        epsilon = float(0.5 * outer.sigmoid()[0])
+        loss = F.cross_entropy(output.logits, batch.labels, label_smoothing=epsilon)
+    else:
+        head = model.unflatten(theta)[model.head[0]]
+        penalty = (outer.exp() * head.square().sum(0)).sum()
+        loss = F.cross_entropy(output.logits, batch.labels) + penalty
+    (slope,) = torch.autograd.grad(loss, theta)
+    velocity = 0.9 * before["optimiser"]["velocity"] + slope
+    expected = (theta - 0.05 * velocity).detach()
+    torch.testing.assert_close(after["parameters"], expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", META)
+def test_the_meta_network_is_gone_at_inference(name: str) -> None:
+    run = meta_run(name)
+    while not run.done:
+        run.run_epoch()
+    stored = run.network()
+    assert stored["method"] == {}
+    spoilt = run.best.method | {"outer": torch.full_like(run.best.method["outer"], torch.nan)}
+    before = run.predict_validation()
+    run.best = run.best._replace(method=spoilt)
+    assert torch.equal(run.predict_validation(), before)
+    size = sum(p.numel() for p in run.learner.model.unflatten(stored["parameters"]).values())
+    assert size == 2 * 8 + 8 + 8 * 5 + 5
+
+
+@pytest.mark.parametrize("name", META)
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_every_engine_can_drive_every_meta_method(name: str, engine: str) -> None:
+    run = meta_run(name, {"engine": engine, "engine_terms": 2}, epochs=1)
+    start = run.state.method["outer"].clone()
+    run.run_epoch()
+    assert not run.diverged
+    assert not torch.equal(run.state.method["outer"], start)
+
+
+def test_gamma_statistics_are_recorded_on_validation_data() -> None:
+    run = meta_run("fl_gamma_sece", {"tau": 0.1, "outer_lr": 0.01}, epochs=6)
+    while not run.done:
+        run.run_epoch()
+    for row in run.curve:
+        assert row["train/gamma_mean"] > 0
+        assert row["val/gamma_std"] >= 0
+    output, _ = run.learner.forward(run.state.parameters, {}, run.validation.inputs, training=False)
+    gamma = gamma_net(output.features, run.state.method["outer"], 5, torch.tensor(0.1))
+    assert run.curve[-1]["val/gamma_mean"] == pytest.approx(float(gamma.mean()), rel=1e-5)
+    assert run.curve[-1]["val/gamma_std"] == pytest.approx(
+        float(gamma.std(unbiased=False)), rel=1e-4, abs=1e-6
+    )
+
+
+def test_a_network_without_a_linear_head_is_refused_with_reasons() -> None:
+    dataset = load_dataset("digits", {})
+    with pytest.raises(ValueError, match=r"last layer is an nn\.Linear"):
+        TrainingRun(
+            make_method("fl_gamma", {}),
+            dataset.split(PROTOCOLS["honest"], 1, held_out=True),
+            model="tests.calibration.methods.test_meta:convolution_only",
+            model_options={},
+            classes=10,
+            config=TrainingConfig(epochs=1),
+            seed=0,
+        )
+
+
+def convolution_only(input_shape: tuple[int, ...], classes: int) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Conv2d(input_shape[0], classes, 8), torch.nn.Flatten())

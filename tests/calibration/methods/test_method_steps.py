@@ -1,0 +1,64 @@
+"""What every method's step here has in common, whatever its idea."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from calibration.methods import make_method
+from calibration.optimisers import Adam
+
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "confidence smoothing": ("confidence_label_smoothing", {}),
+    "class smoothing": ("class_label_smoothing", {}),
+    "adafocal": ("adafocal", {}),
+    "mixup": ("mixup", {}),
+    "joint beta": ("joint_beta", {}),
+    "joint": ("sece", {}),
+    "switch": ("dece", {"schedule": "switch"}),
+    "interleaved": ("sb_ece", {"schedule": "interleaved"}),
+    "balanced": ("mmce", {"schedule": "gradient_balanced"}),
+    "multi-objective": ("multi_objective", {}),
+    "multi-objective, meta": ("multi_objective", {"weighting": "meta"}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps_are_pure_and_the_same_with_gradients_enabled(make_tiny, case: str) -> None:
+    name, knobs = CASES[case]
+    tiny = make_tiny(optimiser=Adam(), batch_norm=True)
+    method = make_method(name, knobs)
+    start = tiny.start(method)
+    before = start.parameters.clone(), {k: v.clone() for k, v in start.method.items()}
+    plain, records = tiny.step(name, knobs, state=start)
+    generator = torch.Generator().manual_seed(0)
+    traced, _ = method.step(tiny.learner, start, tiny.batch, tiny.numbers(method), generator)
+    torch.testing.assert_close(plain.parameters, traced.parameters)
+    torch.testing.assert_close(plain.method, traced.method)
+    assert torch.equal(start.parameters, before[0])
+    assert start.method.keys() == before[1].keys()
+    assert all(torch.equal(start.method[k], v) for k, v in before[1].items())
+    assert "loss" in records
+    assert not any(v.requires_grad for v in [plain.parameters, *records.values()])
+    assert not any(v.requires_grad for v in plain.method.values())
+    assert all(v.ndim == 0 and bool(v.isfinite()) for v in records.values())
+
+
+@pytest.mark.parametrize(
+    ("knob", "schedule"),
+    [("beta", "joint"), ("beta", "interleaved"), ("gradient_share", "gradient_balanced")],
+)
+def test_steps_can_be_differentiated_in_their_hyperparameters(
+    tiny, knob: str, schedule: str
+) -> None:
+    method = make_method("mmce", {"schedule": schedule, "lr": 0.1})
+    start, numbers = tiny.start(method), tiny.numbers(method)
+    generator = torch.Generator()
+
+    def distance(value: torch.Tensor) -> torch.Tensor:
+        state, _ = method.step(tiny.learner, start, tiny.batch, numbers | {knob: value}, generator)
+        return state.parameters.square().sum()
+
+    assert torch.autograd.gradcheck(distance, (numbers[knob].requires_grad_(),))
