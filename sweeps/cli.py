@@ -19,6 +19,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from sweeps.schema import Spec
+    from sweeps.spec import LoadedSpec
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -63,6 +64,12 @@ def _parser() -> argparse.ArgumentParser:
 
     check = commands.add_parser("check", help="check a spec and print its plan; nothing is run")
     check.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
+    check.add_argument(
+        "--try",
+        action="store_true",
+        dest="rehearse",
+        help="train every row for a few batches, to see that it would run",
+    )
     check.set_defaults(command=_check)
 
     ui = commands.add_parser("ui", help="open the MLflow UI on a store")
@@ -152,7 +159,9 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     from sweeps.spec import load_spec
     from sweeps.store import Store
 
-    plan = Plan(load_spec(_spec_path(options.spec)), Store(options.store), persist=False)
+    loaded = load_spec(_spec_path(options.spec))
+    _say(console, *loaded.notes)
+    plan = Plan(loaded, Store(options.store), persist=False)
     plan.replay()
     table = Table(title=f"{plan.spec.name}: {plan.total} trials", title_justify="left")
     for heading in ("dataset", "method", "search", "confirm", "done", "searched"):
@@ -167,7 +176,18 @@ def _check(options: argparse.Namespace, console: Console) -> int:
             ", ".join(f"{n} {_domain(d)}" for n, d in cell.study.space.searched.items()),
         )
     console.print(table)
-    return 0
+    return _rehearse(loaded, console) if options.rehearse else 0
+
+
+def _rehearse(loaded: LoadedSpec, console: Console) -> int:
+    from sweeps.rehearsal import rehearse
+
+    failed = 0
+    for tried in rehearse(loaded):
+        outcome = tried.failure or f"loss {tried.loss:.3f} after {tried.seconds:.1f} s"
+        _say(console, f"{tried.dataset}  {tried.row}: {outcome}")
+        failed += bool(tried.failure)
+    return 1 if failed else 0
 
 
 def _domain(domain: object) -> str:
@@ -201,13 +221,14 @@ def _ui(options: argparse.Namespace, console: Console) -> int:
 
 def _methods(options: argparse.Namespace, console: Console) -> int:
     from calibration.methods import METHODS
+    from sweeps.progress import format_value
 
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in METHODS:
         knobs = METHODS[name].Hyperparameters
         domains = knobs.domains()
         described = [
-            f"{knob} = {field.default:g}"
+            f"{knob} = {format_value(field.default)}"
             + (f" {_domain(domains[knob])}" if knob in domains else "")
             for knob, field in knobs.model_fields.items()
         ]

@@ -112,7 +112,8 @@ class Table(_Part):
 
     ``rows`` maps the table's row names to ours, as the leaderboard calls them
     (``standard + temperature``; ``oracle``). ``published`` holds numbers by dataset, row
-    and metric. ``percent`` shows shares in per cent.
+    and metric, as they stand in the publication; ``percent`` says that it gives shares in
+    per cent, and ours are shown so too.
     """
 
     title: str

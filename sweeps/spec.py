@@ -52,7 +52,10 @@ class LoadedSpec:
 
 
 def load_spec(path: Path) -> LoadedSpec:
-    """Read and check a specification. Raises ``SpecError``; writes nothing."""
+    """Read and check a specification. Raises ``SpecError``; writes nothing.
+
+    Top-level keys that begin with ``x-`` are the author's own, a place for YAML anchors.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -63,7 +66,8 @@ def load_spec(path: Path) -> LoadedSpec:
         raise SpecError(f"{path}: cannot be read as text: {error}") from None
     written, lines = _parse(path, text)
     try:
-        spec = _from_directory(Spec.model_validate(written), path.parent)
+        ours = {key: value for key, value in written.items() if not str(key).startswith("x-")}
+        spec = _from_directory(Spec.model_validate(ours), path.parent)
         spec, notes = _with_available_datasets(spec)
         datasets = _check_meaning(spec)
     except ValidationError as error:

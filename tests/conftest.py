@@ -4,4 +4,6 @@ from __future__ import annotations
 
 import torch
 
+pytest_plugins = ("tests.archives",)
+
 torch.set_num_threads(1)

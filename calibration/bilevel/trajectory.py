@@ -122,6 +122,7 @@ def sweep_back(
     that the steps were taken with.
     """
     state_bar: OptimiserState = {}
+    lr, weight_decay = float(problem.lr), float(problem.weight_decay)
     with torch.no_grad():
         for before, step in zip(range(count - 1, -1, -1), steps, strict=True):
             parameters_bar, slope_bar, state_bar = problem.optimiser.pullback(
@@ -130,8 +131,8 @@ def sweep_back(
                 step.after,
                 parameters_bar,
                 state_bar or {name: torch.zeros_like(v) for name, v in step.after.items()},
-                lr=problem.lr,
-                weight_decay=problem.weight_decay,
+                lr=lr,
+                weight_decay=weight_decay,
             )
             if before:
                 through, direct = pull(step.slope, (step.parameters, outer), slope_bar)

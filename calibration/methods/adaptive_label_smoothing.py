@@ -85,10 +85,10 @@ def updated_difficulty(difficulty: Tensor, p_label: Tensor, labels: Tensor) -> T
     the memory is counted in samples, so that it is the same at every batch size, and a class
     that the batch lacks keeps its value.
     """
-    none = torch.zeros_like(difficulty)
+    none = p_label.new_zeros(len(difficulty))
     counts = none.scatter_add(0, labels, torch.ones_like(p_label))
-    sums = none.scatter_add(0, labels, 1 - p_label)
-    return torch.lerp(sums / counts.clamp_min(1), difficulty, DECAY**counts)
+    means = none.scatter_add(0, labels, 1 - p_label) / counts.clamp_min(1)
+    return torch.lerp(means, difficulty.to(p_label), DECAY**counts)
 
 
 def class_epsilon(difficulty: Tensor, epsilon: Tensor, strength: Tensor) -> Tensor:

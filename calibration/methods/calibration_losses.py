@@ -2,6 +2,8 @@
 
 β is on the scale of the objectives in ``calibration.objectives``, all of them means that do
 not grow with the batch; the search domains are where the two terms' gradients are comparable.
+The defaults are at the careful end: a network that predicts the base rates is calibrated, and
+a large β holds it there in its first epochs. The schedule ``switch`` avoids that.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ Bins = Annotated[int, Field(ge=1, le=200)]
 
 
 class MmceHyperparameters(RegularisedHyperparameters):
-    """β: Kumar et al. 2018 use 2–8 for the rooted form, which this is."""
+    """β: the often quoted 8–9 belong to published code of the weighted form, not here."""
 
-    beta: Annotated[float, Weight, LogUniform(0.5, 16.0)] = 4.0
+    beta: Annotated[float, Weight, LogUniform(0.25, 8.0)] = 1.0
 
 
 @METHODS.register("mmce")
@@ -53,9 +55,9 @@ class MmceWeighted(Regularised):
 
 
 class MdcaHyperparameters(RegularisedHyperparameters):
-    """β: Hebbalaguppe et al. 2022 search 1–50; the mean over K classes makes it large."""
+    """β is large because the objective, a mean over K classes, is small."""
 
-    beta: Annotated[float, Weight, LogUniform(1.0, 50.0)] = 10.0
+    beta: Annotated[float, Weight, LogUniform(1.0, 50.0)] = 5.0
 
 
 @METHODS.register("mdca")
@@ -68,9 +70,9 @@ class Mdca(Regularised):
 
 
 class DcaHyperparameters(RegularisedHyperparameters):
-    """β: Liang et al. 2020 search 1–25."""
+    """β: one number per batch, and an absolute value: its pull does not fade near 0."""
 
-    beta: Annotated[float, Weight, LogUniform(0.5, 25.0)] = 5.0
+    beta: Annotated[float, Weight, LogUniform(0.25, 25.0)] = 2.0
 
 
 @METHODS.register("dca")
@@ -85,7 +87,7 @@ class Dca(Regularised):
 class SbEceHyperparameters(RegularisedHyperparameters):
     """``bins`` soft bins, whose memberships sharpen as ``temperature`` falls."""
 
-    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
     bins: Bins = 15
     temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
 
@@ -135,7 +137,7 @@ class Ks(Regularised):
 class BrierHyperparameters(RegularisedHyperparameters):
     """Like ``sb_ece``; β is larger because the gaps are squared."""
 
-    beta: Annotated[float, Weight, LogUniform(0.5, 50.0)] = 5.0
+    beta: Annotated[float, Weight, LogUniform(0.25, 25.0)] = 1.0
     bins: Bins = 15
     temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
 
@@ -153,7 +155,7 @@ class Brier(Regularised):
 
 
 class ConfidencePenaltyHyperparameters(RegularisedHyperparameters):
-    """β: Pereyra et al. 2017 use 0.1 for images and up to 4 for language."""
+    """β: more than about 1 would flatten every prediction."""
 
     beta: Annotated[float, Weight, LogUniform(0.01, 1.0)] = 0.1
 
@@ -170,7 +172,7 @@ class ConfidencePenalty(Regularised):
 class DeceHyperparameters(RegularisedHyperparameters):
     """Soft accuracy sharpens with ``accuracy_temperature``, bins as ``bin_temperature`` falls."""
 
-    beta: Annotated[float, Weight, LogUniform(0.1, 5.0)] = 0.5
+    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
     bins: Bins = 15
     accuracy_temperature: Annotated[float, Field(gt=0, le=1e4), LogUniform(10.0, 1000.0)] = 100.0
     bin_temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
@@ -188,7 +190,7 @@ class Dece(Regularised):
 class SeceHyperparameters(RegularisedHyperparameters):
     """``bandwidth`` h of the kernel over confidence; small batches want a larger one."""
 
-    beta: Annotated[float, Weight, LogUniform(0.1, 5.0)] = 0.5
+    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
     bandwidth: Annotated[float, Field(gt=0, le=1), LogUniform(0.01, 0.3)] = 0.05
     accuracy_temperature: Annotated[float, Field(gt=0, le=1e4)] = 100.0
 
@@ -205,7 +207,7 @@ class Sece(Regularised):
 class SoftHistogramHyperparameters(RegularisedHyperparameters):
     """``bins`` triangular bins on equally spaced centres."""
 
-    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
     bins: Bins = 15
 
 

@@ -96,7 +96,7 @@ class JointBeta(Method):
             return F.cross_entropy(beta_logits(output.logits, fixed), batch.labels), {}
 
         state, records = descend(learner, state, batch.inputs, numbers, loss)
-        assert batch.held_out is not None
+        assert batch.held_out is not None, "needs_held_out asks the trainer for it"
         # Evaluation mode, because that is where the map will be used.
         output, _ = learner.forward(
             state.parameters, state.buffers, batch.held_out.inputs, training=False

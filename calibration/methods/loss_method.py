@@ -7,7 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from calibration.gradients import gradient
+from calibration.methods.descent import descend
 from calibration.methods.method import Batch, Learner, Method, Numbers, TrainState
 from calibration.models import Output
 
@@ -29,19 +29,7 @@ class LossMethod(Method):
     ) -> tuple[TrainState, dict[str, Tensor]]:
         """One optimiser step along the gradient of ``loss``."""
 
-        def objective(parameters: Tensor) -> tuple[Tensor, tuple[Tensor, dict[str, Tensor]]]:
-            output, buffers = learner.forward(
-                parameters, state.buffers, batch.inputs, training=True
-            )
-            loss = self.loss(output, batch.labels, numbers)
-            return loss, (loss, buffers)
+        def loss(output: Output) -> tuple[Tensor, dict[str, Tensor]]:
+            return self.loss(output, batch.labels, numbers), {}
 
-        slope, (loss, buffers) = gradient(objective, state.parameters)
-        parameters, optimiser = learner.optimiser.update(
-            state.parameters,
-            slope,
-            state.optimiser,
-            lr=numbers["lr"],
-            weight_decay=numbers["weight_decay"],
-        )
-        return TrainState(parameters, buffers, optimiser, state.method), {"loss": loss.detach()}
+        return descend(learner, state, batch.inputs, numbers, loss)

@@ -21,6 +21,7 @@ from calibration.bilevel import InnerLoss, InnerProblem, OuterLoss, make_engine
 from calibration.data import Part
 from calibration.gradients import gradient
 from calibration.hyperparameters import Hyperparameters, LogUniform
+from calibration.methods.descent import moved
 from calibration.methods.method import (
     Batch,
     Learner,
@@ -29,8 +30,9 @@ from calibration.methods.method import (
     Numbers,
     TrainState,
 )
+from calibration.methods.side_variables import adam_step, side_variable
 from calibration.models import Output
-from calibration.optimisers import SGD, Adam
+from calibration.optimisers import SGD
 from calibration.seeds import seeded
 
 EngineName = Literal[
@@ -105,8 +107,7 @@ class MetaMethod(Method):
         """The outer variables, their optimiser's moments, and that they have not started."""
         weight, _ = _head(learner, parameters)
         outer = self.initial_outer(weight.shape[1], weight.shape[0]).to(parameters)
-        moments = {f"outer_{k}": v for k, v in Adam().initial(outer).items()}
-        return {"outer": outer, "started": parameters.new_zeros(()), **moments}
+        return side_variable("outer", outer) | {"started": parameters.new_zeros(())}
 
     def step(
         self,
@@ -133,14 +134,8 @@ class MetaMethod(Method):
             return loss, (buffers, memory, logs | self.records(seen, outer, numbers))
 
         slope, (buffers, memory, logs) = gradient(objective, state.parameters)
-        parameters, optimiser = learner.optimiser.update(
-            state.parameters,
-            slope,
-            state.optimiser,
-            lr=numbers["lr"],
-            weight_decay=numbers["weight_decay"],
-        )
-        return TrainState(parameters, buffers, optimiser, memory), logs
+        after = moved(learner, state, slope, numbers)
+        return after._replace(buffers=buffers, method=memory), logs
 
     def _meta_step(
         self,
@@ -165,16 +160,8 @@ class MetaMethod(Method):
         found = engine.hypergradient(
             problem, judge, parameters, problem.optimiser.initial(parameters), outer
         )
-        moments = {k: memory[f"outer_{k}"] for k in ("step", "mean", "square")}
-        outer, moments = Adam().update(
-            outer,
-            found.gradient,
-            moments,
-            lr=numbers["outer_lr"],
-            weight_decay=torch.zeros_like(numbers["outer_lr"]),
-        )
-        after = {"outer": outer, "started": torch.ones_like(memory["started"])}
-        return after | {f"outer_{k}": v for k, v in moments.items()}, found.value
+        memory = memory | {"outer": outer, "started": torch.ones_like(memory["started"])}
+        return adam_step(memory, "outer", found.gradient, numbers["outer_lr"]), found.value
 
 
 _Found = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]

@@ -32,7 +32,7 @@ class MultiObjectiveHyperparameters(BaseLossHyperparameters):
     """
 
     lambda1: Annotated[float, Field(gt=0, le=100)] = 1.0
-    lambda2: Annotated[float, Field(ge=0, le=100), LogUniform(0.1, 10.0)] = 1.0
+    lambda2: Annotated[float, Field(ge=0, le=100), LogUniform(0.05, 5.0)] = 0.25
     lambda3: Annotated[float, Field(ge=0, le=100), LogUniform(0.01, 1.0)] = 0.05
     calibration: Annotated[str, Choice(("dece", "mmce", "sb_ece"))] = "dece"
     weighting: Annotated[
@@ -121,7 +121,7 @@ class MultiObjective(Method):
         self, learner: Learner, state: TrainState, batch: Batch, numbers: Numbers
     ) -> TrainState:
         held_out = batch.held_out
-        assert held_out is not None
+        assert held_out is not None, "needs_held_out asks the trainer for it"
         total = numbers["lambda1"] + numbers["lambda2"] + numbers["lambda3"]
 
         # Statistics of either pass are discarded: the look-ahead never happened.

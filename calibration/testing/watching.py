@@ -51,12 +51,13 @@ def check_state(state: TrainState, about: str) -> None:
 
 
 def _watched(hook: Hook, name: str, check: Callable[[Any, str], None], about: str) -> Hook:
-    def call(*arguments: Any) -> Any:
+    def call(*positional: Any, **named: Any) -> Any:
+        arguments = (*positional, *named.values())
         # The learner and functions are fixed surroundings; values are what could be changed.
         given = [a for a in arguments if isinstance(a, Tensor | tuple | list | dict)]
         before = deepcopy(given)
         stream = torch.default_generator.get_state()
-        result = hook(*arguments)
+        result = hook(*positional, **named)
         changed = difference(before, given) is not None
         require(not changed, about, f"{name} must change no argument in place")
         drawn = not torch.equal(stream, torch.default_generator.get_state())
@@ -73,11 +74,11 @@ def _watched(hook: Hook, name: str, check: Callable[[Any, str], None], about: st
 
 def _check_step(result: tuple[TrainState, dict[str, Tensor]], about: str) -> None:
     state, logged = result
-    check_state(state, about)
     require("loss" in logged, about, f"steps must log 'loss', found {sorted(logged)}")
     _check_scalars(logged, about, "what steps logs")
     finite = bool(logged["loss"].isfinite())
     require(finite, about, f"the training loss must be finite, found {float(logged['loss'])}")
+    check_state(state, about)
 
 
 def _check_method_state(state: dict[str, Tensor], about: str) -> None:

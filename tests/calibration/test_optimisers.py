@@ -99,7 +99,7 @@ def test_the_pullback_is_autograd_through_the_update(
     for _ in range(steps_before):
         parameters, state = optimiser.update(parameters, normal(), state, lr=LR, weight_decay=DECAY)
     slope = normal()
-    slope[0] = 0.0  # a dead unit's
+    parameters[0] = slope[0] = 0.0  # a dead unit's
     vectors = [name for name, value in state.items() if value.dim()]
     inputs = [v.requires_grad_() for v in (parameters, slope, *(state[n] for n in vectors))]
     moved, after = optimiser.update(parameters, slope, state, lr=LR, weight_decay=DECAY)
@@ -111,7 +111,7 @@ def test_the_pullback_is_autograd_through_the_update(
     after_bar |= dict(zip(vectors, bars[1:], strict=True))
     with torch.no_grad():
         parameters_bar, slope_bar, state_bar = optimiser.pullback(
-            parameters, slope, after, bars[0], after_bar, lr=LR, weight_decay=DECAY
+            parameters, slope, after, bars[0], after_bar, lr=float(LR), weight_decay=float(DECAY)
         )
     found = [parameters_bar, slope_bar, *(state_bar[name] for name in vectors)]
     assert state_bar.keys() == state.keys()

@@ -12,12 +12,13 @@ from torch.nn import functional as F
 
 from calibration.augmentation import crop_and_flip
 from calibration.data import PROTOCOLS, Splits, load_dataset
-from calibration.methods import METHODS, Batch, make_method
+from calibration.methods import METHODS, Batch, LossMethod, make_method
 from calibration.models import build_model
 from calibration.seeds import derive_seed, seeded
 from calibration.training import TrainingConfig, TrainingRun
 
 MLP = {"widths": (16, 16)}
+LOSSES = [name for name in METHODS if issubclass(METHODS[name], LossMethod)]
 
 
 def splits(name: str = "blobs-1.7", seed: int = 0) -> Splits:
@@ -85,7 +86,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", ["standard", "focal"])
 @pytest.mark.parametrize("case", CASES)
 def test_resuming_from_any_epoch_is_exact_to_the_bit(case: str, method: str, tmp_path) -> None:
     whole = make_run(method=method, **CASES[case])
@@ -196,7 +197,7 @@ def test_schedules_follow_their_formulas() -> None:
     )
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", LOSSES)
 def test_one_step_can_be_batched_over_trials(method: str) -> None:
     """Several trials of one shape stepped at once under vmap equal each stepped alone."""
     runs = [make_run(method=method, seed=s, batch_size="full") for s in (0, 1, 2)]
@@ -219,7 +220,7 @@ def test_one_step_can_be_batched_over_trials(method: str) -> None:
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", LOSSES)
 def test_one_step_can_be_differentiated_in_its_hyperparameters(method: str) -> None:
     """d(parameters after a step)/d(learning rate), by autograd and by finite differences."""
     run = make_run(method=method, batch_size="full", optimiser="sgd")

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
-from sweeps.search import distribution
+from calibration.methods import METHODS, make_method
+from sweeps.schema import SearchConfig
+from sweeps.search import Study, distribution
 from sweeps.space import Space, extremes, grid, parse_domain, resolve
 
 
@@ -103,3 +105,36 @@ def test_extremes_are_what_must_be_valid() -> None:
     assert extremes(Choice((3, 1))) == [3, 1]
     assert extremes(Uniform(0.0, 2.0)) == [0.0, 2.0]
     assert extremes(7) == [7]
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_default_space_can_be_searched_in_every_way(name: str) -> None:
+    space = resolve(name, {})
+    assert {"lr", "weight_decay"} <= space.searched.keys()
+    for sampler in ("grid", "random", "tpe"):
+        study = Study(space, SearchConfig(sampler=sampler, trials=3, resolution=2), 0, name)
+        for _ in range(3):
+            number, chosen = study.ask()
+            make_method(name, chosen)
+            study.tell(number, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "knob"),
+    [
+        ("bo4sc", "inner_steps"),
+        ("bo4sc", "outer_lr"),
+        ("bo4sc", "sharpness"),
+        ("fl_gamma_sece", "bandwidth"),
+        ("fl_gamma_sece", "tau"),
+        ("fl_gamma_sece", "outer_lr"),
+        ("ce_sece", "bandwidth"),
+        ("ce_dece", "bin_temperature"),
+        ("sece", "bandwidth"),
+    ],
+)
+def test_the_knobs_that_matter_are_searched_by_default(method: str, knob: str) -> None:
+    space = resolve(method, {})
+    assert knob in space.searched
+    values = {point[knob] for point in grid(Space({}, {knob: space.searched[knob]}), 4)}
+    assert len(values) >= 3

@@ -46,6 +46,27 @@ def test_steps_are_pure_and_the_same_with_gradients_enabled(make_tiny, case: str
     assert all(v.ndim == 0 and bool(v.isfinite()) for v in records.values())
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c != "multi-objective, meta"])
+def test_steps_can_be_batched_over_trials(make_tiny, case: str) -> None:
+    """Under vmap; the meta-learned weights go through an engine with autograd of its own."""
+    name, knobs = CASES[case]
+    tiny = make_tiny(optimiser=Adam(), batch_norm=True)
+    method = make_method(name, knobs)
+    start, numbers = tiny.start(method), tiny.numbers(method)
+
+    def step(parameters: torch.Tensor, lr: torch.Tensor) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        state = start._replace(parameters=parameters)
+        after, _ = method.step(tiny.learner, state, tiny.batch, numbers | {"lr": lr}, generator)
+        return after.parameters
+
+    starts = torch.stack([tiny.parameters, 1.5 * tiny.parameters, -tiny.parameters])
+    rates = torch.tensor([0.001, 0.01, 0.1], dtype=torch.double)
+    together = torch.vmap(step, randomness="same")(starts, rates)
+    alone = torch.stack([step(p, lr) for p, lr in zip(starts, rates, strict=True)])
+    torch.testing.assert_close(together, alone)
+
+
 @pytest.mark.parametrize(
     ("knob", "schedule"),
     [("beta", "joint"), ("beta", "interleaved"), ("gradient_share", "gradient_balanced")],

@@ -61,7 +61,7 @@ def test_joint_descends_base_plus_beta_times_objective(tiny, name: str) -> None:
 @pytest.mark.parametrize("name", MEMBERS)
 def test_search_domains_lie_within_the_bounds(name: str) -> None:
     domains = METHODS[name].Hyperparameters.domains()
-    assert {"lr", "beta", "base", "schedule", "switch_at"} <= domains.keys()
+    assert {"lr", "beta", "base"} <= domains.keys()
     for knob, domain in domains.items():
         values = domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
         for value in values:

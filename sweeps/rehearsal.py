@@ -1,0 +1,92 @@
+"""A short try of every row of a spec: what would fail after an hour fails now.
+
+Each row trains for one epoch on a few batches, predicts, and is evaluated with every
+post-hoc map, in this process and without a trace in the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from calibration.data import Part, Splits
+from calibration.evaluation import Predictions, evaluate
+from calibration.methods import make_method
+from calibration.training import TrainingConfig, TrainingRun
+from sweeps.space import extremes
+from sweeps.spec import LoadedSpec
+
+BATCHES = 3
+ROWS_LOOKED_AT = 256
+
+
+class Tried(NamedTuple):
+    """How a row's try went: its training loss and the seconds it took, or what failed."""
+
+    dataset: str
+    row: str
+    loss: float
+    seconds: float
+    failure: str
+
+
+def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
+    """Try every row on every dataset, one after the other."""
+    for dataset in loaded.datasets:
+        for row in loaded.spec.methods:
+            start = time.perf_counter()
+            try:
+                loss = _try(loaded, dataset, row)
+            except Exception as error:  # a user's own method may raise anything
+                failure = f"{type(error).__name__}: {error}"
+                yield Tried(dataset, row, 0.0, 0.0, failure)
+            else:
+                yield Tried(dataset, row, loss, time.perf_counter() - start, "")
+
+
+def _try(loaded: LoadedSpec, name: str, row: str) -> float:
+    spec, dataset = loaded.spec, loaded.datasets[name]
+    space = spec.space(row)
+    chosen = space.fixed | {knob: extremes(domain)[0] for knob, domain in space.searched.items()}
+    method = make_method(spec.methods[row].method, chosen)
+    config = _short(spec.row_training(row))
+    splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
+    run = TrainingRun(
+        method,
+        _few(splits, config),
+        model=spec.model.name,
+        model_options=spec.model.options,
+        classes=dataset.classes,
+        config=config,
+        seed=spec.seed,
+        device="cuda" if spec.resources.gpu and torch.cuda.is_available() else "cpu",
+    )
+    curve = run.run_epoch()
+    validation = Predictions(run.predict_validation(), run.validation.labels.cpu())
+    # Test data is for the end of a sweep: the maps are tried on the data they are fitted to.
+    evaluate(spec.maps, validation, validation, bins=spec.bins)
+    return curve["train/loss"]
+
+
+def _short(config: TrainingConfig) -> TrainingConfig:
+    return config.model_copy(update={"epochs": 1, "evaluate_every": 1, "patience": None})
+
+
+def _few(splits: Splits, config: TrainingConfig) -> Splits:
+    size = config.batch_size
+    rows = len(splits.train.labels) if size == "full" else BATCHES * size
+
+    def first(part: Part, count: int) -> Part:
+        return Part(part.inputs[:count], part.labels[:count])
+
+    meta = splits.meta_validation
+    return replace(
+        splits,
+        train=first(splits.train, rows),
+        validation=first(splits.validation, ROWS_LOOKED_AT),
+        meta_validation=None if meta is None else first(meta, ROWS_LOOKED_AT),
+    )
