@@ -9,6 +9,7 @@ tests; its classes cannot serve here because they mutate parameters in place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +17,12 @@ import torch
 from torch import Tensor
 
 OptimiserState = dict[str, Tensor]
+
+Pullback = Callable[[Tensor, OptimiserState], tuple[Tensor, Tensor, OptimiserState]]
+"""Cotangents of (new parameters, new state) → those of (parameters, gradient, old state).
+
+Counters in the state are constants: they need no cotangent and get none.
+"""
 
 
 class Optimiser(Protocol):
@@ -35,24 +42,19 @@ class Optimiser(Protocol):
     ) -> tuple[Tensor, OptimiserState]:
         """One step: the new parameters and the new state."""
 
-    def pullback(
+    def linearise(
         self,
         parameters: Tensor,
         gradient: Tensor,
-        after: OptimiserState,
-        new_parameters_bar: Tensor,
-        after_bar: OptimiserState,
+        state: OptimiserState,
         *,
         lr: float,
         weight_decay: float,
-    ) -> tuple[Tensor, Tensor, OptimiserState]:
-        """The adjoint of ``update``: cotangents of (parameters, gradient, state before).
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        """``update`` of plain values, and the adjoint of its derivative there.
 
-        ``parameters`` and ``gradient`` are what ``update`` was given, ``after`` the state it
-        returned; the arguments named ``bar`` are the cotangents of its two results. It gives
-        what autograd would give through ``update``, in a third of the operations and without
-        their graph; nobody differentiates it, so numbers are plain. Counters are constants
-        here: their cotangents pass through unchanged.
+        What autograd would do through ``update``, in half of the operations and without a graph
+        of them. Nothing here is to be differentiated again, so numbers are plain.
         """
 
 
@@ -97,42 +99,41 @@ class Adam:
         direction = unbiased_mean / ((unbiased_square + self.eps_root).sqrt() + self.eps)
         return parameters - lr * direction, {"step": step, "mean": mean, "square": square}
 
-    def pullback(
+    def linearise(
         self,
         parameters: Tensor,
         gradient: Tensor,
-        after: OptimiserState,
-        new_parameters_bar: Tensor,
-        after_bar: OptimiserState,
+        state: OptimiserState,
         *,
         lr: float,
         weight_decay: float,
-    ) -> tuple[Tensor, Tensor, OptimiserState]:
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
         """With r = √(v̂ + eps_root) and s = r + eps: ∂θ/∂m̂ = −lr/s, ∂θ/∂v̂ = lr · m̂/(2 r s²)."""
-        step = float(after["step"])
-        bias1, bias2 = 1 - self.beta1**step, 1 - self.beta2**step
-        root = (after["square"] / bias2).add_(self.eps_root).sqrt_()
-        scale = root + self.eps
-        mean_bar = torch.addcdiv(after_bar["mean"], new_parameters_bar, scale, value=-lr / bias1)
-        square_bar = torch.addcdiv(
-            after_bar["square"],
-            new_parameters_bar * after["mean"],
-            root.mul_(scale).mul_(scale),
-            value=lr / (2 * bias1 * bias2),
-        )
+        step = state["step"] + 1
+        bias1, bias2 = 1 - self.beta1 ** float(step), 1 - self.beta2 ** float(step)
         decayed = torch.add(gradient, parameters, alpha=weight_decay)
-        gradient_bar = torch.addcmul(
-            (1 - self.beta1) * mean_bar, decayed, square_bar, value=2 * (1 - self.beta2)
-        )
-        return (
-            torch.add(new_parameters_bar, gradient_bar, alpha=weight_decay),
-            gradient_bar,
-            {
-                "step": after_bar["step"],
-                "mean": self.beta1 * mean_bar,
-                "square": self.beta2 * square_bar,
-            },
-        )
+        mean = torch.lerp(state["mean"], decayed, 1 - self.beta1)
+        square = torch.lerp(state["square"], decayed * decayed, 1 - self.beta2)
+        root = (square / bias2).add_(self.eps_root).sqrt_()
+        scale = root + self.eps
+        moved = torch.addcdiv(parameters, mean, scale, value=-lr / bias1)
+
+        def pullback(
+            moved_bar: Tensor, state_bar: OptimiserState
+        ) -> tuple[Tensor, Tensor, OptimiserState]:
+            share = moved_bar / scale
+            mean_bar = torch.add(state_bar["mean"], share, alpha=-lr / bias1)
+            square_bar = torch.addcdiv(
+                state_bar["square"], share * mean, root * scale, value=lr / (2 * bias1 * bias2)
+            )
+            gradient_bar = torch.addcmul(
+                (1 - self.beta1) * mean_bar, decayed, square_bar, value=2 * (1 - self.beta2)
+            )
+            parameters_bar = torch.add(moved_bar, gradient_bar, alpha=weight_decay)
+            before_bar = {"mean": self.beta1 * mean_bar, "square": self.beta2 * square_bar}
+            return parameters_bar, gradient_bar, before_bar
+
+        return moved, {"step": step, "mean": mean, "square": square}, pullback
 
 
 @dataclass(frozen=True)
@@ -161,27 +162,31 @@ class SGD:
         direction = gradient + self.momentum * velocity if self.nesterov else velocity
         return parameters - lr * direction, {"velocity": velocity}
 
-    def pullback(
+    def linearise(
         self,
         parameters: Tensor,
         gradient: Tensor,
-        after: OptimiserState,
-        new_parameters_bar: Tensor,
-        after_bar: OptimiserState,
+        state: OptimiserState,
         *,
         lr: float,
         weight_decay: float,
-    ) -> tuple[Tensor, Tensor, OptimiserState]:
-        """The update is linear, so that its adjoint needs no values, only cotangents."""
-        direction_bar = -lr * new_parameters_bar
-        velocity_bar = after_bar["velocity"]
-        if self.nesterov:
-            velocity_bar = torch.add(velocity_bar, direction_bar, alpha=self.momentum)
-            gradient_bar = velocity_bar + direction_bar
-        else:
-            gradient_bar = velocity_bar = velocity_bar + direction_bar
-        return (
-            torch.add(new_parameters_bar, gradient_bar, alpha=weight_decay),
-            gradient_bar,
-            {"velocity": self.momentum * velocity_bar},
-        )
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        """The update is linear: its adjoint needs cotangents only."""
+        decayed = torch.add(gradient, parameters, alpha=weight_decay)
+        velocity = torch.add(decayed, state["velocity"], alpha=self.momentum)
+        direction = decayed + self.momentum * velocity if self.nesterov else velocity
+        moved = torch.add(parameters, direction, alpha=-lr)
+
+        def pullback(
+            moved_bar: Tensor, state_bar: OptimiserState
+        ) -> tuple[Tensor, Tensor, OptimiserState]:
+            direction_bar = -lr * moved_bar
+            if self.nesterov:
+                velocity_bar = state_bar["velocity"] + self.momentum * direction_bar
+                gradient_bar = velocity_bar + direction_bar
+            else:
+                gradient_bar = velocity_bar = state_bar["velocity"] + direction_bar
+            parameters_bar = torch.add(moved_bar, gradient_bar, alpha=weight_decay)
+            return parameters_bar, gradient_bar, {"velocity": self.momentum * velocity_bar}
+
+        return moved, {"velocity": velocity}, pullback

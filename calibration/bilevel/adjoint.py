@@ -8,6 +8,7 @@ from torch import Tensor
 
 from calibration.bilevel.engine import ENGINES, Engine, Hypergradient, InnerProblem, OuterLoss
 from calibration.bilevel.trajectory import (
+    Point,
     Step,
     advance,
     leaf,
@@ -15,11 +16,9 @@ from calibration.bilevel.trajectory import (
     slope_at,
     start,
     sweep_back,
+    train,
 )
 from calibration.optimisers import OptimiserState
-
-Stored = tuple[Tensor, OptimiserState]
-"""θ_k and the optimiser's state after step k."""
 
 
 @ENGINES.register("adjoint")
@@ -43,28 +42,21 @@ class Adjoint(Engine):
     ) -> Hypergradient:
         """d f(θ_T(u), u) / du to rounding error."""
         point = start(parameters, optimiser)
-        trajectory: list[Stored] = []
+        trajectory: list[Point] = []
         for number in range(problem.steps):
-            before = point.parameters
-            slope, loss = slope_at(problem, leaf(before), outer.detach(), number, graph=False)
-            point = advance(problem, point, slope, loss)
-            trajectory.append((before, point.optimiser))
+            trajectory.append(point)
+            point = train(problem, point, outer.detach(), [number])
         variables = leaf(outer)
         parameters_bar, outer_bar, value = outer_slopes(outer_loss, point.parameters, variables)
-        gradient = sweep_back(
-            problem,
-            _made_again(problem, trajectory, variables),
-            problem.steps,
-            parameters_bar,
-            outer_bar,
-            variables,
-        )
+        steps = _made_again(problem, trajectory, variables)
+        gradient = sweep_back(point, steps, problem.steps, parameters_bar, outer_bar, variables)
         return Hypergradient(gradient, value, point.loss, point.parameters, point.optimiser)
 
 
-def _made_again(problem: InnerProblem, trajectory: list[Stored], outer: Tensor) -> Iterator[Step]:
+def _made_again(problem: InnerProblem, trajectory: list[Point], outer: Tensor) -> Iterator[Step]:
     while trajectory:
-        before, after = trajectory.pop()
-        parameters = leaf(before)
-        slope, _ = slope_at(problem, parameters, outer, len(trajectory), graph=True)
-        yield Step(parameters, slope, after)
+        point = trajectory.pop()
+        parameters = leaf(point.parameters)
+        slope, loss = slope_at(problem, parameters, outer, len(trajectory), graph=True)
+        _, pullback = advance(problem, point, slope, loss)
+        yield Step(parameters, slope, pullback)

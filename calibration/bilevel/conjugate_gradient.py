@@ -8,15 +8,15 @@ from torch import Tensor
 from calibration.bilevel.engine import ENGINES
 from calibration.bilevel.implicit import Curvature, ImplicitEngine
 
-DAMPING = 1e-4
+DAMPING = 1e-6
 
 
 @ENGINES.register("conjugate_gradient")
 class ConjugateGradient(ImplicitEngine):
-    """``terms`` iterations of conjugate gradients on (H + 10⁻⁴ I) x = ∇f (Pedregosa 2016).
+    """``terms`` iterations of conjugate gradients on (H + 10⁻⁶ I) x = ∇f (Pedregosa 2016).
 
     The damping bounds x along directions without curvature; it moves the answer by at most
-    10⁻⁴/λ_min relative. A network's Hessian is indefinite: the iteration ends where it meets
+    10⁻⁶/λ_min relative. A network's Hessian is indefinite: the iteration ends where it meets
     a direction without positive curvature, and if that is the first one, x = lr · ∇f as in
     ``one_step``. It also ends when the residual has reached rounding error.
     """

@@ -25,7 +25,7 @@ class FlatUnroll(Engine):
     """Reverse mode through all T steps, one small graph per step.
 
     Autograd sees only ∇_θ loss(θ_k, u, k); the optimiser, a dozen operations on small vectors
-    that cost more as a graph than as arithmetic, is pulled back by hand. Memory grows with T
+    that cost more as a graph than as arithmetic, brings its own adjoint. Memory grows with T
     times the activations of one step; each step's are freed as the sweep passes.
     """
 
@@ -54,10 +54,10 @@ def unrolled(
     for number in numbers:
         parameters = leaf(point.parameters)
         slope, loss = slope_at(problem, parameters, variables, number, graph=True)
-        point = advance(problem, point, slope, loss)
-        steps.append(Step(parameters, slope, point.optimiser))
+        point, pullback = advance(problem, point, slope, loss)
+        steps.append(Step(parameters, slope, pullback))
     parameters_bar, outer_bar, value = outer_slopes(outer_loss, point.parameters, variables)
-    gradient = sweep_back(problem, _taken(steps), len(steps), parameters_bar, outer_bar, variables)
+    gradient = sweep_back(point, _taken(steps), len(steps), parameters_bar, outer_bar, variables)
     return Hypergradient(gradient, value, point.loss, point.parameters, point.optimiser)
 
 

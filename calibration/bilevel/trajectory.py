@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibration.bilevel.engine import InnerProblem, OuterLoss
-from calibration.optimisers import OptimiserState
+from calibration.optimisers import OptimiserState, Pullback
 
 
 class Point(NamedTuple):
@@ -26,11 +26,16 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step as its adjoint needs it: θ_k (a leaf), g_k with its graph, the state after it."""
+    """One step as the way back needs it: θ_k (a leaf), g_k with its graph, the update's adjoint."""
 
     parameters: Tensor
     slope: Tensor
-    after: OptimiserState
+    pullback: Pullback
+
+
+def leaf(values: Tensor) -> Tensor:
+    """The same values as the start of a new graph."""
+    return values.detach().requires_grad_()
 
 
 def pull(
@@ -55,11 +60,6 @@ def pull(
     )
 
 
-def leaf(values: Tensor) -> Tensor:
-    """The same values as the start of a new graph."""
-    return values.detach().requires_grad_()
-
-
 def slope_at(
     problem: InnerProblem, parameters: Tensor, outer: Tensor, number: int, *, graph: bool
 ) -> tuple[Tensor, Tensor]:
@@ -70,31 +70,33 @@ def slope_at(
     return slope, loss.detach()
 
 
-def advance(problem: InnerProblem, point: Point, slope: Tensor, loss: Tensor) -> Point:
-    """One optimiser step along ``slope``, without a graph."""
+def start(parameters: Tensor, optimiser: OptimiserState) -> Point:
+    """The point before the first step, cut off from whatever graph the values came with."""
+    state = {name: value.detach() for name, value in optimiser.items()}
+    return Point(parameters.detach(), state, parameters.new_zeros(()))
+
+
+def advance(
+    problem: InnerProblem, point: Point, slope: Tensor, loss: Tensor
+) -> tuple[Point, Pullback]:
+    """One optimiser step along ``slope``, outside of any graph, and its adjoint."""
     with torch.no_grad():
-        parameters, optimiser = problem.optimiser.update(
+        parameters, optimiser, pullback = problem.optimiser.linearise(
             point.parameters,
             slope.detach(),
             point.optimiser,
-            lr=problem.lr,
-            weight_decay=problem.weight_decay,
+            lr=float(problem.lr),
+            weight_decay=float(problem.weight_decay),
         )
-    return Point(parameters, optimiser, loss)
+    return Point(parameters, optimiser, loss), pullback
 
 
 def train(problem: InnerProblem, point: Point, outer: Tensor, numbers: Iterable[int]) -> Point:
     """Plain training through the steps with these numbers; no graph survives."""
     for number in numbers:
         slope, loss = slope_at(problem, leaf(point.parameters), outer, number, graph=False)
-        point = advance(problem, point, slope, loss)
+        point, _ = advance(problem, point, slope, loss)
     return point
-
-
-def start(parameters: Tensor, optimiser: OptimiserState) -> Point:
-    """The point before the first step, cut off from whatever graph the values came with."""
-    state = {name: value.detach() for name, value in optimiser.items()}
-    return Point(parameters.detach(), state, parameters.new_zeros(()))
 
 
 def outer_slopes(
@@ -109,31 +111,22 @@ def outer_slopes(
 
 
 def sweep_back(
-    problem: InnerProblem,
+    end: Point,
     steps: Iterable[Step],
     count: int,
     parameters_bar: Tensor,
     outer_bar: Tensor,
     outer: Tensor,
 ) -> Tensor:
-    """The gradient in ``outer`` of a function of θ after ``count`` steps, given last step first.
+    """The gradient in ``outer`` of a function f of θ after ``count`` steps, last step first.
 
-    ``parameters_bar`` and ``outer_bar`` are that function's own derivatives, ``outer`` the leaf
-    that the steps were taken with.
+    ``parameters_bar`` and ``outer_bar`` are ∂f/∂θ and ∂f/∂u at ``end``, ``outer`` the leaf that
+    the steps were taken with.
     """
-    state_bar: OptimiserState = {}
-    lr, weight_decay = float(problem.lr), float(problem.weight_decay)
+    state_bar = {name: torch.zeros_like(value) for name, value in end.optimiser.items()}
     with torch.no_grad():
         for before, step in zip(range(count - 1, -1, -1), steps, strict=True):
-            parameters_bar, slope_bar, state_bar = problem.optimiser.pullback(
-                step.parameters.detach(),
-                step.slope.detach(),
-                step.after,
-                parameters_bar,
-                state_bar or {name: torch.zeros_like(v) for name, v in step.after.items()},
-                lr=lr,
-                weight_decay=weight_decay,
-            )
+            parameters_bar, slope_bar, state_bar = step.pullback(parameters_bar, state_bar)
             if before:
                 through, direct = pull(step.slope, (step.parameters, outer), slope_bar)
                 parameters_bar = parameters_bar + through

@@ -121,7 +121,9 @@ class FunctionalModel:
         # One split, because its gradient is one concatenation; the gradient of every slice
         # taken by itself would be a vector of full length.
         parts = torch.split(parameters, self._sizes)
-        return (part.view(shape) for part, shape in zip(parts, self._shapes, strict=True))
+        pairs = zip(parts, self._shapes, strict=True)
+        # A view is an autograd node of its own; vectors need none.
+        return (part if len(shape) == 1 else part.view(shape) for part, shape in pairs)
 
 
 def _check_trainable(module: nn.Module, trainable: dict[str, nn.Parameter]) -> None:

@@ -67,7 +67,7 @@ def _draw_history(
         chosen = shown[missed[shown] == wanted]
         lines = [np.column_stack([time, history[:, sample]]) for sample in chosen]
         axes.add_collection(
-            LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.8 if wanted else 0.35)
+            LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.6 if wanted else 0.35)
         )
     axes.set_xlim(0, time[-1])
     low, high = min(0.0, history.min()), max(1.0, history.max())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
@@ -82,6 +82,8 @@ def _mistakes(knobs: type[MethodHyperparameters]) -> Iterator[tuple[str, Any, st
             yield name, True, "a boolean for a number"
         elif isinstance(default, str):
             yield name, 1.5, "a number for a word"
+        if get_origin(field.annotation) is Literal:
+            yield name, "no_such_choice", "a word that is no choice"
         if isinstance(default, float):
             yield name, float("nan"), "no number"
         for value in _beyond(field):

@@ -78,27 +78,27 @@ def mislabelled(part: Part, classes: int) -> Part:
 
 def two_clouds() -> Problem:
     """Points of the plane in two classes: a small network, mini-batches."""
-    training = TrainingConfig(epochs=12, batch_size=BATCH, stop_on="none", evaluate_every=3)
+    training = TrainingConfig(epochs=10, batch_size=BATCH, stop_on="none", evaluate_every=3)
     rows = _clouds(classes=2, dimensions=2)
     return Problem("MLP, 2 classes, mini-batches", rows, 2, "mlp", {"widths": (16,)}, training)
 
 
 def ten_clouds() -> Problem:
     """A table of ten columns and ten classes: a small network, full batches."""
-    training = TrainingConfig(epochs=60, batch_size="full", stop_on="none", evaluate_every=20)
+    training = TrainingConfig(epochs=40, batch_size="full", stop_on="none", evaluate_every=20)
     rows = _clouds(classes=10, dimensions=10)
     return Problem("MLP, 10 classes, full batch", rows, 10, "mlp", {"widths": (32,)}, training)
 
 
 def two_patterns() -> Problem:
     """Images of two classes: a convolutional network, full batches."""
-    training = TrainingConfig(epochs=40, batch_size="full", stop_on="none", evaluate_every=20)
+    training = TrainingConfig(epochs=30, batch_size="full", stop_on="none", evaluate_every=10)
     return _of_patterns("CNN, 2 classes, full batch", 2, training)
 
 
 def ten_patterns() -> Problem:
     """Images of ten classes: a convolutional network, mini-batches, the best epoch's weights."""
-    training = TrainingConfig(epochs=16, batch_size=20, schedule="cosine", evaluate_every=4)
+    training = TrainingConfig(epochs=20, batch_size=20, schedule="cosine", evaluate_every=4)
     return _of_patterns("CNN, 10 classes, mini-batches", 10, training)
 
 

@@ -37,10 +37,9 @@ def figures(plan: Plan, store: Store, table: pd.DataFrame) -> dict[str, Figure]:
     """
     drawn: dict[str, Figure] = {}
     for dataset, loaded in plan.loaded.datasets.items():
-        rows = headline_rows(table, dataset)
         shown = {
-            label(row["method"], row["post_hoc"]): _shown(plan, store, dataset, row)
-            for _, row in rows[rows["method"] != ORACLE].iterrows()
+            name: _shown(plan, store, dataset, method, post_hoc)
+            for name, (method, post_hoc) in _rows_to_show(plan, table, dataset).items()
         }
         if not shown:
             continue
@@ -75,11 +74,23 @@ def _confirmed_rows(plan: Plan, store: Store, dataset: str) -> dict[str, Entry]:
     return {row: entry for row, entry in entries.items() if entry is not None}
 
 
-def _shown(plan: Plan, store: Store, dataset: str, row: pd.Series) -> Shown:
-    entry = _first_confirmed(plan, store, dataset, row["method"])
+def _rows_to_show(plan: Plan, table: pd.DataFrame, dataset: str) -> dict[str, tuple[str, str]]:
+    """Row and post-hoc map by name: those of the published table, or the headline's."""
+    rows = table[(table["dataset"] == dataset) & (table["method"] != ORACLE)]
+    there = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
+    if plan.spec.table is not None:
+        wanted = plan.spec.table.rows.items()
+        return {name: there[ours] for name, ours in wanted if ours in there}
+    chosen = headline_rows(rows, dataset)
+    names = [label(m, p) for m, p in zip(chosen["method"], chosen["post_hoc"], strict=True)]
+    return {name: there[name] for name in names}
+
+
+def _shown(plan: Plan, store: Store, dataset: str, method: str, map_name: str) -> Shown:
+    entry = _first_confirmed(plan, store, dataset, method)
     assert entry is not None, "the leaderboard has rows of confirmed trials only"
     arrays = store.predictions(entry.key)
-    fitted = post_hoc.fit(row["post_hoc"], arrays["validation_logits"], arrays["validation_labels"])
+    fitted = post_hoc.fit(map_name, arrays["validation_logits"], arrays["validation_labels"])
     logits = arrays["test_logits"]
     return top_label(fitted(logits), logits, arrays["test_labels"])
 

@@ -59,6 +59,8 @@ def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
                         "mean": values.mean(),
                         "sd": values.std(ddof=1),
                         "seeds": int(values.count()),
+                        "by_seed": " ".join(f"{value:.5f}" for value in values),
+                        "chosen": _chosen(plan, dataset, ours),
                         "published": published,
                         "like_perfect": metric == "ece" and _like_perfect(seeds),
                         "published_like_perfect": metric == "ece"
@@ -66,6 +68,15 @@ def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(lines)
+
+
+def _chosen(plan: Plan, dataset: str, ours: str) -> str:
+    """The searched knobs of a row as the search left them: ``inner_steps=5 outer_lr=2.0``."""
+    cell = plan.cells.get((dataset, ours.partition(" + ")[0]))
+    chosen = None if cell is None else plan.chosen(cell)
+    if cell is None or chosen is None:
+        return ""
+    return " ".join(f"{name}={chosen[name]}" for name in cell.study.space.searched)
 
 
 def _rows_of(tidy: pd.DataFrame, dataset: str, ours: str) -> pd.DataFrame:

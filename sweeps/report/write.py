@@ -34,8 +34,8 @@ def write_report(plan: Plan, store: Store) -> WrittenReport:
     directory = store.sweep_directory(plan.spec.name)
     tidy = results(plan, store)
     table = leaderboard(tidy)
-    write_atomically(directory / "results.csv", tidy.to_csv(index=False).encode())
-    write_atomically(directory / "leaderboard.csv", table.to_csv(index=False).encode())
+    write_atomically(directory / "results.csv", _csv(tidy))
+    write_atomically(directory / "leaderboard.csv", _csv(table))
     if table.empty:
         write_atomically(directory / "report.html", page(plan, table, {}).encode())
         return WrittenReport(table, "No confirmed trial.")
@@ -52,9 +52,14 @@ def _write_paper_table(plan: Plan, tidy: pd.DataFrame, directory: Path) -> pd.Da
     if plan.spec.table is None:
         return None
     lines = paper_table(tidy, plan)
-    write_atomically(directory / "table.csv", lines.to_csv(index=False).encode())
+    write_atomically(directory / "table.csv", _csv(lines))
     write_atomically(directory / "table.md", markdown(lines, plan).encode())
     return lines
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    """Seven digits: more than any of these numbers is known to, and half the size."""
+    return table.to_csv(index=False, float_format="%.7g").encode()
 
 
 def _picture(table: pd.DataFrame, plan: Plan) -> str:

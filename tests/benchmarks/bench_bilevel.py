@@ -36,7 +36,6 @@ from calibration.optimisers import Adam, OptimiserState
 TRAINING, HELD_OUT, CLASSES = 700, 300, 5
 STEPS = (1, 5, 10, 20, 50)
 WARM_STEPS, LR = 100, 0.01
-ROUNDS = 11
 DEFAULT, MOST_TIME, LEAST_STEPS = "flat_unroll", 0.8, 5
 PEER = "torchopt.MetaAdam"
 
@@ -104,7 +103,11 @@ class Peer:
             logits = self.network(data.inputs).logits
             self.optimiser.step(weighted_loss(logits, data.labels, weights))
         value = confidence_bce(self.network(data.held_out_inputs).logits, data.held_out_labels)
-        return torch.autograd.grad(value, weights)[0]
+        (gradient,) = torch.autograd.grad(value, weights)
+        # The next outer step goes on from here, without this one's graph.
+        torchopt.stop_gradient(self.network)
+        torchopt.stop_gradient(self.optimiser)
+        return gradient
 
     def start(self) -> tuple[Tensor, OptimiserState]:
         """The parameters and Adam's moments as flat vectors in our order."""
@@ -152,7 +155,8 @@ class Ours:
             weight_decay=torch.tensor(0.0, dtype=self.dtype),
             steps=steps,
         )
-        return self.engine.hypergradient(
+        # Kept like the peer's network and optimiser, for an outer step to go on from.
+        self.end = self.engine.hypergradient(
             problem,
             lambda parameters, _: confidence_bce(
                 logits(parameters, data.held_out_inputs), data.held_out_labels
@@ -160,7 +164,8 @@ class Ours:
             self.parameters,
             self.state,
             data.weights,
-        ).gradient
+        )
+        return self.end.gradient
 
 
 class Allocations(TorchDispatchMode):
@@ -219,7 +224,7 @@ def alternating_times(contenders: dict[str, Contender], steps: int) -> dict[str,
     """CPU seconds of every contender in every round; they take turns."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     gc.collect()
-    for _ in range(ROUNDS):
+    for _ in range(9 + 60 // steps):
         for name, contender in contenders.items():
             contender.reset()
             start = time.process_time()

@@ -71,7 +71,7 @@ def test_every_engine_ends_where_plain_training_ends(
     parameters, state = case.trained(case.outer)
     last = make_case("mixed", optimiser, 6).trained(case.outer)[0]
     found = case.run(name, terms=3)
-    close = {"rtol": 1e-4, "atol": 1e-6} if name == "unroll" else {"rtol": 0.0, "atol": 0.0}
+    close = {"rtol": 1e-4, "atol": 1e-6} if name == "unroll" else {"rtol": 1e-10, "atol": 1e-12}
     torch.testing.assert_close(found.parameters, parameters.detach(), **close)
     torch.testing.assert_close(found.optimiser, {k: v.detach() for k, v in state.items()}, **close)
     torch.testing.assert_close(
@@ -99,13 +99,13 @@ def test_truncated_comes_closer_with_every_few_steps(make_case) -> None:
 
 
 def test_truncated_takes_the_earlier_steps_for_constant(make_case) -> None:
-    case = make_case("weights", Adam(), 6)
-    cut = make_case("weights", Adam(), 4)
+    case = make_case("weights", Adam(), 7)
+    cut = make_case("weights", Adam(), 5)
     theta, state = cut.trained(case.outer)
     problem = case.problem
     u = case.outer.clone().requires_grad_()
     theta, state = theta.detach().requires_grad_(), {k: v.detach() for k, v in state.items()}
-    for number in (4, 5):
+    for number in (5, 6):
         (slope,) = torch.autograd.grad(problem.loss(theta, u, number), theta, create_graph=True)
         theta, state = problem.optimiser.update(
             theta, slope, state, lr=problem.lr, weight_decay=problem.weight_decay
