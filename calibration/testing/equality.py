@@ -1,11 +1,26 @@
-"""Equality to the bit of nested values, and where they differ."""
+"""Copies of nested values, their equality to the bit, and where they differ."""
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any
 
+import torch
 from torch import Tensor
+
+
+def copied(values: Any) -> Any:
+    """The same nesting with every tensor cloned; much faster than ``deepcopy`` on small ones."""
+    if isinstance(values, Tensor):
+        return values.clone()
+    if isinstance(values, dict):
+        return {key: copied(value) for key, value in values.items()}
+    if hasattr(values, "_make"):
+        return values._make(copied(value) for value in values)
+    if isinstance(values, list | tuple):
+        return type(values)(copied(value) for value in values)
+    return deepcopy(values)
 
 
 def difference(one: Any, other: Any, at: str = "") -> str | None:
@@ -40,7 +55,7 @@ def _join(at: str, key: object) -> str:
 def _same_tensor(one: Tensor, other: Tensor) -> bool:
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
-    return bool(((one == other) | (one.isnan() & other.isnan())).all())
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def _same_value(one: object, other: object) -> bool:

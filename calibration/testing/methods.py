@@ -6,7 +6,6 @@ import io
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from calibration.methods import Method
 from calibration.testing import problems
 from calibration.testing.contract import ContractError, require
 from calibration.testing.declarations import check_declaration
-from calibration.testing.equality import difference
+from calibration.testing.equality import copied, difference
 from calibration.testing.problems import Problem, SealedError
 from calibration.testing.watching import check_state, watch
 from calibration.training import TrainingRun
@@ -93,7 +92,7 @@ def _seed_global_generators(seed: int) -> None:
 def _class_attributes(method: type[Method]) -> dict[str, Any]:
     """Copies of the values that all runs of a method share."""
     return {
-        f"{owner.__name__}.{name}": deepcopy(value)
+        f"{owner.__name__}.{name}": copied(value)
         for owner in method.__mro__
         if issubclass(owner, Method)
         for name, value in vars(owner).items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from calibration.methods import Method, TrainState
 from calibration.testing.contract import require
-from calibration.testing.equality import difference
+from calibration.testing.equality import copied, difference
 from calibration.training import CURVE_METRICS
 
 Hook = Callable[..., Any]
@@ -55,7 +54,7 @@ def _watched(hook: Hook, name: str, check: Callable[[Any, str], None], about: st
         arguments = (*positional, *named.values())
         # The learner and functions are fixed surroundings; values are what could be changed.
         given = [a for a in arguments if isinstance(a, Tensor | tuple | list | dict)]
-        before = deepcopy(given)
+        before = copied(given)
         stream = torch.default_generator.get_state()
         result = hook(*positional, **named)
         changed = difference(before, given) is not None
