@@ -18,9 +18,9 @@ from calibration import metrics, post_hoc
 from calibration.seeds import derive_seed
 
 FOLDS = 5
+LARGE = ("error", "nll", "ece")
 # The ones a table shows with an interval. All there are would take twice the time, which is
 # most of what an evaluation costs.
-LARGE = ("error", "nll", "ece")
 INTERVALS = ("error", "nll", "brier", "ece", "ace", "classwise_ece")
 
 
@@ -111,8 +111,12 @@ def evaluate_map(
 
 def measure_large(output: Tensor, test: Predictions, *, bins: int) -> dict[str, float]:
     """The metrics on a large draw, whose noise floor is near zero: no intervals are needed."""
-    found = scores(output, test.labels, test.logits.argmax(-1), bins=bins)
-    return {name: found[name] for name in LARGE if name in found} | _exact(output, test)
+    if output.ndim == 2:
+        found = metrics.panel(output, test.labels, bins=bins, metrics=LARGE)
+    else:
+        correct = test.logits.argmax(-1) == test.labels
+        found = metrics.panel(output, correct, bins=bins, metrics=("error", "ece"))
+    return found | _exact(output, test)
 
 
 def _exact(output: Tensor, test: Predictions) -> dict[str, float]:

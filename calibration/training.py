@@ -29,6 +29,7 @@ from calibration.seeds import seeded
 
 CURVE_METRICS = ("nll", "error", "brier", "ece", "mce", "ace")
 PREDICTION_BATCH = 4096
+CHECKPOINT_FORMAT = 2
 SNAPSHOTS = 100
 SNAPSHOT_ROWS = 5000
 
@@ -105,6 +106,11 @@ class TrainingRun:
         self.transform = splits.transform
         self.train = self._on_device(splits.train)
         self.validation = self._on_device(splits.validation)
+        if method.needs_held_out and splits.meta_validation is None:
+            raise ValueError(
+                f"splits: {type(method).__name__} learns on held-out data and there is none; "
+                "split with held_out=True"
+            )
         self.held_out = (
             None if splits.meta_validation is None else self._on_device(splits.meta_validation)
         )
@@ -180,7 +186,8 @@ class TrainingRun:
         row |= {f"train/{k}": float(v) / batches for k, v in totals.items()}
         if _crossed(before, self.epoch, self.config.evaluate_every) or self._last_epoch:
             row |= self._validate(numbers)
-        if _crossed(before, self.epoch, max(1, self.config.epochs // SNAPSHOTS)):
+        due = _crossed(before, self.epoch, max(1, self.config.epochs // SNAPSHOTS))
+        if due or self._last_epoch:
             self._take_snapshot()
         self.curve.append(row)
         self.seconds += time.perf_counter() - start
@@ -203,17 +210,18 @@ class TrainingRun:
 
     def load_network(self, saved: dict[str, Any]) -> None:
         """Predict with the network that ``network`` gave."""
-        state = TrainState(saved["parameters"], saved["buffers"], {}, saved["method"])
+        state = TrainState(saved["parameters"], saved["buffers"], {}, saved.get("method", {}))
         self.best = _moved(state, self.device)
 
     def history(self) -> dict[str, Tensor]:
         """The method's snapshots stacked over time, and the epochs they were taken at."""
         names = self.snapshots[0].keys() if self.snapshots else ()
-        return {name: torch.stack([s[name] for s in self.snapshots]).cpu() for name in names}
+        return {name: torch.stack([s[name] for s in self.snapshots]) for name in names}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as tensors and plain values (safe for weights_only)."""
         return {
+            "format": CHECKPOINT_FORMAT,
             "state": self.state._asdict(),
             "best": self.best._asdict() | {"score": self.best_score, "epoch": self.best_epoch},
             "snapshots": list(self.snapshots),
@@ -254,10 +262,15 @@ class TrainingRun:
         samples = len(self.train.labels)
         if self._full_batch:
             passes = min(self.method.window, self.config.epochs - self.epoch)
-            yield [self._batch(torch.arange(samples), generator) for _ in range(passes)]
+            whole = torch.arange(samples)
+            if self.config.augmentation == "none":
+                yield [self._batch(whole, generator)] * passes
+            else:
+                yield [self._batch(whole, generator) for _ in range(passes)]
             return
         assert isinstance(self.config.batch_size, int)
         shuffled = torch.randperm(samples, generator=generator).split(self.config.batch_size)
+        # A window ends with its epoch, so that an epoch stays one pass over the data.
         for orders in _grouped(shuffled, self.method.window):
             yield [self._batch(rows, generator) for rows in orders]
 
@@ -266,14 +279,15 @@ class TrainingRun:
         inputs = self.train.inputs[rows]
         if self.config.augmentation == "crop_flip":
             inputs = crop_and_flip(inputs, generator)
-        held_out = self._held_out_batch(len(rows), generator)
+        held_out = self._held_out_batch(generator)
         return Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
 
-    def _held_out_batch(self, size: int, generator: torch.Generator) -> Part | None:
+    def _held_out_batch(self, generator: torch.Generator) -> Part | None:
+        """As many held-out rows as a whole batch has, even beside a last one that is smaller."""
         if self.held_out is None:
             return None
-        available = len(self.held_out.labels)
-        if self.config.batch_size == "full" or size >= available:
+        size, available = self.config.batch_size, len(self.held_out.labels)
+        if size == "full" or size >= available:
             return Part(self._prepare(self.held_out.inputs), self.held_out.labels)
         rows = torch.randperm(available, generator=generator)[:size].to(self.device)
         return Part(self._prepare(self.held_out.inputs[rows]), self.held_out.labels[rows])
@@ -321,7 +335,9 @@ class TrainingRun:
         taken = self.method.snapshot(self.state)
         if not taken:
             return
-        rows = {name: _thinned(value.detach(), SNAPSHOT_ROWS) for name, value in taken.items()}
+        rows = {
+            name: _thinned(value.detach().cpu(), SNAPSHOT_ROWS) for name, value in taken.items()
+        }
         self.snapshots.append({"epoch": torch.tensor(self.epoch)} | rows)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from sweeps.schema import Spec
@@ -168,8 +169,8 @@ def _check(options: argparse.Namespace, console: Console) -> int:
         table.add_column(heading)
     for cell in plan.cells.values():
         table.add_row(
-            cell.dataset,
-            cell.row,
+            Text(cell.dataset),
+            Text(cell.row),
             str(cell.study.budget or ""),
             str(plan.spec.confirm_seeds),
             str(cell.done),

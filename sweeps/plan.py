@@ -18,7 +18,7 @@ from calibration.hyperparameters import Value
 from calibration.methods import make_method
 from sweeps.search import Study
 from sweeps.spec import LoadedSpec
-from sweeps.store import Store
+from sweeps.store import Store, file_name
 from sweeps.trial import TrialConfig, missing_maps
 
 Phase = Literal["search", "confirm"]
@@ -142,8 +142,10 @@ class Plan:
 
     def complete(self, key: str) -> None:
         """Take note that the trial's record has landed."""
-        for entry in self._running.pop(key, []):
-            self.cells[entry.cell].running = max(0, self.cells[entry.cell].running - 1)
+        waiting = self._running.pop(key, [])
+        if waiting:  # the others wait for the first one's record
+            self.cells[waiting[0].cell].running -= 1
+        for entry in waiting:
             self._settle(entry)
 
     def confirmed(self, dataset: str, row: str) -> list[Entry]:
@@ -286,8 +288,3 @@ class Plan:
     def _place(self, entry: Entry) -> str:
         study_id = self.cells[entry.cell].study_id
         return f"{study_id}/{entry.config.phase}/{entry.number}"
-
-
-def file_name(name: str) -> str:
-    """``name`` as part of a path: everything unusual becomes an underscore."""
-    return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)

@@ -80,8 +80,8 @@ class Progress:
             table.add_column(heading)
         for cell in self.plan.cells.values():
             table.add_row(
-                cell.dataset,
-                cell.row,
+                Text(cell.dataset),
+                Text(cell.row),
                 ProgressBar(total=cell.total, completed=cell.done, width=16),
                 f"{cell.done}/{cell.total}",
                 str(cell.running or ""),

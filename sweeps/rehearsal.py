@@ -1,6 +1,6 @@
 """A short try of every row of a spec: what would fail after an hour fails now.
 
-Each row trains for one epoch on a few batches, predicts, and is evaluated with every
+Each row trains for two epochs on a few batches, predicts, and is evaluated with every
 post-hoc map, in this process and without a trace in the store.
 """
 
@@ -53,7 +53,7 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> float:
     space = spec.space(row)
     chosen = space.fixed | {knob: extremes(domain)[0] for knob, domain in space.searched.items()}
     method = make_method(spec.methods[row].method, chosen)
-    config = _short(spec.row_training(row))
+    config = _short(spec.row_training(row), method.window)
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
     run = TrainingRun(
         method,
@@ -65,28 +65,35 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> float:
         seed=spec.seed,
         device="cuda" if spec.resources.gpu and torch.cuda.is_available() else "cpu",
     )
-    curve = run.run_epoch()
+    while not run.done:
+        curve = run.run_epoch()
+    if run.diverged:
+        raise ValueError(f"the training loss is {curve['train/loss']}")
     validation = Predictions(run.predict_validation(), run.validation.labels.cpu())
     # Test data is for the end of a sweep: the maps are tried on the data they are fitted to.
     evaluate(spec.maps, validation, validation, bins=spec.bins)
     return curve["train/loss"]
 
 
-def _short(config: TrainingConfig) -> TrainingConfig:
-    return config.model_copy(update={"epochs": 1, "evaluate_every": 1, "patience": None})
+def _short(config: TrainingConfig, window: int) -> TrainingConfig:
+    """Two epochs, or two windows of full batches: what begins after a warm-up is tried too."""
+    epochs = 2 * window if config.batch_size == "full" else 2
+    return config.model_copy(update={"epochs": epochs, "evaluate_every": 1, "patience": None})
 
 
 def _few(splits: Splits, config: TrainingConfig) -> Splits:
     size = config.batch_size
     rows = len(splits.train.labels) if size == "full" else BATCHES * size
 
-    def first(part: Part, count: int) -> Part:
-        return Part(part.inputs[:count], part.labels[:count])
+    def some(part: Part, count: int) -> Part:
+        # Spread evenly: files are often sorted by class.
+        step = max(1, len(part.labels) // count)
+        return Part(part.inputs[::step][:count], part.labels[::step][:count])
 
     meta = splits.meta_validation
     return replace(
         splits,
-        train=first(splits.train, rows),
-        validation=first(splits.validation, ROWS_LOOKED_AT),
-        meta_validation=None if meta is None else first(meta, ROWS_LOOKED_AT),
+        train=some(splits.train, rows),
+        validation=some(splits.validation, ROWS_LOOKED_AT),
+        meta_validation=None if meta is None else some(meta, ROWS_LOOKED_AT),
     )

@@ -62,6 +62,9 @@ def _rows(written: Any) -> Any:
     else:
         raise ValueError("write 'all', a list of names, or a mapping from names to their knobs")
     names = [name for name, _ in pairs]
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"found {name!r} as a name; write it in quotes")
     if len(set(names)) != len(names):
         raise ValueError(f"found {names!r}; a method stands there twice")
     return {name: _row(name, knobs) for name, knobs in pairs}
@@ -71,6 +74,9 @@ def _row(name: Any, written: Any) -> Any:
     if written is not None and not isinstance(written, dict):
         raise ValueError(f"found {written!r} for {name!r}; write its knobs as {{knob: value}}")
     knobs = dict(written or {})
+    for knob in knobs:
+        if not isinstance(knob, str):
+            raise ValueError(f"found {knob!r} as a knob of {name!r}; knobs have names")
     own = {key: knobs.pop(key) for key in ("method", "training") if key in knobs}
     return {"method": name} | own | {"knobs": knobs}
 
@@ -148,7 +154,7 @@ class Spec(_Part):
     confirm_seeds: Annotated[int, Field(ge=1, le=1000)] = 5
     post_hoc: Literal["fast", "all"] | list[str] = "fast"
     bins: Annotated[int, Field(ge=2, le=10_000)] = 15
-    large_test: Annotated[int, Field(ge=100, le=10_000_000)] | Literal[0] = 0
+    large_test: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     table: Table | None = None
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     resources: Resources = Resources()

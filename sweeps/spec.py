@@ -15,16 +15,19 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from calibration import metrics, post_hoc
-from calibration.data import DATASETS, DataFileError, Dataset, load_dataset
+from calibration.data import DATASETS, AbsentDataError, Dataset, load_dataset
 from calibration.methods import METHODS, Method
 from calibration.models import build_model
 from sweeps.schema import Choice, Spec, Table
 from sweeps.space import extremes, grid_size, parse_domain
-from sweeps.store import RESERVED_NAMES
+from sweeps.store import RESERVED_NAMES, file_name
 
 Location = tuple[str | int, ...]
 
 LARGEST_GRID = 100_000
+LONGEST_NAME = 80
+ORACLE = "oracle (true posterior)"
+RESERVED_ROWS = ("oracle", ORACLE)
 
 
 class SpecError(ValueError):
@@ -193,11 +196,13 @@ def _check_meaning(spec: Spec) -> dict[str, Dataset]:
         dataset = _named(location, lambda c=choice: load_dataset(c.name, c.options))
         if dataset.name in datasets:
             raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
-        augmented = {row: spec.row_training(row).augmentation for row in spec.methods}
-        if dataset.kind != "image" and set(augmented.values()) != {"none"}:
-            raise ProblemError(
-                ("training", "augmentation"), f"{dataset.name!r} has no images; write 'none'"
-            )
+        for row, written in spec.methods.items():
+            if dataset.kind != "image" and spec.row_training(row).augmentation != "none":
+                own = ("methods", row) if "augmentation" in written.training else ()
+                raise ProblemError(
+                    (*own, "training", "augmentation"),
+                    f"{dataset.name!r} has no images; write 'none'",
+                )
         datasets[dataset.name] = dataset
         _check_model(spec, dataset, location)
     return datasets
@@ -230,9 +235,10 @@ def _with_available_datasets(spec: Spec) -> tuple[Spec, list[str]]:
             location: Location = ("datasets", index, "otherwise")
             if not isinstance(otherwise, str):
                 raise ProblemError(location, f"found {otherwise!r}; write a dataset's name")
+            _named(location, lambda name=otherwise: DATASETS[name])
             try:
                 load_dataset(choice.name, options)
-            except DataFileError:
+            except AbsentDataError:
                 notes.append(f"{choice.name} is not on this machine; {otherwise} takes its place")
                 choice = Choice(name=otherwise)
             except ValueError as error:
@@ -243,9 +249,29 @@ def _with_available_datasets(spec: Spec) -> tuple[Spec, list[str]]:
     return spec.model_copy(update={"datasets": choices}), notes
 
 
+def _check_row_name(name: str, others: list[str]) -> None:
+    """Names stand in tables, files and labels such as 'row + map': they must be fit for it."""
+    location: Location = ("methods", name)
+    if len(name) > LONGEST_NAME or not name.isprintable() or not any(c.isalnum() for c in name):
+        raise ProblemError(
+            location, f"a row's name has letters or digits, at most {LONGEST_NAME} characters"
+        )
+    if " + " in name or name in RESERVED_ROWS:
+        raise ProblemError(
+            location, "a row must not be called 'oracle' or hold ' + ', which joins rows and maps"
+        )
+    alike = [other for other in others if file_name(other) == file_name(name)]
+    if alike:
+        raise ProblemError(
+            location, f"its files would be those of {alike[0]!r}; use another letter or digit"
+        )
+
+
 def _check_row(spec: Spec, name: str) -> None:
     row = spec.methods[name]
     location: Location = ("methods", name)
+    names = list(spec.methods)
+    _check_row_name(name, names[: names.index(name)])
     kind = _named(location, lambda: METHODS[row.method])
     _check_kind(location, row.method, kind, Method)
     for knob, written in row.knobs.items():
@@ -272,12 +298,23 @@ def _check_table(spec: Spec, table: Table) -> None:
     for row, ours in table.rows.items():
         label, _, chosen = ours.partition(" + ")
         is_there = label in spec.methods and (chosen or "identity") in spec.maps
-        if label != "oracle" and not is_there:
+        if ours != "oracle" and not is_there:
             raise ProblemError(
                 ("table", "rows", row),
                 f"found {ours!r}; write a row of 'methods', alone or as 'row + map' with a map of "
                 "'post_hoc', or 'oracle'",
             )
+    if "large_ece" in table.metrics and not spec.large_test:
+        raise ProblemError(("large_test",), "the table's 'large_ece' needs it; write e.g. 20000")
+    for dataset, rows in table.published.items():
+        for row, values in rows.items():
+            known_here = table.metrics if row in table.rows else list(table.rows)
+            for name in values if row in table.rows else [row]:
+                if name not in known_here:
+                    raise ProblemError(
+                        ("table", "published", dataset, row),
+                        f"{name!r} is not in the table; there are {', '.join(known_here)}",
+                    )
 
 
 def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:

@@ -71,6 +71,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def file_name(name: str) -> str:
+    """``name`` as part of a path: everything unusual becomes an underscore."""
+    return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
+
+
 class Store:
     """Reads and writes the files of one store."""
 

@@ -182,6 +182,8 @@ class Publisher:
             prefix = "test" if chosen == "identity" else f"test/{chosen}"
             for name, value in evaluation.get("test", {}).items():
                 yield Metric(f"{prefix}/{name}", float(value), now, 0)
+            for name, value in evaluation.get("large", {}).items():
+                yield Metric(f"{prefix}/large_{name}", float(value), now, 0)
         if "seconds" in record:
             yield Metric("train_seconds", float(record["seconds"]), now, 0)
 
@@ -192,7 +194,8 @@ class Publisher:
         config = entry.config
         values: dict[str, Any] = {"seed": config.seed, "model": config.model.name}
         values |= {"dataset": config.dataset_name, "method": config.method}
-        values |= config.hyperparameters
+        values |= {"row": entry.row} | config.hyperparameters
+        values |= {f"training.{k}": v for k, v in config.training.model_dump().items()}
         params = [Param(name, str(value)) for name, value in values.items()]
         tags = [RunTag(PUBLISHED, self._stamp(entry))]
         if record["status"] == "failed":

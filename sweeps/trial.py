@@ -14,7 +14,7 @@ import subprocess
 import time
 import traceback
 from dataclasses import asdict
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +26,7 @@ from calibration.data import Dataset, Protocol, load_dataset
 from calibration.evaluation import Predictions, evaluate_map
 from calibration.hyperparameters import Value
 from calibration.methods import METHODS, make_method
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import CHECKPOINT_FORMAT, TrainingConfig, TrainingRun
 from sweeps.schema import Choice, Evaluation
 from sweeps.store import Store, StoreError, write_atomically
 
@@ -128,7 +128,7 @@ class TrialRun:
     def _start(self) -> TrainingRun:
         run = fresh_run(self.config, self.device)
         saved = self.store.tensors(self.key, "checkpoint.pt")
-        if saved is not None:
+        if saved is not None and saved.get("format") == CHECKPOINT_FORMAT:
             run.load_state_dict(saved)
         return run
 
@@ -163,10 +163,10 @@ class TrialRun:
         test = Predictions(
             arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
         )
-        large = self._large_test()
         bins, seed = self.evaluation.bins, self.config.seed
         for name in missing:
             try:
+                large = self._large_test()
                 found = asdict(
                     evaluate_map(name, validation, test, large=large, bins=bins, seed=seed)
                 )
@@ -175,6 +175,7 @@ class TrialRun:
             self.store.write_map(self.key, self.evaluation.tag, name, found)
         self._draw()
 
+    @cache  # noqa: B019  (a trial is short-lived, and every map asks for the same)
     def _large_test(self) -> Predictions | None:
         """Predictions on further test rows, where they are asked for and can be drawn."""
         if not self.evaluation.large_test:

@@ -24,7 +24,7 @@ from calibration.data.dataset import (
     Splits,
     Transform,
 )
-from calibration.data.files import DataFileError
+from calibration.data.files import AbsentDataError, DataFileError
 from calibration.data.fixed import FixedDataset
 from calibration.data.loading import load_dataset
 from calibration.data.protocol import PROTOCOLS, Protocol, Share
@@ -32,6 +32,7 @@ from calibration.data.protocol import PROTOCOLS, Protocol, Share
 __all__ = [
     "DATASETS",
     "PROTOCOLS",
+    "AbsentDataError",
     "Column",
     "DataFileError",
     "Dataset",

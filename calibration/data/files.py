@@ -23,6 +23,10 @@ class DataFileError(ValueError):
     """Raised when a dataset's files are absent, incomplete or damaged."""
 
 
+class AbsentDataError(DataFileError):
+    """Raised when a dataset's files are nowhere to be found."""
+
+
 class DownloadedOptions(DatasetOptions):
     """Where the files lie: ``data_dir``, else $CALSWEEP_DATA, else ./data.
 
@@ -49,10 +53,10 @@ class DownloadedOptions(DatasetOptions):
 
 def absent(
     dataset: str, folder: Path, expected: Sequence[str], also: Sequence[Path], remedy: str
-) -> DataFileError:
+) -> AbsentDataError:
     """Return the error for files that are nowhere: where was looked, for what, what to do."""
     elsewhere = f" (nor in {', '.join(map(str, also))})" if also else ""
-    return DataFileError(
+    return AbsentDataError(
         f"{dataset}: not found in {folder.absolute()}{elsewhere}; expected "
         f"{', or '.join(expected)}. {remedy} Or name another folder with the "
         "option data_dir or $CALSWEEP_DATA."

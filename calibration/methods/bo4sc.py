@@ -35,6 +35,8 @@ from calibration.optimisers import SGD, Optimiser
 from calibration.seeds import seeded
 
 CHAOTIC_STEPS = 100
+# Bites where weights are not projected; within [0, 1] the bounds themselves are the clip. A
+# tighter one was tried and calibrated worse.
 LARGEST_MOVE = 1.0
 
 
@@ -42,12 +44,12 @@ class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
     """The paper's knobs, and what tempers its algorithm.
 
     ``inner_steps``: T. ``outer_lr``: the outer learning rate per sample; hypergradients of
-    single weights shrink like 1/n, so a weight moves by outer_lr · n times its hypergradient
-    and the same value serves at any n. ``sharpness``: a of the Boltzmann confidence.
-    ``warm_share``: the share of all epochs trained with every weight at 1 before the first
-    outer step. ``project``: keep weights in [0, 1]. ``as_printed``: Algorithm 1 to the
-    letter: gradient descent inside, the plain rate ``outer_lr`` outside, no warm-up, no
-    projection (the paper's text has Adam inside; that is the default here).
+    single weights shrink like 1/n, n being the size of their batch, so a weight moves by
+    outer_lr · n times its hypergradient and the same value serves at any n. ``sharpness``: a of
+    the Boltzmann confidence. ``warm_share``: the share of all epochs trained with every weight
+    at 1 before the first outer step. ``project``: keep weights in [0, 1]. ``as_printed``:
+    Algorithm 1 to the letter: gradient descent inside, the plain rate ``outer_lr`` outside, no
+    warm-up, no projection (the paper's text has Adam inside; that is the default here).
     """
 
     inner_steps: Annotated[int, Field(ge=1, le=200), Integer(1, 20, log=True)] = 5
@@ -63,8 +65,9 @@ class Bo4sc(Method):
     """min_w mean BCE(ĉ(x_j; θ_T(w)), correct_j) over held-out j,  θ_T: T steps on mean w_i CE_i.
 
     After every outer step training goes on from θ_T with the optimiser's state carried over.
-    With mini-batches the T inner steps take T consecutive batches, and only the weights of
-    their rows move.
+    With mini-batches the T inner steps take T consecutive batches of an epoch (all of them, if
+    there are fewer), and only the weights of their rows move. The running statistics of
+    BatchNorm, by which held-out data is judged, count as constants in the hypergradient.
     """
 
     description = "sample weights learned by bilevel optimisation (BO4SC)"
@@ -153,7 +156,7 @@ class Bo4sc(Method):
             found = engine.hypergradient(
                 problem, outer_loss, state.parameters, inner_state, weights
             )
-            weights = self._moved(weights, found.gradient, numbers, len(batches[-1].rows))
+            weights = self._moved(weights, found.gradient, numbers, batches)
             parameters, optimiser = found.parameters, found.optimiser
             logs = {
                 "loss": found.inner_loss,
@@ -181,10 +184,15 @@ class Bo4sc(Method):
             return False
         return bool(numbers["progress"] < numbers["warm_share"])
 
-    def _moved(self, weights: Tensor, slope: Tensor, numbers: Numbers, samples: int) -> Tensor:
+    def _moved(
+        self, weights: Tensor, slope: Tensor, numbers: Numbers, batches: Sequence[Batch]
+    ) -> Tensor:
         if self.hyperparameters.as_printed:
             return weights - numbers["outer_lr"] * slope
+        samples = torch.zeros_like(weights)
+        for batch in batches:
+            samples[batch.rows] = float(len(batch.rows))
         move = (numbers["outer_lr"] * samples * slope).clamp(-LARGEST_MOVE, LARGEST_MOVE)
-        # A hypergradient that overflowed says nothing: the weights stay where they are.
-        weights = weights - torch.where(move.isfinite(), move, 0.0)
+        # A hypergradient that overflowed says nothing: that weight stays where it is.
+        weights = weights - torch.where(slope.isfinite(), move, 0.0)
         return weights.clamp(0.0, 1.0) if self.hyperparameters.project else weights

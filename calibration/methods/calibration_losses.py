@@ -14,6 +14,7 @@ from pydantic import Field
 
 from calibration.hyperparameters import LogUniform, Uniform
 from calibration.methods.method import METHODS
+from calibration.methods.objective_knobs import AccuracyTemperature, Bandwidth, BinTemperature
 from calibration.methods.regularised import Regularised, RegularisedHyperparameters
 
 Weight = Field(ge=0, le=1000)
@@ -174,8 +175,8 @@ class DeceHyperparameters(RegularisedHyperparameters):
 
     beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
     bins: Bins = 15
-    accuracy_temperature: Annotated[float, Field(gt=0, le=1e4), LogUniform(10.0, 1000.0)] = 100.0
-    bin_temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
+    accuracy_temperature: AccuracyTemperature = 100.0
+    bin_temperature: BinTemperature = 0.01
 
 
 @METHODS.register("dece")
@@ -191,7 +192,7 @@ class SeceHyperparameters(RegularisedHyperparameters):
     """``bandwidth`` h of the kernel over confidence; small batches want a larger one."""
 
     beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
-    bandwidth: Annotated[float, Field(gt=0, le=1), LogUniform(0.01, 0.3)] = 0.05
+    bandwidth: Bandwidth = 0.05
     accuracy_temperature: Annotated[float, Field(gt=0, le=1e4)] = 100.0
 
 

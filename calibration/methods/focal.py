@@ -46,10 +46,9 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: Tensor) -> Tensor:
 
 def flsd_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Focal loss per sample with γ = 5 where p_y < 0.2 and γ = 3 elsewhere."""
-    log_p = log_probability_of_label(logits, labels)
-    hard = log_p.detach().exp() < 0.2
-    gamma = torch.where(hard, torch.full_like(log_p, 5.0), torch.full_like(log_p, 3.0))
-    return -(complement(log_p) ** gamma) * log_p
+    log_p = log_probability_of_label(logits, labels).detach()
+    gamma = torch.where(log_p.exp() < 0.2, torch.full_like(log_p, 5.0), torch.full_like(log_p, 3.0))
+    return focal_loss(logits, labels, gamma)
 
 
 def class_weights(labels: Tensor, classes: int, exponent: Tensor) -> Tensor:

@@ -13,11 +13,11 @@ from abc import abstractmethod
 from typing import Annotated, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibration.bilevel import InnerLoss, InnerProblem, OuterLoss, make_engine
+from calibration.bilevel import ENGINES, InnerLoss, InnerProblem, OuterLoss, make_engine
 from calibration.data import Part
 from calibration.gradients import gradient
 from calibration.hyperparameters import Hyperparameters, LogUniform
@@ -35,15 +35,13 @@ from calibration.models import Output
 from calibration.optimisers import SGD
 from calibration.seeds import seeded
 
-EngineName = Literal[
-    "flat_unroll",
-    "unroll",
-    "adjoint",
-    "truncated",
-    "one_step",
-    "neumann",
-    "conjugate_gradient",
-]
+
+def _known_engine(name: str) -> str:
+    ENGINES[name]  # raises a ValueError that lists the names there are
+    return name
+
+
+EngineName = Annotated[str, AfterValidator(_known_engine)]
 
 
 class EngineHyperparameters(Hyperparameters):

@@ -112,7 +112,7 @@ class Method(ABC):
 
     @property
     def window(self) -> int:
-        """How many consecutive batches ``steps`` wants at once."""
+        """How many consecutive batches of an epoch ``steps`` wants at once."""
         return 1
 
     def numbers(self, *, dtype: torch.dtype, device: torch.device) -> Numbers:
@@ -150,9 +150,14 @@ class Method(ABC):
         numbers: Numbers,
         generator: torch.Generator,
     ) -> tuple[TrainState, dict[str, Tensor]]:
-        """One update per batch, for methods whose ``window`` is more than one batch."""
-        (batch,) = batches
-        return self.step(learner, state, batch, numbers, generator)
+        """What the trainer calls, with up to ``window`` batches: by default a ``step`` on each.
+
+        Logs are those of the last step.
+        """
+        logs: dict[str, Tensor] = {}
+        for batch in batches:
+            state, logs = self.step(learner, state, batch, numbers, generator)
+        return state, logs
 
     def end_epoch(
         self, learner: Learner, state: TrainState, held_out: Callable[[], Seen], numbers: Numbers

@@ -130,7 +130,7 @@ class MultiObjective(Method):
             return total * (u.softmax(dim=-1) @ self.terms(output.logits, batch.labels, numbers))
 
         def outer(parameters: Tensor, u: Tensor) -> Tensor:
-            output, _ = learner.forward(parameters, state.buffers, held_out.inputs, training=True)
+            output, _ = learner.forward(parameters, state.buffers, held_out.inputs, training=False)
             return F.cross_entropy(output.logits, held_out.labels)
 
         ahead = SGD(momentum=0.0)

@@ -8,9 +8,9 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibration.hyperparameters import LogUniform
 from calibration.methods.meta import MetaHyperparameters
 from calibration.methods.method import Numbers
+from calibration.methods.objective_knobs import AccuracyTemperature, Bandwidth, BinTemperature
 from calibration.models import Output
 from calibration.objectives import dece, sece
 
@@ -26,8 +26,8 @@ class DeceKnobs(MetaHyperparameters):
 
     nll_weight: Weight = 0.0
     dece_weight: Weight = 1.0
-    accuracy_temperature: Annotated[float, Field(gt=0, le=1e4), LogUniform(10.0, 300.0)] = 100.0
-    bin_temperature: Annotated[float, Field(gt=0, le=10), LogUniform(3e-3, 0.1)] = 0.01
+    accuracy_temperature: AccuracyTemperature = 100.0
+    bin_temperature: BinTemperature = 0.01
 
 
 class SeceKnobs(MetaHyperparameters):
@@ -38,7 +38,7 @@ class SeceKnobs(MetaHyperparameters):
 
     nll_weight: Weight = 0.0
     sece_weight: Weight = 1.0
-    bandwidth: Annotated[float, Field(gt=0, le=10), LogUniform(0.01, 0.2)] = 0.05
+    bandwidth: Bandwidth = 0.05
     accuracy_temperature: Annotated[float, Field(gt=0, le=1e4)] = 100.0
 
 

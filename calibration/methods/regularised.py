@@ -131,7 +131,9 @@ class Regularised(Method):
         def error(output: Output) -> tuple[Tensor, Records]:
             return self.calibration_error(output.logits, batch.labels, numbers), {}
 
-        down, records, buffers = slope(learner, state, batch.inputs, base)
+        devices = [state.parameters.device] if state.parameters.is_cuda else []
+        with torch.random.fork_rng(devices):  # the same dropout for both gradients
+            down, records, buffers = slope(learner, state, batch.inputs, base)
         aside, judged, _ = slope(learner, state, batch.inputs, error)
         along = balanced(down, aside, numbers["gradient_share"])
         state = moved(learner, state, along, numbers)

@@ -20,13 +20,24 @@ def soft_memberships(confidence: Tensor, centres: Tensor, widths: Knob) -> Tenso
 
 
 @OBJECTIVES.register("histogram_ece")
-def histogram_ece(logits: Tensor, labels: Tensor, *, bins: int = 15) -> Tensor:
-    """Σ_m w_m |acc_m − conf_m| over triangular bins on equally spaced centres, hard accuracy.
+def histogram_ece(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    bins: int = 15,
+    centres: Tensor | None = None,
+    widths: Knob | None = None,
+) -> Tensor:
+    """Σ_m w_m |acc_m − conf_m| over triangular bins, hard accuracy.
 
-    Raises ``ValueError`` when ``bins`` is below 1.
+    ``centres`` (M,) and ``widths`` (M,) may be learned; without them there are ``bins`` equally
+    spaced ones. Learned by minimising this very error they would hide it, so that they need an
+    aim of their own. Raises ``ValueError`` when ``bins`` is below 1.
     """
     _, confidence, correct = top_label(logits, labels)
-    memberships = soft_memberships(confidence, bin_centres(bins, confidence), 1 / bins)
-    # Beyond the outermost centres a single bin is left, at half its height or more.
-    memberships = memberships / memberships.sum(dim=-1, keepdim=True)
+    centres = bin_centres(bins, confidence) if centres is None else centres
+    memberships = soft_memberships(confidence, centres, 1 / bins if widths is None else widths)
+    # Beyond the outermost centres a single bin is left, at half its height or more; learned bins
+    # may leave a gap, whose samples belong to none.
+    memberships = memberships / memberships.sum(dim=-1, keepdim=True).clamp_min(1e-6)
     return mean_absolute_gap(memberships, confidence - correct)

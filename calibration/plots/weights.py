@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibration.plots import style
 
-_LINES = 400
+_LINES = 60
 # Light samples must not drown in the white page, nor heavy ones look like the wrong ones' edge.
 _WEIGHTS = LinearSegmentedColormap.from_list("weight", ["#111111", "#56B4E9", "#F0E442"])
 
@@ -26,7 +26,7 @@ def sample_weights(
     *,
     title: str | None = None,
 ) -> Figure:
-    """Every sample's weight over the epochs; beside it, the last weights where samples lie.
+    """Samples' weights over the epochs; beside them, the last weights where samples lie.
 
     ``weights`` is (epochs, samples); ``wrong`` marks the samples the trained network gets
     wrong; ``points`` (samples, 2) may be left out for data that is no plane, and a histogram
@@ -48,8 +48,8 @@ def sample_weights(
     else:
         _draw_map(figure, right, np.asarray(points, dtype=np.float64), history[-1], missed)
     handles = {
-        "classified rightly at the end": Line2D([], [], color=style.MUTED),
-        "wrongly": Line2D([], [], color=style.OVER_CONFIDENT),
+        "samples classified rightly at the end": Line2D([], [], color=style.MUTED),
+        "wrongly (thick: their mean)": Line2D([], [], color=style.OVER_CONFIDENT),
     }
     style.legend_below(figure, handles)
     return figure
@@ -61,14 +61,15 @@ def _draw_history(
     history: NDArray[np.float64],
     missed: NDArray[np.bool_],
 ) -> None:
-    # More lines than this are a carpet; an even choice of samples shows the same bundles.
-    shown = np.unique(np.linspace(0, history.shape[1] - 1, _LINES).astype(int))
     for wanted, colour in ((False, style.MUTED), (True, style.OVER_CONFIDENT)):
-        chosen = shown[missed[shown] == wanted]
-        lines = [np.column_stack([time, history[:, sample]]) for sample in chosen]
-        axes.add_collection(
-            LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.6 if wanted else 0.35)
-        )
+        group = np.flatnonzero(missed == wanted)
+        if len(group) == 0:
+            continue
+        # More lines than these are a carpet; an even choice of samples shows the same bundles.
+        shown = group[np.unique(np.linspace(0, len(group) - 1, _LINES).astype(int))]
+        lines = [np.column_stack([time, history[:, sample]]) for sample in shown]
+        axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.4, alpha=0.35))
+        axes.plot(time, history[:, group].mean(1), color=colour, linewidth=2.2, zorder=3)
     axes.set_xlim(0, time[-1])
     low, high = min(0.0, history.min()), max(1.0, history.max())
     axes.set_ylim(low - 0.02, high + 0.02)

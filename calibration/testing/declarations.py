@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from calibration.hyperparameters import Choice, Domain, SettingError, Value
@@ -92,13 +91,9 @@ def _mistakes(knobs: type[MethodHyperparameters]) -> Iterator[tuple[str, Any, st
 
 def _beyond(field: FieldInfo) -> Iterator[Any]:
     """Values just outside the bounds that the field declares."""
+    outside = {"gt": 0, "ge": -1, "lt": 0, "le": 1}
     for bound in field.metadata:
-        match bound:
-            case Gt(gt=low):
-                yield low
-            case Ge(ge=low):
-                yield low - 1  # type: ignore[operator]
-            case Lt(lt=high):
-                yield high
-            case Le(le=high):
-                yield high + 1  # type: ignore[operator]
+        for name, step in outside.items():
+            limit = getattr(bound, name, None)
+            if limit is not None:
+                yield limit + step

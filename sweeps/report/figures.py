@@ -14,9 +14,10 @@ from torch import Tensor
 from calibration import plots, post_hoc
 from calibration.data import Part
 from calibration.training import TrainingRun
-from sweeps.plan import Entry, Plan, file_name
-from sweeps.report.results import ORACLE, headline_rows, label
-from sweeps.store import Store
+from sweeps.plan import Entry, Plan
+from sweeps.report.results import headline_rows, label
+from sweeps.spec import ORACLE
+from sweeps.store import Store, file_name
 from sweeps.trial import load_network
 
 CURVES = (
@@ -80,7 +81,8 @@ def _rows_to_show(plan: Plan, table: pd.DataFrame, dataset: str) -> dict[str, tu
     there = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
     if plan.spec.table is not None:
         wanted = plan.spec.table.rows.items()
-        return {name: there[ours] for name, ours in wanted if ours in there}
+        plain = {name: ours.removesuffix(" + identity") for name, ours in wanted}
+        return {name: there[ours] for name, ours in plain.items() if ours in there}
     chosen = headline_rows(rows, dataset)
     names = [label(m, p) for m, p in zip(chosen["method"], chosen["post_hoc"], strict=True)]
     return {name: there[name] for name in names}
@@ -116,17 +118,18 @@ def _weights(plan: Plan, store: Store, dataset: str) -> dict[str, Figure]:
     drawn = {}
     for row, entry in _confirmed_rows(plan, store, dataset).items():
         history = store.arrays(entry.key, "history.npz")
-        if history is None or "weights" not in history:
+        if history is None or history.get("weights", torch.empty(0)).ndim != 2:
             continue
         run = load_network(entry.config, store)
         step = -(-len(run.train.labels) // history["weights"].shape[1])
         raw = plan.loaded.datasets[dataset].split(
-            plan.spec.protocol, entry.config.seed, held_out=True
+            plan.spec.protocol, entry.config.seed, held_out=run.method.needs_held_out
         )
         inputs, labels = raw.train.inputs[::step], raw.train.labels[::step]
         wrong = run.predict(Part(inputs, labels)).argmax(-1) != labels
         is_plane = plan.loaded.datasets[dataset].kind == "points"
-        drawn[f"{dataset}_{file_name(row)}-weights"] = plots.sample_weights(
+        name = file_name(row).replace("_", "-")  # the page finds its dataset before the last one
+        drawn[f"{dataset}_{name}-weights"] = plots.sample_weights(
             history["epoch"], history["weights"], wrong, inputs if is_plane else None
         )
     return drawn

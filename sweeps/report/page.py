@@ -8,8 +8,9 @@ from html import escape
 import pandas as pd
 
 from sweeps.plan import Plan
-from sweeps.report.results import ORACLE, label
+from sweeps.report.results import label
 from sweeps.report.terminal import number, spread
+from sweeps.spec import ORACLE
 
 STYLE = """
 :root { color-scheme: light dark; }

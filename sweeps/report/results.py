@@ -15,10 +15,10 @@ import pandas as pd
 
 from calibration.evaluation import Predictions, evaluate_oracle
 from sweeps.plan import Plan
+from sweeps.spec import ORACLE
 from sweeps.store import Store
 from sweeps.trial import FAILED
 
-ORACLE = "oracle (true posterior)"
 CHOSEN_BY = "validation_nll"
 NOT_AVERAGED = ("seed", "key", "converged", "hyperparameters")
 
@@ -125,5 +125,5 @@ def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:
         row |= {f"{name}_low": float(low), f"{name}_high": float(high)}
     row["floor"], row["floor_q95"] = (float(v) for v in evaluation["floor"])
     row |= {f"validation_{n}": float(v) for n, v in evaluation["validation"].items()}
-    row |= {f"large_{n}": float(v) for n, v in evaluation["large"].items()}
+    row |= {f"large_{n}": float(v) for n, v in evaluation.get("large", {}).items()}
     return row | {"converged": evaluation["converged"]}

@@ -8,9 +8,11 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sweeps.plan import Plan
-from sweeps.report.results import ORACLE, headline_rows, label
+from sweeps.report.results import headline_rows, label
+from sweeps.spec import ORACLE
 
 COLUMNS = {"ece": "ECE", "floor": "floor", "nll": "NLL", "error": "error"}
 
@@ -42,7 +44,8 @@ def leaderboard_tables(table: pd.DataFrame, plan: Plan) -> list[Table]:
             cells[1] = number(row["floor"])
             cost = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
             style = "bold" if row["winner"] else ("dim" if row["method"] == ORACLE else "")
-            shown.add_row(f"{name}{' ★' if row['winner'] else ''}", *cells, cost, style=style)
+            star = " ★" if row["winner"] else ""
+            shown.add_row(Text(f"{name}{star}"), *cells, cost, style=style)
         tables.append(shown)
     return tables
 

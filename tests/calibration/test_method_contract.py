@@ -45,7 +45,7 @@ def test_method_keeps_the_contract(name: str) -> None:
         ("multi_objective", {"weighting": "meta"}),
         ("fl_gamma_sece", {"lookahead": "all"}),
         ("meta_label_smoothing", {"per_class": True}),
-        ("bo4sc", {"engine": "adjoint"}),
+        ("bo4sc", {"engine": "adjoint", "inner_steps": 3}),
     ],
 )
 def test_variants_that_train_another_way_keep_it_too(

@@ -16,7 +16,7 @@ def history() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return np.arange(10, 70, 10), weights, rng.random(50) < 0.3, rng.normal(size=(50, 2))
 
 
-def test_every_sample_has_its_line_and_its_place(history: tuple[np.ndarray, ...]) -> None:
+def test_samples_have_their_lines_and_their_places(history: tuple[np.ndarray, ...]) -> None:
     epochs, weights, wrong, points = history
     figure = plots.sample_weights(epochs, weights, wrong, points, title="weights")
     left, right = figure.axes[:2]

@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 from calibration.bilevel import ENGINES
 from calibration.data import PROTOCOLS, load_dataset
-from calibration.methods import make_method
+from calibration.methods import Batch, make_method
+from calibration.methods.bo4sc import Bo4sc
 from calibration.objectives import confidence_bce
 from calibration.training import TrainingConfig, TrainingRun
 
@@ -125,11 +126,18 @@ def test_mini_batches_move_the_weights_of_their_own_rows() -> None:
 
 @pytest.mark.parametrize("engine", list(ENGINES))
 def test_every_engine_can_drive_it(engine: str) -> None:
-    run = bo4sc_run({"inner_steps": 4, "warm_share": 0.0, "engine": engine, "engine_terms": 2})
-    while not run.done:
+    def weights(chosen: str) -> torch.Tensor:
+        run = bo4sc_run(
+            {"inner_steps": 4, "warm_share": 0.0, "engine": chosen, "engine_terms": 4, "lr": 0.003}
+        )
         run.run_epoch()
-    assert not run.diverged
-    assert float((run.state.method["weights"] - 1).abs().max()) > 1e-4
+        assert not run.diverged
+        return run.state.method["weights"]
+
+    found = weights(engine)
+    assert float((found - 1).abs().max()) > 1e-4
+    if ENGINES[engine].exact or engine == "truncated":
+        torch.testing.assert_close(found, weights("flat_unroll"), rtol=0, atol=2e-3)
 
 
 def test_exact_engines_lead_to_the_same_weights_even_with_dropout() -> None:
@@ -144,6 +152,72 @@ def test_exact_engines_lead_to_the_same_weights_even_with_dropout() -> None:
         return run.state.method["weights"]
 
     torch.testing.assert_close(weights("adjoint"), weights("flat_unroll"), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("batch_size", ["full", 64])
+def test_statistics_of_the_inner_steps_are_kept(batch_size: str | int) -> None:
+    def buffers(method: str, knobs: dict, epochs: int) -> dict[str, torch.Tensor]:
+        dataset = load_dataset("digits", {})
+        run = TrainingRun(
+            make_method(method, {"lr": 0.01} | knobs),
+            dataset.split(PROTOCOLS["honest"], 1, held_out=True),
+            model="small_cnn",
+            model_options={"channels": [4, 8]},
+            classes=10,
+            config=TrainingConfig(epochs=2, batch_size=batch_size, stop_on="none"),
+            seed=1,
+        )
+        while run.epoch < epochs:
+            run.run_epoch()
+        return run.state.buffers
+
+    expected = buffers("standard", {}, 2 if batch_size == "full" else 1)
+    # The first window of weights moves nothing that the network sees before its next one.
+    knobs = {"inner_steps": 2 if batch_size == "full" else 20, "warm_share": 0.0}
+    for engine in ("flat_unroll", "adjoint", "neumann"):
+        found = buffers("bo4sc", knobs | {"engine": engine}, 2 if batch_size == "full" else 1)
+        for key, value in expected.items():
+            torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_of_a_small_last_batch_do_not_slow_the_others() -> None:
+    """A weight's move is scaled by the size of its own batch, whatever the others' sizes."""
+    run = bo4sc_run({"inner_steps": 4, "outer_lr": 0.01, "warm_share": 0.0}, batch_size=23)
+    start = run.state.method["weights"]
+    moves = []
+    original = run.method.steps
+
+    def watched(learner, state, batches, numbers, generator):  # type: ignore[no-untyped-def]
+        after, logs = original(learner, state, batches, numbers, generator)
+        change = (after.method["weights"] - state.method["weights"]).abs()
+        moves.append([(len(b.rows), float(change[b.rows].mean())) for b in batches])
+        return after, logs
+
+    run.method.steps = watched  # type: ignore[method-assign]
+    run.run_epoch()
+    assert [[size for size, _ in window] for window in moves] == [[23] * 4, [23, 23, 2]]
+    assert start.eq(1).all()
+    assert moves[1][0][1] > 0.2 * moves[0][-1][1]
+
+
+def test_an_overflowed_hypergradient_moves_nothing() -> None:
+    method = make_method("bo4sc", {"project": False, "outer_lr": 1.0})
+    weights = torch.ones(4)
+    slope = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.01])
+    rows = torch.arange(4)
+    batch = Batch(rows[:, None], rows, rows)
+    numbers = method.numbers(dtype=torch.float32, device=torch.device("cpu"))
+    assert isinstance(method, Bo4sc)
+    moved = method._moved(weights, slope, numbers, [batch])
+    torch.testing.assert_close(moved, torch.tensor([1.0, 1.0, 1.0, 1 - 0.04]))
+
+
+def test_the_history_ends_with_the_last_weights() -> None:
+    run = bo4sc_run({"inner_steps": 4, "warm_share": 0.0}, epochs=205)
+    while not run.done:
+        run.run_epoch()
+    assert run.history()["epoch"][-1] == 205
+    assert torch.equal(run.history()["weights"][-1], run.state.method["weights"])
 
 
 def test_the_history_of_the_weights_is_kept() -> None:

@@ -146,11 +146,69 @@ def test_the_meta_network_is_gone_at_inference(name: str) -> None:
 @pytest.mark.parametrize("name", META)
 @pytest.mark.parametrize("engine", list(ENGINES))
 def test_every_engine_can_drive_every_meta_method(name: str, engine: str) -> None:
-    run = meta_run(name, {"engine": engine, "engine_terms": 2}, epochs=1)
-    start = run.state.method["outer"].clone()
-    run.run_epoch()
-    assert not run.diverged
-    assert not torch.equal(run.state.method["outer"], start)
+    """One look-ahead step is one step: engines that are exact over one must agree."""
+
+    def outer(chosen: str, outer_lr: float) -> Tensor:
+        run = meta_run(name, {"engine": chosen, "engine_terms": 2, "outer_lr": outer_lr})
+        one_step(run)
+        one_step(run)
+        return run.state.method["outer"]
+
+    found = outer(engine, 1e-3)
+    assert bool(found.isfinite().all())
+    assert not torch.equal(found, outer(engine, 1e-12)), "nothing was learned"
+    if ENGINES[engine].exact or engine == "truncated":
+        torch.testing.assert_close(found, outer("flat_unroll", 1e-3), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("lookahead", ["head", "all"])
+@pytest.mark.parametrize("name", [*META, "multi_objective", "joint_beta"])
+def test_statistics_of_the_look_ahead_are_discarded(name: str, lookahead: str) -> None:
+    """After one step BatchNorm has seen the training batch once, and nothing else."""
+
+    def buffers(method: str, knobs: dict) -> dict[str, Tensor]:
+        dataset = load_dataset("digits", {})
+        run = TrainingRun(
+            make_method(method, {"lr": 0.05} | knobs),
+            dataset.split(PROTOCOLS["honest"], 1, held_out=True),
+            model="small_cnn",
+            model_options={"channels": [4, 8]},
+            classes=10,
+            config=TrainingConfig(epochs=2, batch_size=32, stop_on="none", optimiser="sgd"),
+            seed=1,
+        )
+        return one_step(run)[2]["buffers"]
+
+    knobs = {
+        "multi_objective": {"weighting": "meta", "calibration": "mmce"},
+        "joint_beta": {},
+    }.get(name, {"lookahead": lookahead})
+    expected = buffers("standard", {})
+    found = buffers(name, knobs)
+    assert found.keys() == expected.keys() != set()
+    for key, value in expected.items():
+        assert torch.equal(found[key], value), key
+
+
+def test_engines_can_be_named_by_import_path() -> None:
+    method = make_method("fl_gamma", {"engine": "calibration.bilevel.adjoint:Adjoint"})
+    assert method.hyperparameters.engine == "calibration.bilevel.adjoint:Adjoint"
+    with pytest.raises(ValueError, match=r"engine.*did you mean 'adjoint'"):
+        make_method("fl_gamma", {"engine": "adjiont"})
+
+
+def test_data_split_without_held_out_rows_is_refused() -> None:
+    dataset = load_dataset("blobs-1.7", {"points": 200})
+    with pytest.raises(ValueError, match="splits: FocalGamma learns on held-out data"):
+        TrainingRun(
+            make_method("fl_gamma", {}),
+            dataset.split(PROTOCOLS["honest"], 1, held_out=False),
+            model="mlp",
+            model_options={},
+            classes=5,
+            config=TrainingConfig(epochs=1),
+            seed=0,
+        )
 
 
 def test_gamma_statistics_are_recorded_on_validation_data() -> None:

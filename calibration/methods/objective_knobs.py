@@ -1,0 +1,18 @@
+"""The knobs of calibration objectives wherever a method has one: one range, one meaning."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from calibration.hyperparameters import LogUniform
+
+AccuracyTemperature = Annotated[float, Field(gt=0, le=1e4), LogUniform(10.0, 300.0)]
+"""t_a: how sharply the soft rank tells right from wrong."""
+
+BinTemperature = Annotated[float, Field(gt=0, le=10), LogUniform(3e-3, 0.1)]
+"""t_b: how far soft bins reach into each other."""
+
+Bandwidth = Annotated[float, Field(gt=0, le=10), LogUniform(0.01, 0.3)]
+"""h of a kernel over confidence; the fewer the samples, the larger it should be."""
