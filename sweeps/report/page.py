@@ -8,6 +8,7 @@ from html import escape
 import pandas as pd
 
 from sweeps.plan import Plan
+from sweeps.report.paper_table import notes, table_rows
 from sweeps.report.results import label
 from sweeps.report.terminal import number, spread
 from sweeps.spec import ORACLE
@@ -28,9 +29,15 @@ small { opacity: .75; }
 METRICS = ("ece", "mce", "ace", "classwise_ece", "smooth_ece", "nll", "brier", "error")
 
 
-def page(plan: Plan, table: pd.DataFrame, images: dict[str, bytes]) -> str:
-    """The whole page: per dataset the full leaderboard and its figures, then the spec."""
-    sections = "\n".join(_section(plan, table, images, name) for name in plan.loaded.datasets)
+def page(
+    plan: Plan,
+    table: pd.DataFrame,
+    images: dict[str, bytes],
+    published: pd.DataFrame | None = None,
+) -> str:
+    """The whole page: the published table, per dataset the leaderboard and figures, the spec."""
+    sections = "" if published is None else _published(plan, published)
+    sections += "\n".join(_section(plan, table, images, name) for name in plan.loaded.datasets)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -45,6 +52,23 @@ calibrated ({plan.spec.bins} bins).</p>
 <h2>Specification</h2><pre>{escape(plan.loaded.text)}</pre>
 </body></html>
 """
+
+
+def _published(plan: Plan, lines: pd.DataFrame) -> str:
+    """Ours beside the published values, one table per dataset."""
+    assert plan.spec.table is not None, "only specs with a table have lines of it"
+    pieces = [f"<h2>{escape(plan.spec.table.title)}</h2>"]
+    for dataset in plan.loaded.datasets:
+        head, *rows = table_rows(lines[lines["dataset"] == dataset], plan.spec.table)
+        cells = "".join(f"<th>{escape(text)}</th>" for text in (dataset, *head[1:]))
+        body = "\n".join(
+            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows
+        )
+        pieces.append(
+            f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody>'
+            "</table></div>"
+        )
+    return "\n".join([*pieces, f"<p><small>{escape(notes(plan, lines))}</small></p>"])
 
 
 def _section(plan: Plan, table: pd.DataFrame, images: dict[str, bytes], dataset: str) -> str:

@@ -128,14 +128,27 @@ def print_paper_table(lines: pd.DataFrame, plan: Plan, console: Console) -> None
         # A number cut in two is worse than a line that wraps: take the width it needs.
         wide = Console(file=console.file, width=Measurement.get(WIDE, WIDE.options, shown).maximum)
         (console if wide.width <= console.width else wide).print(shown, crop=False)
-    notes = [f"mean ± standard deviation over {plan.spec.confirm_seeds} seeds"]
+    console.print(notes(plan, lines), style="dim", highlight=False, markup=False)
+
+
+def notes(plan: Plan, lines: pd.DataFrame) -> str:
+    """What the numbers and signs of the table mean."""
+    table = plan.spec.table
+    assert table is not None, "only specs with a table have one"
+    said = [f"mean ± standard deviation over {plan.spec.confirm_seeds} seeds"]
     if table.percent:
-        notes[0] += ", shares in per cent"
+        said[0] += ", shares in per cent"
     if table.published:
-        notes.append("[…] as published")
+        said.append("[…] as published")
     if lines["like_perfect"].any() or lines["published_like_perfect"].any():
-        notes.append("≈ cannot be told from perfect calibration on so many test rows")
-    console.print("; ".join(notes) + ".", style="dim", highlight=False, markup=False)
+        said.append("≈ cannot be told from perfect calibration on so many test rows")
+    return "; ".join(said) + "."
+
+
+def table_rows(lines: pd.DataFrame, table: Table) -> list[list[str]]:
+    """One dataset's table as texts: a row of headings, then the rows with their names."""
+    heads = ["", *(HEADINGS.get(metric, metric) for metric in table.metrics)]
+    return [heads, *([_row_name(lines, row), *_cells(lines, row, table)] for row in table.rows)]
 
 
 def _terminal_table(lines: pd.DataFrame, table: Table, dataset: str) -> TerminalTable:
@@ -146,11 +159,11 @@ def _terminal_table(lines: pd.DataFrame, table: Table, dataset: str) -> Terminal
         box=SIMPLE_HEAD,
         pad_edge=False,
     )
-    shown.add_column("", no_wrap=True)
-    for metric in table.metrics:
-        shown.add_column(HEADINGS.get(metric, metric), justify="right", no_wrap=True)
-    for row in table.rows:
-        shown.add_row(Text(_row_name(lines, row)), *map(Text, _cells(lines, row, table)))
+    heads, *rows = table_rows(lines, table)
+    for heading in heads:
+        shown.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for row in rows:
+        shown.add_row(*map(Text, row))
     return shown
 
 
@@ -187,12 +200,9 @@ def markdown(lines: pd.DataFrame, plan: Plan) -> str:
         for metric in table.metrics:
             pieces += [*across(lines, table, metric), ""]
     for dataset in datasets:
-        here = lines[lines["dataset"] == dataset]
-        heads = [HEADINGS.get(m, m) for m in table.metrics]
-        pieces += [f"| {dataset} | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
-        for row in table.rows:
-            name = _row_name(here, row)
-            pieces.append(f"| {name} | {' | '.join(_cells(here, row, table))} |")
+        heads, *rows = table_rows(lines[lines["dataset"] == dataset], table)
+        pieces += [f"| {' | '.join([dataset, *heads[1:]])} |", "|---" * len(heads) + "|"]
+        pieces += [f"| {' | '.join(row)} |" for row in rows]
         pieces.append("")
     return "\n".join(pieces)
 

@@ -44,8 +44,9 @@ def write_report(plan: Plan, store: Store) -> WrittenReport:
     images = {name: _png(figure) for name, figure in drawn.items()}
     for name, image in images.items():
         write_atomically(directory / "figures" / f"{name}.png", image)
-    write_atomically(directory / "report.html", page(plan, table, images).encode())
-    return WrittenReport(table, _summary(plan, table), _write_paper_table(plan, tidy, directory))
+    lines = _write_paper_table(plan, tidy, directory)
+    write_atomically(directory / "report.html", page(plan, table, images, lines).encode())
+    return WrittenReport(table, _summary(plan, table), lines)
 
 
 def _write_paper_table(plan: Plan, tidy: pd.DataFrame, directory: Path) -> pd.DataFrame | None:
