@@ -21,14 +21,11 @@ from calibration.methods.method import METHODS, Numbers, Seen, TrainState
 from calibration.methods.outer_losses import DeceKnobs, SeceKnobs, dece_loss, sece_loss
 from calibration.models import Output
 
-# How far the heads differ at the start. Were they independent, γ would grow several times over
-# as soon as the features sharpen the attention, before anything is learned.
-HEAD_SPREAD = 0.1
-
 
 class GammaHyperparameters(MetaHyperparameters):
     """``tau``: γ-Net's temperature. γ starts at 1 on average whatever it is (the last layer is
-    scaled to that on the first batch); from then on a small τ makes the meta step's gain large.
+    scaled to that on the first batch); from then on a small τ makes the meta step's gain large:
+    0.01 is the paper's, over 100,000 steps; over a thousand it lets γ run away.
     """
 
     tau: Annotated[float, Field(gt=0, le=100), LogUniform(0.01, 1.0)] = 0.1
@@ -59,12 +56,14 @@ class GammaMethod(MetaMethod):
     """L = −(1 − p_y)^γ(x) log p_y with γ(x) from γ-Net."""
 
     def initial_outer(self, features: int, classes: int) -> Tensor:
-        """Heads that differ little from one direction, and W along it: γ starts almost equal.
+        """Heads spread around one direction, and W along it: γ starts almost equal.
 
-        That is what the paper's Fig. 3 shows: γ near 1 for all samples, its spread small.
+        That is what the paper's Fig. 3 shows: γ near 1 for all samples, its spread small. Were
+        W drawn apart from the heads, γ would grow several times over as soon as the features
+        sharpen the attention, before anything is learned.
         """
         direction = torch.randn(features) / features**0.5
-        spread = HEAD_SPREAD * torch.randn(features, classes) / features**0.5
+        spread = torch.randn(features, classes) / features**0.5
         return torch.cat([(direction[:, None] + spread).flatten(), direction])
 
     def start(self, outer: Tensor, output: Output, numbers: Numbers) -> Tensor:

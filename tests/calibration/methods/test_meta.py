@@ -64,7 +64,7 @@ def test_gamma_starts_at_one_whatever_tau(tau: float) -> None:
     output, _ = run.learner.forward(run.state.parameters, {}, run.train.inputs, training=False)
     gamma = gamma_net(output.features, after["method"]["outer"], 5, torch.tensor(tau))
     assert float(gamma.mean()) == pytest.approx(1.0, abs=0.05)
-    assert float(gamma.std()) < 0.1
+    assert float(gamma.std()) < 0.5
 
 
 @pytest.mark.parametrize("lookahead", ["head", "all"])
