@@ -53,7 +53,7 @@ class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
     """
 
     inner_steps: Annotated[int, Field(ge=1, le=200), Integer(1, 20, log=True)] = 5
-    outer_lr: Annotated[float, Field(gt=0, le=1e6), LogUniform(1.0, 15.0)] = 5.0
+    outer_lr: Annotated[float, Field(gt=0, le=1e6), LogUniform(1.0, 15.0)] = 2.0
     sharpness: Annotated[float, Field(gt=0, le=1000), Uniform(20.0, 50.0)] = 30.0
     warm_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     project: bool = True
