@@ -14,7 +14,7 @@ import subprocess
 import time
 import traceback
 from dataclasses import asdict
-from functools import cache, lru_cache
+from functools import cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -166,7 +166,7 @@ class TrialRun:
         bins, seed = self.evaluation.bins, self.config.seed
         for name in missing:
             try:
-                large = self._large_test()
+                large = self._large_test
                 found = asdict(
                     evaluate_map(name, validation, test, large=large, bins=bins, seed=seed)
                 )
@@ -175,7 +175,7 @@ class TrialRun:
             self.store.write_map(self.key, self.evaluation.tag, name, found)
         self._draw()
 
-    @cache  # noqa: B019  (a trial is short-lived, and every map asks for the same)
+    @cached_property
     def _large_test(self) -> Predictions | None:
         """Predictions on further test rows, where they are asked for and can be drawn."""
         if not self.evaluation.large_test:
