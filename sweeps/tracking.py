@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 SWEEP, KEY, PUBLISHED = "calsweep.sweep", "calsweep.key", "calsweep.published"
-PARENT = "mlflow.parentRunId"
+PARENT, ROW = "mlflow.parentRunId", "calsweep.row"
 METRICS_PER_CALL = 1000
 # A server that is away costs seconds to find out: after one failure the next trials wait for
 # the end of the sweep instead of finding out again, each by itself.
@@ -155,7 +155,7 @@ class Publisher:
             PARENT: self.parent,
             "calsweep.dataset": entry.config.dataset_name,
             "calsweep.method": entry.config.method,
-            "calsweep.row": entry.row,
+            ROW: entry.row,
             "calsweep.phase": entry.config.phase,
         }
 
@@ -194,10 +194,11 @@ class Publisher:
         config = entry.config
         values: dict[str, Any] = {"seed": config.seed, "model": config.model.name}
         values |= {"dataset": config.dataset_name, "method": config.method}
-        values |= {"row": entry.row} | config.hyperparameters
+        values |= config.hyperparameters
         values |= {f"training.{k}": v for k, v in config.training.model_dump().items()}
         params = [Param(name, str(value)) for name, value in values.items()]
-        tags = [RunTag(PUBLISHED, self._stamp(entry))]
+        # The row is a tag: parameters can never change, and a row may be renamed.
+        tags = [RunTag(PUBLISHED, self._stamp(entry)), RunTag(ROW, entry.row)]
         if record["status"] == "failed":
             tags.append(RunTag("calsweep.reason", record["reason"][:4000]))
         *earlier, last = batched(self._metrics(entry, record), METRICS_PER_CALL) or [[]]

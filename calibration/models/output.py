@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -14,12 +15,12 @@ class Output(NamedTuple):
     features: Tensor
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """A module whose forward returns an ``Output``."""
 
+    @abstractmethod
     def forward(self, inputs: Tensor) -> Output:
         """Logits and penultimate features of a batch of inputs."""
-        raise NotImplementedError
 
 
 class WithFeatures(Network):
