@@ -18,6 +18,7 @@ import torch
 import yaml
 
 from calibration import metrics
+from calibration.bilevel import ENGINES
 from calibration.data import load_dataset
 from calibration.methods.standard import Standard
 from sweeps.cli import SPECS, main
@@ -270,3 +271,25 @@ def test_configurations_of_equal_rows_share_a_key(tmp_path: Path) -> None:
 class Broken(Standard):
     def loss(self, *_: object) -> torch.Tensor:  # type: ignore[override]
         raise RuntimeError("as planned")
+
+
+@pytest.mark.parametrize("batch_size", ["full", 64])
+def test_a_rehearsal_goes_beyond_the_warm_up(
+    batch_size: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    engine = ENGINES["flat_unroll"]
+    original = engine.hypergradient
+
+    def watched(self: Any, *arguments: Any) -> Any:
+        calls.append(arguments)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(engine, "hypergradient", watched)
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: s\ndatasets: [blobs-1.7]\nmodel: {name: mlp, widths: [4]}\nmethods: [bo4sc]\n"
+        f"training: {{batch_size: {batch_size}}}\npost_hoc: [temperature]\n"
+    )
+    assert [tried.failure for tried in rehearse(load_spec(path))] == [""]
+    assert calls, "the outer problem was never tried"
