@@ -1,6 +1,7 @@
 """The ``calsweep`` command.
 
-Exit codes: 0 fine, 1 trials or post-hoc maps failed, 2 bad input. Other packages add
+Exit codes: 0 fine, 1 trials or post-hoc maps failed or the store cannot be used, 2 bad input
+(or a sweep that another process is running), 130 and 143 interrupted. Other packages add
 subcommands through the entry-point group ``calsweep.commands``: a callable that is given the
 subparsers.
 """
@@ -8,19 +9,24 @@ subparsers.
 from __future__ import annotations
 
 import argparse
+import json
+import logging
+import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+
+from sweeps import listings
 
 if TYPE_CHECKING:
+    from sweeps.runner import Outcome
     from sweeps.schema import Spec
-    from sweeps.spec import LoadedSpec
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -35,20 +41,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     console = Console()
     from sweeps.spec import SpecError
-    from sweeps.store import StoreError
+    from sweeps.store import LockedError, StoreError
 
+    logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
+    logging.getLogger("calsweep").setLevel(logging.WARNING)
     command: Command = options.command
     try:
         return command(options, console)
-    except SpecError as error:
+    except (SpecError, LockedError) as error:
         print(f"calsweep: {error}", file=sys.stderr)
         return 2
     except StoreError as error:
         print(f"calsweep: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("calsweep: interrupted; the same command continues", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as interruption:
+        again = shlex.join(["calsweep", *(sys.argv[1:] if arguments is None else arguments)])
+        print(f"calsweep: stopped; nothing is lost, and this goes on: {again}", file=sys.stderr)
+        return 143 if isinstance(interruption, Terminated) else 130
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: the same way out as Ctrl-C."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,8 +77,19 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run, resume, extend or repeat a sweep")
     run.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
     run.add_argument("--address", help="a running Ray cluster (default: one on this machine)")
-    run.add_argument("--tracking", metavar="URI", help="MLflow (default: sqlite in the store)")
+    run.add_argument("--retry-failed", action="store_true", help="try failed trials again")
+    run.add_argument(
+        "--extend",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="N search trials more than the spec says, for every method on every dataset",
+    )
     run.set_defaults(command=_run)
+
+    sync = commands.add_parser("sync", help="bring MLflow to what the store holds of a sweep")
+    sync.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
+    sync.set_defaults(command=_sync)
 
     check = commands.add_parser("check", help="check a spec and print its plan; nothing is run")
     check.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
@@ -77,21 +105,36 @@ def _parser() -> argparse.ArgumentParser:
     ui.add_argument("--port", type=int, default=5000)
     ui.set_defaults(command=_ui)
 
-    for command in (run, check, ui):
-        command.add_argument("--store", type=Path, default=Path("runs"), help="default: runs")
+    for command in (run, sync):
+        command.add_argument(
+            "--tracking", metavar="URI", help="MLflow (default: the spec's, or sqlite in the store)"
+        )
+    for command in (run, check, sync, ui):
+        command.add_argument(
+            "--store", default="runs", help="a directory or a URI such as s3://… (default: runs)"
+        )
 
-    listings: dict[str, Command] = {
-        "methods": _methods,
-        "datasets": _datasets,
-        "models": _models,
-        "calibrators": _calibrators,
-        "metrics": _metrics,
+    schema = commands.add_parser("schema", help="print the JSON Schema of specs, for editors")
+    schema.set_defaults(command=_schema)
+
+    tables: dict[str, Command] = {
+        "methods": listings.methods,
+        "datasets": listings.datasets,
+        "models": listings.models,
+        "calibrators": listings.calibrators,
+        "metrics": listings.metrics,
     }
-    for name, listing in listings.items():
+    for name, listing in tables.items():
         commands.add_parser(name, help=f"list the {name} there are").set_defaults(command=listing)
     for point in entry_points(group="calsweep.commands"):
         point.load()(commands)
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a number of trials, e.g. 10")
+    return int(text)
 
 
 def _spec_path(path: Path) -> Path:
@@ -100,42 +143,81 @@ def _spec_path(path: Path) -> Path:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.report.paper_table import print_paper_table
-    from sweeps.report.terminal import print_leaderboard
     from sweeps.runner import run_sweep
     from sweeps.spec import load_spec
     from sweeps.store import Store
 
+    signal.signal(signal.SIGTERM, _terminate)
     loaded = load_spec(_spec_path(options.spec))
+    store = Store(options.store)
     _say(console, _introduction(loaded.spec), *loaded.notes)
     outcome = run_sweep(
         loaded,
-        Store(options.store),
+        store,
         console=console,
         tracking_uri=options.tracking,
         address=options.address,
+        retry_failed=options.retry_failed,
+        extend=options.extend,
     )
+    _print_outcome(outcome, options, console)
+    return 1 if outcome.plan.failed or outcome.failed_maps else 0
+
+
+def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Console) -> None:
+    from sweeps.report.paper_table import print_paper_table
+    from sweeps.report.terminal import print_leaderboard
+    from sweeps.tracking import masked
+
+    plan = outcome.plan
     if outcome.table is not None:
-        print_paper_table(outcome.table, outcome.plan, console)
+        print_paper_table(outcome.table, plan, console)
     elif not outcome.leaderboard.empty:
-        print_leaderboard(outcome.leaderboard, outcome.plan, console)
-    plan, store = outcome.plan, options.store
+        print_leaderboard(outcome.leaderboard, plan, console)
+    where = "" if options.store == "runs" else f" --store {options.store}"
+    pruned = f", {plan.pruned} stopped early" if plan.pruned else ""
     lines = [
-        f"trials    {plan.done} of {plan.total} done, {outcome.trained} trained now, "
+        f"trials    {plan.done} of {plan.total} done, {plan.trained} trained now{pruned}, "
         f"{plan.failed} failed",
-        f"report    {outcome.directory / 'report.html'}",
-        f"compare   calsweep ui{'' if store == Path('runs') else f' --store {store}'}",
+        f"report    {plan.store.location(plan.spec.name, 'report.html')}",
+        f"compare   calsweep ui{where}",
         "resume, extend or repeat: the same command",
     ]
+    for reason, count in plan.reasons.most_common(5):
+        lines.append(f"{count} failed: {' '.join(reason.split())[:300]}")
+    if plan.failed:
+        lines.append(f"once mended: calsweep run {options.spec} --retry-failed{where}")
     for name, reason in outcome.failed_maps.items():
         lines.append(f"post-hoc map {name} failed and has no row: {reason}")
     if outcome.unpublished or outcome.tracking_error:
         lines.append(
-            f"MLflow could not be reached at {outcome.tracking_uri} ({outcome.tracking_error}); "
-            "the records are safe, and the same command publishes them later"
+            f"MLflow could not be reached at {masked(outcome.tracking_uri)} ({outcome.tracking_error}); "
+            f"the records are safe, and this publishes them: calsweep sync {options.spec}{where}"
         )
     _say(console, *lines)
-    return 1 if plan.failed or outcome.failed_maps else 0
+
+
+def _sync(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.runner import sync_sweep
+    from sweeps.spec import load_spec
+    from sweeps.store import Store
+    from sweeps.tracking import TrackingError, masked
+
+    loaded = load_spec(_spec_path(options.spec))
+    try:
+        published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
+    except TrackingError as error:
+        print(f"calsweep: {error}", file=sys.stderr)
+        return 1
+    _say(console, f"{published} trials published to {masked(uri)}")
+    return 0
+
+
+def _schema(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.json_schema import json_schema
+
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
+    return 0
 
 
 def _introduction(spec: Spec) -> str:
@@ -146,7 +228,10 @@ def _introduction(spec: Spec) -> str:
     confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
     if not any(spec.space(row).searched for row in spec.methods):
         return f"{spec.name} · {what} · {confirmed}"
-    search = "a grid" if spec.search.sampler == "grid" else f"{spec.search.trials} search trials"
+    bounds = [f"{spec.search.limit} search trials"] if spec.search.limit is not None else []
+    if spec.search.time is not None:
+        bounds.append(f"{spec.search.time:g} s of training")
+    search = "a grid" if spec.search.sampler == "grid" else " or ".join(bounds)
     return f"{spec.name} · {what} · {search} each + {confirmed}"
 
 
@@ -156,52 +241,14 @@ def _say(console: Console, *lines: str) -> None:
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.plan import Plan
+    from sweeps.checking import print_plan, print_rehearsal
     from sweeps.spec import load_spec
     from sweeps.store import Store
 
     loaded = load_spec(_spec_path(options.spec))
     _say(console, *loaded.notes)
-    plan = Plan(loaded, Store(options.store), persist=False)
-    plan.replay()
-    table = Table(title=f"{plan.spec.name}: {plan.total} trials", title_justify="left")
-    for heading in ("dataset", "method", "search", "confirm", "done", "searched"):
-        table.add_column(heading)
-    for cell in plan.cells.values():
-        table.add_row(
-            Text(cell.dataset),
-            Text(cell.row),
-            str(cell.study.budget or ""),
-            str(plan.spec.confirm_seeds),
-            str(cell.done),
-            ", ".join(f"{n} {_domain(d)}" for n, d in cell.study.space.searched.items()),
-        )
-    console.print(table)
-    return _rehearse(loaded, console) if options.rehearse else 0
-
-
-def _rehearse(loaded: LoadedSpec, console: Console) -> int:
-    from sweeps.rehearsal import rehearse
-
-    failed = 0
-    for tried in rehearse(loaded):
-        outcome = tried.failure or f"loss {tried.loss:.3f} after {tried.seconds:.1f} s"
-        _say(console, f"{tried.dataset}  {tried.row}: {outcome}")
-        failed += bool(tried.failure)
-    return 1 if failed else 0
-
-
-def _domain(domain: object) -> str:
-    from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
-
-    match domain:
-        case Choice(values):
-            return "{" + ", ".join(map(str, values)) + "}"
-        case Uniform(low, high) | Integer(low, high, False):
-            return f"[{low:g}, {high:g}]"
-        case LogUniform(low, high) | Integer(low, high, True):
-            return f"[{low:g}, {high:g}] log"
-    return str(domain)
+    print_plan(loaded, Store(options.store), console)
+    return print_rehearsal(loaded, console) if options.rehearse else 0
 
 
 def _ui(options: argparse.Namespace, console: Console) -> int:
@@ -209,7 +256,7 @@ def _ui(options: argparse.Namespace, console: Console) -> int:
 
     from sweeps.spec import SpecError
 
-    database = options.store / "mlflow.db"
+    database = Path(options.store) / "mlflow.db"
     if not database.exists():
         raise SpecError(f"{database}: there is no such file; run a sweep first, or name --store")
     console.print(f"http://127.0.0.1:{options.port}  (stop with Ctrl-C)", highlight=False)
@@ -218,74 +265,6 @@ def _ui(options: argparse.Namespace, console: Console) -> int:
     arguments = ["-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{database.resolve()}"]
     arguments += ["--host", "127.0.0.1", "--port", str(options.port)]
     os.execv(sys.executable, [sys.executable, *arguments])
-
-
-def _methods(options: argparse.Namespace, console: Console) -> int:
-    from calibration.methods import METHODS
-    from sweeps.progress import format_value
-
-    table = Table("method", "what it is", "hyperparameters (default; searched by default)")
-    for name in METHODS:
-        knobs = METHODS[name].Hyperparameters
-        domains = knobs.domains()
-        described = [
-            f"{knob} = {format_value(field.default)}"
-            + (f" {_domain(domains[knob])}" if knob in domains else "")
-            for knob, field in knobs.model_fields.items()
-        ]
-        table.add_row(name, METHODS[name].description, "\n".join(described))
-    console.print(table)
-    return 0
-
-
-def _datasets(options: argparse.Namespace, console: Console) -> int:
-    from calibration.data import DATASETS
-
-    return _list_settings("dataset", {name: DATASETS[name] for name in DATASETS}, console)
-
-
-def _models(options: argparse.Namespace, console: Console) -> int:
-    from calibration.models import MODELS
-
-    return _list_settings("model", {name: MODELS[name] for name in MODELS}, console)
-
-
-def _list_settings(kind: str, entries: dict[str, type], console: Console) -> int:
-    table = Table(kind, "what it is", "options (default)")
-    for name, entry in entries.items():
-        options = [
-            f"{option} ({'required' if field.is_required() else field.default})"
-            for option, field in getattr(entry, "model_fields", {}).items()
-        ]
-        table.add_row(name, _first_line(entry), "\n".join(options))
-    console.print(table)
-    return 0
-
-
-def _calibrators(options: argparse.Namespace, console: Console) -> int:
-    from calibration.post_hoc import CALIBRATORS
-
-    table = Table("calibrator", "what it is", "in 'fast'", "keeps the class")
-    for name in CALIBRATORS:
-        entry = CALIBRATORS[name]
-        marks = ["yes" if mark else "" for mark in (entry.fast, entry.keeps_argmax)]
-        table.add_row(name, entry.description, *marks)
-    console.print(table)
-    return 0
-
-
-def _metrics(options: argparse.Namespace, console: Console) -> int:
-    from calibration.metrics import METRICS
-
-    table = Table("metric", "what it is")
-    for name, metric in METRICS.items():
-        table.add_row(name, metric.description)
-    console.print(table)
-    return 0
-
-
-def _first_line(thing: type) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
 
 
 if __name__ == "__main__":

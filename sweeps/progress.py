@@ -96,13 +96,16 @@ class Progress:
 
 def describe_best(plan: Plan, cell: Cell) -> str:
     """The best validation objective so far and the searched knobs that gave it."""
-    best = cell.best
-    if best is None:
+    number = cell.study.best()
+    if number is None:
         return ""
-    number, value = best
-    knobs = plan.hyperparameters(cell, number)
-    shown = " ".join(f"{name}={format_value(v)}" for name, v in knobs.items())
-    return f"val {plan.spec.search.objective} {value:.4f}  {shown}"
+    values = cell.study.values(number) or ()
+    shown = [
+        f"val {objective.metric} {value:.4f}"
+        for objective, value in zip(plan.spec.search.objective, values, strict=True)
+    ]
+    knobs = plan.hyperparameters(cell, number).items()
+    return " ".join([*shown, "", *(f"{name}={format_value(v)}" for name, v in knobs)])
 
 
 def format_value(value: object) -> str:

@@ -15,8 +15,9 @@ import torch
 
 from calibration.data import Part, Splits
 from calibration.evaluation import Predictions, evaluate
-from calibration.methods import make_method
+from calibration.methods import Method, make_method
 from calibration.training import TrainingConfig, TrainingRun
+from sweeps.schema import Spec
 from sweeps.space import extremes
 from sweeps.spec import LoadedSpec
 
@@ -48,23 +49,50 @@ def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
                 yield Tried(dataset, row, loss, time.perf_counter() - start, "")
 
 
+def start_run(
+    spec: Spec, method: Method, classes: int, splits: Splits, config: TrainingConfig
+) -> TrainingRun:
+    """A run in this process, on the device that the spec's trials would have."""
+    return TrainingRun(
+        method,
+        splits,
+        model=spec.model.name,
+        model_options=spec.model.options,
+        classes=classes,
+        config=config,
+        seed=spec.seed,
+        device="cuda" if spec.resources.gpu and torch.cuda.is_available() else "cpu",
+    )
+
+
+def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits:
+    """At most so many rows of every part."""
+
+    def some(part: Part, count: int) -> Part:
+        # Spread evenly: files are often sorted by class.
+        step = max(1, len(part.labels) // count)
+        return Part(part.inputs[::step][:count], part.labels[::step][:count])
+
+    meta = splits.meta_validation
+    return replace(
+        splits,
+        train=some(splits.train, train),
+        validation=some(splits.validation, validation),
+        meta_validation=None if meta is None else some(meta, held_out),
+    )
+
+
 def _try(loaded: LoadedSpec, name: str, row: str) -> float:
     spec, dataset = loaded.spec, loaded.datasets[name]
     space = spec.space(row)
     chosen = space.fixed | {knob: extremes(domain)[0] for knob, domain in space.searched.items()}
     method = make_method(spec.methods[row].method, chosen)
-    config = _short(spec.row_training(row), method.window)
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
-    run = TrainingRun(
-        method,
-        _few(splits, config),
-        model=spec.model.name,
-        model_options=spec.model.options,
-        classes=dataset.classes,
-        config=config,
-        seed=spec.seed,
-        device="cuda" if spec.resources.gpu and torch.cuda.is_available() else "cpu",
-    )
+    config = spec.row_training(row)
+    size = config.batch_size
+    rows = len(splits.train.labels) if size == "full" else BATCHES * size
+    shorter = few(splits, train=rows, validation=ROWS_LOOKED_AT, held_out=ROWS_LOOKED_AT)
+    run = start_run(spec, method, dataset.classes, shorter, _short(config, method.window))
     while not run.done:
         curve = run.run_epoch()
     if run.diverged:
@@ -79,21 +107,3 @@ def _short(config: TrainingConfig, window: int) -> TrainingConfig:
     """Two epochs, or two windows of full batches: what begins after a warm-up is tried too."""
     epochs = 2 * window if config.batch_size == "full" else 2
     return config.model_copy(update={"epochs": epochs, "evaluate_every": 1, "patience": None})
-
-
-def _few(splits: Splits, config: TrainingConfig) -> Splits:
-    size = config.batch_size
-    rows = len(splits.train.labels) if size == "full" else BATCHES * size
-
-    def some(part: Part, count: int) -> Part:
-        # Spread evenly: files are often sorted by class.
-        step = max(1, len(part.labels) // count)
-        return Part(part.inputs[::step][:count], part.labels[::step][:count])
-
-    meta = splits.meta_validation
-    return replace(
-        splits,
-        train=some(splits.train, rows),
-        validation=some(splits.validation, ROWS_LOOKED_AT),
-        meta_validation=None if meta is None else some(meta, ROWS_LOOKED_AT),
-    )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,14 +13,18 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from sweeps.plan import Plan
+from sweeps.journal import Journal
+from sweeps.plan import Hooks, Options, Plan
 from sweeps.progress import Progress
 from sweeps.report.results import failed_maps
 from sweeps.report.write import write_report
 from sweeps.spec import LoadedSpec
-from sweeps.store import Store, write_atomically
-from sweeps.tracking import Recorder, default_uri
+from sweeps.store import Store
+from sweeps.tracking import Recorder, default_uri, sync
 from sweeps.tuning import train
+
+JOURNAL = "optuna.log"
+STATE = "sweep.json"
 
 
 @dataclass(frozen=True)
@@ -24,12 +32,10 @@ class Outcome:
     """What a finished sweep leaves behind."""
 
     plan: Plan
-    directory: Path
     leaderboard: pd.DataFrame
     tracking_uri: str
     unpublished: int
     tracking_error: str
-    trained: int
     failed_maps: dict[str, str]
     table: pd.DataFrame | None
 
@@ -41,33 +47,86 @@ def run_sweep(
     console: Console,
     tracking_uri: str | None = None,
     address: str | None = None,
+    retry_failed: bool = False,
+    extend: int = 0,
 ) -> Outcome:
     """Run or continue a sweep until every trial has its record, then report.
 
-    Raises ``StoreError`` when the store cannot be written and ``ValueError`` when no trial
-    fits the machine.
+    ``extend`` gives every search so many trials more than the spec says, now and in later
+    runs. Raises ``StoreError`` when the store cannot be written or another process runs
+    the sweep, ``SpecError`` when no trial fits the machine.
     """
     # The workers have the cores: more threads here would only fight with them.
     torch.set_num_threads(1)
-    directory = store.sweep_directory(loaded.spec.name)
-    write_atomically(directory / "spec.yaml", loaded.text.encode())
-    plan = Plan(loaded, store)
-    uri = tracking_uri or default_uri(store)
-    recorder = Recorder(uri, plan, store)
-    plan.on_done = recorder.submit
-    plan.replay()
-    with Progress(plan, console) as progress:
-        train(plan, store, address=address, on_event=progress.update)
-    written = write_report(plan, store)
-    unpublished = recorder.close(directory, written.summary)
-    return Outcome(
-        plan,
-        directory,
-        written.leaderboard,
-        uri,
-        unpublished,
-        recorder.error,
-        trained=plan.trained,
-        failed_maps=failed_maps(plan, store),
-        table=written.table,
-    )
+    sweep = loaded.spec.name
+    with store.lock(sweep) as lock:
+        extra = max(extend, extension(store, sweep))
+        store.write_file(sweep, "spec.yaml", loaded.text.encode())
+        store.write_file(sweep, STATE, json.dumps({"extra": extra}).encode())
+        plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
+        uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
+        recorder = Recorder(uri, plan, store)
+        plan.hooks = Hooks(done=recorder.submit)
+        summary: str | None = None
+        try:
+            plan.replay()
+            with _journal(plan, store) as journal, Progress(plan, console) as progress:
+                plan.hooks = Hooks(
+                    asked=lambda cell, number: journal.asked(cell.name, cell.study, number),
+                    told=lambda cell, number: journal.told(cell.name, cell.study, number),
+                    started=recorder.started,
+                    done=recorder.submit,
+                )
+                train(
+                    plan,
+                    store,
+                    address=address,
+                    on_event=progress.update,
+                    still_ours=lock.ensure,
+                )
+            written = write_report(plan, store)
+            summary = written.summary
+        finally:
+            # Interrupted, it should end soon: the rest is published by the next run.
+            patience = 5.0 if summary is None else 20.0
+            unpublished = recorder.close(summary, patience=patience)
+        return Outcome(
+            plan,
+            written.leaderboard,
+            uri,
+            unpublished,
+            recorder.error,
+            failed_maps=failed_maps(plan, store),
+            table=written.table,
+        )
+
+
+def sync_sweep(
+    loaded: LoadedSpec, store: Store, tracking_uri: str | None = None
+) -> tuple[int, str]:
+    """Publish everything the store holds of a sweep; how many trials were missing, and where to."""
+    torch.set_num_threads(1)
+    uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
+    with store.lock(loaded.spec.name):
+        plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
+        plan.replay()
+        return sync(uri, plan, store, write_report(plan, store).summary), uri
+
+
+def extension(store: Store, sweep: str) -> int:
+    """How many search trials beyond its spec's budget a sweep was given."""
+    found = store.read_file(sweep, STATE)
+    return int(json.loads(found)["extra"]) if found else 0
+
+
+@contextmanager
+def _journal(plan: Plan, store: Store) -> Iterator[Journal]:
+    """The sweep's studies as optuna-dashboard reads them."""
+    sweep = plan.spec.name
+    with tempfile.TemporaryDirectory(prefix="calsweep-journal-") as scratch:
+        path = (Path(scratch) if store.local is None else store.local / sweep) / JOURNAL
+        journal = Journal(path)
+        journal.rebuild({cell.name: cell.study for cell in plan.cells.values()})
+        yield journal
+        if store.local is None:
+            store.write_file(sweep, JOURNAL, path.read_bytes())

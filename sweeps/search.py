@@ -1,7 +1,7 @@
 """One Optuna study per (dataset, method), by ask and tell.
 
 The study is a projection of the store: every suggestion is persisted before its training
-starts and its value is read from the trial's record, so a study lost with its process is
+starts and its result is read from the trial's record, so a study lost with its process is
 rebuilt by replaying. The sampler is seeded anew for every trial number: a replayed study
 then suggests what the uninterrupted one would have.
 """
@@ -9,120 +9,266 @@ then suggests what the uninterrupted one would have.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import optuna
+from optuna.trial import FrozenTrial, TrialState
 
-from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform, Value
+from calibration.hyperparameters import Value
 from calibration.seeds import derive_seed
-from sweeps.schema import SearchConfig
-from sweeps.space import Space, grid
+from sweeps.samplers import Guided, distribution, sampler, suggest, treated_together
+from sweeps.schema import SchedulerConfig, SearchConfig
+from sweeps.space import Point, Space, grid
+from sweeps.stopping import pruner, rungs
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
+NO_SCHEDULER = SchedulerConfig()
+
+# Its warnings tell how a sampler works inside, not what went wrong.
+optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
-@dataclass
+class Result(NamedTuple):
+    """What came of a trial: its objectives in the config's order, each in its own sense."""
+
+    values: tuple[float, ...]
+    nll: float
+    seconds: float
+    state: Literal["done", "pruned", "failed"]
+
+
 class Study:
     """The search of one method's space on one dataset.
 
     ``ask`` gives the next hyperparameters until the budget is spent; ``tell`` brings back
-    the objective, NaN for a failed trial, which can never be the best.
+    what came of them. A trial that failed, was stopped early or has an objective that is
+    not a finite number can never be the best. ``extra`` trials are allowed beyond the
+    config's limit; a grid has the size it has, and a time limit holds for them too.
     """
 
-    space: Space
-    config: SearchConfig
-    seed: int
-    label: str
-    points: list[dict[str, Value]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._study = optuna.create_study(direction="minimize")
-        self._distributions = {n: distribution(d) for n, d in self.space.searched.items()}
-        is_grid = self.config.sampler == "grid"
-        self.points = grid(self.space, self.config.resolution) if is_grid else []
-        self._trials: list[optuna.Trial] = []
-        self._values: dict[int, float] = {}
+    def __init__(
+        self,
+        space: Space,
+        config: SearchConfig,
+        seed: int,
+        label: str,
+        *,
+        scheduler: SchedulerConfig = NO_SCHEDULER,
+        epochs: int = 1,
+        extra: int = 0,
+    ) -> None:
+        self.space = space
+        self.config = config
+        self.seed = seed if config.seed is None else config.seed
+        self.label = label
+        self.extra = extra
+        is_grid = bool(space.grid) or config.sampler == "grid"
+        self.points = grid(space, config.resolution) if is_grid else []
+        # Optuna cannot weigh unfinished trials by several objectives.
+        self.rungs = rungs(scheduler, epochs) if len(config.objective) == 1 else []
+        self._distributions = {n: distribution(d) for n, d in space.searched.items()}
+        self._always = {n: d for n, d in self._distributions.items() if n not in space.conditions}
+        self._together = treated_together(config.sampler, self._always)
+        self._study = optuna.create_study(
+            study_name=label,
+            directions=[objective.direction for objective in config.objective],
+            pruner=pruner(scheduler, epochs),
+        )
+        self._asked = 0
+        self._running: dict[int, optuna.Trial] = {}
+        self._decisions: dict[int, dict[int, bool]] = {}
+        self._results: dict[int, Result] = {}
+        self._front: list[int] = []
+        self._spent = 0.0
 
     @property
-    def budget(self) -> int:
-        """How many trials the search will have; a space with nothing to search needs none."""
+    def budget(self) -> int | None:
+        """How many trials the search will have; None when only its time is limited.
+
+        A space with nothing to search needs none.
+        """
         if not self.space.searched:
             return 0
-        return len(self.points) or self.config.trials
+        if self.points:
+            return len(self.points)
+        return None if self.config.limit is None else self.config.limit + self.extra
 
     @property
     def asked(self) -> int:
         """How many suggestions were made."""
-        return len(self._trials)
+        return self._asked
 
     @property
     def told(self) -> int:
         """How many of them have a result."""
-        return len(self._values)
+        return len(self._results)
 
     @property
     def exhausted(self) -> bool:
-        """No suggestion is left to be made."""
-        return self.asked >= self.budget
+        """No suggestion is left to be made: all are made, or the time is spent."""
+        if self.budget is not None and self.asked >= self.budget:
+            return True
+        limit = self.config.time
+        return limit is not None and not self.points and self._spent >= limit
 
     @property
     def finished(self) -> bool:
-        """Every suggestion of the budget has its result."""
-        return self.told >= self.budget
+        """No suggestion is left to be made, and every one has its result."""
+        return self.exhausted and not self._running
 
     def ask(self) -> tuple[int, dict[str, Value]]:
-        """The next trial's number and hyperparameters, fixed ones included."""
-        number = self.asked
-        self._study.sampler = self._sampler(number)
-        if self.points:
-            self._study.enqueue_trial(self.points[number])
-        return number, self._next()
+        """The next trial's number and hyperparameters, fixed ones included.
 
-    def replay(self, suggestion: dict[str, Any]) -> int:
-        """Repeat a persisted suggestion; returns its number."""
+        Raises ``ValueError`` when a grid is over or nothing is searched.
+        """
         number = self.asked
-        searched = {n: suggestion[n] for n in self._distributions if n in suggestion}
-        self._study.enqueue_trial(searched)
-        self._next()
-        return number
+        if not self.space.searched or (self.points and number >= len(self.points)):
+            raise ValueError(f"the search of {self.label!r} is over after {number} trials")
+        begun = self.points or self.space.first
+        given = begun[number] if number < len(begun) else {}
+        return number, self._next(given, replayed=False)
 
-    def tell(self, number: int, value: float) -> None:
-        """Report the objective of a trial."""
-        self._values[number] = value
-        if math.isfinite(value):
-            self._study.tell(self._trials[number], value)
+    def replay(self, number: int, suggestion: dict[str, Any]) -> None:
+        """Repeat a persisted suggestion.
+
+        Raises ``ValueError`` if ``number`` is not the next one, or if the suggestion does
+        not fit the space.
+        """
+        if number != self.asked:
+            raise ValueError(f"found suggestion {number} of {self.label!r}; next is {self.asked}")
+        try:
+            given = self._given(number, suggestion)
+        except ValueError as error:
+            raise ValueError(f"suggestion {number} of {self.label!r}: {error}") from None
+        self._next(given, replayed=True)
+
+    def report(self, number: int, epoch: int, nll: float) -> bool:
+        """Take note of a trial's best validation NLL so far; True if it should stop.
+
+        Heard at rungs only, and once: the same rung again gets the same answer. A trial's
+        rungs must come in order, those before a checkpoint too.
+        """
+        if number not in self._running or epoch not in self.rungs:
+            return False
+        decisions = self._decisions.setdefault(number, {})
+        if epoch not in decisions:
+            decisions[epoch] = self._decide(self._running[number], epoch, nll)
+        return decisions[epoch]
+
+    def tell(self, number: int, result: Result) -> None:
+        """Take note of what came of a trial.
+
+        Raises ``ValueError`` if it was not asked for or has its result already.
+        """
+        if number not in self._running:
+            raise ValueError(f"trial {number} of {self.label!r} is not waiting for a result")
+        finite = all(math.isfinite(value) for value in result.values)
+        trial = self._running.pop(number)
+        self._decisions.pop(number, None)
+        if result.state == "done" and finite:
+            self._study.tell(trial, result.values)
+        elif result.state == "pruned":
+            self._study.tell(trial, state=TrialState.PRUNED)
         else:
-            self._study.tell(self._trials[number], state=optuna.trial.TrialState.FAIL)
+            result = result._replace(state="failed")
+            self._study.tell(trial, state=TrialState.FAIL)
+        self._results[number] = result
+        self._spent += result.seconds if math.isfinite(result.seconds) else 0.0
+        if result.state == "done":
+            self._compare(number)
 
-    def best(self) -> tuple[int, float] | None:
-        """Number and objective of the best finished trial; None if every one failed."""
-        finite = {n: v for n, v in self._values.items() if math.isfinite(v)}
-        if not finite:
-            return None
-        number = min(finite, key=lambda n: (finite[n], n))
-        return number, finite[number]
+    def best(self) -> int | None:
+        """The number of the best finished trial; None while there is none.
 
-    def _next(self) -> dict[str, Value]:
-        trial = self._study.ask(self._distributions)
-        self._trials.append(trial)
-        return self.space.fixed | trial.params
+        Of several objectives' Pareto set it is the one with the lowest NLL. Among equals
+        the first trial wins.
+        """
 
-    def _sampler(self, number: int) -> optuna.samplers.BaseSampler:
+        def place(number: int) -> tuple[float, int]:
+            nll = self._results[number].nll
+            return (nll if math.isfinite(nll) else math.inf), number
+
+        return min(self._front, key=place, default=None)
+
+    def front(self) -> list[int]:
+        """The numbers of the Pareto set; with one objective, of the best trial alone."""
+        return sorted(self._front)
+
+    def values(self, number: int) -> tuple[float, ...] | None:
+        """The objectives of a finished trial; None if it failed, was stopped or still runs."""
+        result = self._results.get(number)
+        return result.values if result is not None and result.state == "done" else None
+
+    def result(self, number: int) -> Result | None:
+        """What came of a trial; None while it runs."""
+        return self._results.get(number)
+
+    def trials(self) -> list[FrozenTrial]:
+        """Optuna's own account of every trial, by number; not to be changed."""
+        return self._study.get_trials(deepcopy=False)
+
+    def _next(self, given: Point, *, replayed: bool) -> Point:
+        number, name = self.asked, "random" if self.points else self.config.sampler
         seed = derive_seed(self.seed, self.label, number) % 2**32
-        if self.config.sampler == "tpe":
-            return optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(5, self.budget // 4))
-        return optuna.samplers.RandomSampler(seed=seed)
+        # With several objectives TPE treats knobs one by one and needs no groups.
+        grouped = bool(self.space.conditions) and len(self.config.objective) == 1
+        self._study.sampler = Guided(
+            sampler(name, seed, grouped=grouped, replayed=replayed),
+            {n: (value, self._distributions[n]) for n, value in given.items()},
+            self._together,
+        )
+        listed = {n: self._distributions[n] for n in given} if self.space.grid else None
+        trial = self._study.ask(self._always if listed is None else listed)
+        chosen: Point = trial.params
+        for knob, domain in self._distributions.items():
+            if knob in self.space.conditions and self.space.active(knob, chosen):
+                chosen[knob] = suggest(trial, knob, domain)
+        self._running[number] = trial
+        self._asked += 1
+        return self.space.fixed | chosen
+
+    def _given(self, number: int, suggestion: dict[str, Any]) -> Point:
+        """The searched knobs of a persisted suggestion."""
+        if self.points:
+            wanted = list(self.points[number]) if number < len(self.points) else []
+        else:
+            wanted = [n for n in self.space.searched if self.space.active(n, suggestion)]
+        missing = [name for name in wanted if name not in suggestion]
+        if missing or not wanted:
+            raise ValueError(f"found {suggestion!r}, which does not set {missing or 'a point'}")
+        return self.space.checked({name: suggestion[name] for name in wanted})
+
+    def _decide(self, trial: optuna.Trial, epoch: int, nll: float) -> bool:
+        if not math.isfinite(nll):
+            return True
+        # Optuna takes a trial's course to have the sense of the objective; NLL is a loss.
+        maximised = self.config.objective[0].direction == "maximize"
+        trial.report(-nll if maximised else nll, epoch)
+        return trial.should_prune()
+
+    def _compare(self, number: int) -> None:
+        """Put a finished trial into the Pareto set if no other is better in every way."""
+        new = self._losses(number)
+        others = {n: self._losses(n) for n in self._front}
+        if any(_dominates(other, new) for other in others.values()):
+            return
+        left = [n for n in self._front if not _dominates(new, others[n])] + [number]
+        # With one objective those left are equally good.
+        self._front = left if len(new) > 1 else [min(left)]
+
+    def _losses(self, number: int) -> tuple[float, ...]:
+        pairs = zip(self._results[number].values, self.config.objective, strict=True)
+        return tuple(-v if objective.direction == "maximize" else v for v, objective in pairs)
 
 
-def distribution(domain: Domain) -> optuna.distributions.BaseDistribution:
-    """The domain in Optuna's terms."""
-    match domain:
-        case Choice(values):
-            return optuna.distributions.CategoricalDistribution(values)
-        case Uniform(low, high):
-            return optuna.distributions.FloatDistribution(low, high)
-        case LogUniform(low, high):
-            return optuna.distributions.FloatDistribution(low, high, log=True)
-        case Integer(low, high, log):
-            return optuna.distributions.IntDistribution(low, high, log=log)
+def unsupported(config: SearchConfig, space: Space) -> str | None:
+    """Why Optuna cannot search ``space`` as ``config`` says, and what can; None if it can."""
+    if config.sampler == "cmaes" and len(config.objective) > 1 and not space.grid:
+        return (
+            f"cmaes searches for one objective, and here are {len(config.objective)}; "
+            "write nsga2, tpe, gp or random, or one objective"
+        )
+    return None
+
+
+def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one != other and all(a <= b for a, b in zip(one, other, strict=True))

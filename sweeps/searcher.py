@@ -1,27 +1,43 @@
-"""The plan behind Ray Tune's Searcher interface."""
+"""The plan behind Ray Tune's Searcher and scheduler interfaces."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from sweeps.plan import Entry, Plan
+from sweeps.store import StoreError
 
 _LIVE: dict[int, PlanSearcher] = {}
 
 
 class PlanSearcher(Searcher):
-    """Hands Tune the plan's next trial and tells the plan when one has ended."""
+    """Hands Tune the plan's next trial and tells the plan when one has ended.
+
+    A store that cannot be used ends the sweep: ``failure`` keeps what it said, because
+    Tune wraps what is raised through it.
+    """
 
     def __init__(
-        self, plan: Plan, shared: dict[str, Any], on_event: Callable[[Entry], None]
+        self,
+        plan: Plan,
+        shared: dict[str, Any],
+        on_event: Callable[[Entry], None],
+        still_ours: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
+        self.still_ours = still_ours
         self.plan = plan
         self.shared = shared
         self.on_event = on_event
+        self.failure: StoreError | None = None
+        self.causes: dict[str, str] = {}
         self._entries: dict[str, Entry] = {}
         _LIVE[id(self)] = self
 
@@ -31,18 +47,32 @@ class PlanSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """A configuration; None to wait; FINISHED when nothing will come any more."""
-        entry = self.plan.next()
+        self._guarded(self.still_ours)
+        entry = self._guarded(self.plan.next)
         if entry is None:
             return str(Searcher.FINISHED) if self.plan.finished else None
         self._entries[trial_id] = entry
-        return self.shared | {"trial": entry.config.model_dump(mode="json")}
+        rungs = self.plan.cells[entry.cell].study.rungs if entry.config.phase == "search" else []
+        return self.shared | {"trial": entry.config.model_dump(mode="json"), "rungs": rungs}
+
+    def stops(self, trial_id: str, body: str) -> bool:
+        """Whether the plan stops a trial that has come so far."""
+        entry = self._entries[trial_id]
+        return bool(self._guarded(lambda: self.plan.report(entry, json.loads(body))))
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """The trial's record lies in the store, unless its process died too often."""
+        """The trial's record lies in the store, unless its process died."""
         entry = self._entries.pop(trial_id)
-        self.plan.complete(entry.key)
+        if result and "store_error" in result:
+            self.failure = StoreError(result["store_error"])
+            raise self.failure
+        if error:
+            cause = self.causes.pop(trial_id, "for no known reason")
+            self._guarded(lambda: self.plan.died(entry, cause))
+        else:
+            self._guarded(lambda: self.plan.complete(entry.key))
         self.on_event(entry)
 
     def save(self, checkpoint_path: str) -> None:
@@ -50,6 +80,44 @@ class PlanSearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing: the plan is rebuilt from the store."""
+
+    def _guarded(self, act: Callable[[], Any]) -> Any:
+        try:
+            return act()
+        except StoreError as error:
+            self.failure = error
+            raise
+
+
+class PlanScheduler(FIFOScheduler):
+    """Asks the plan at every rung whether a trial goes on."""
+
+    def __init__(self, searcher: PlanSearcher) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.searcher = searcher
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Tune's question after every report."""
+        body = result.get("body")
+        if body is not None and self.searcher.stops(trial.trial_id, body):
+            return str(TrialScheduler.STOP)
+        return str(TrialScheduler.CONTINUE)
+
+    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+        """Keep why a process died; the searcher is told of the death right after."""
+        lines = str(trial.get_error() or "").splitlines()
+        told = [line.strip() for line in lines if line.strip() and "Failure #" not in line]
+        self.searcher.causes[trial.trial_id] = " ".join(told)[:500] or "for no known reason"
+
+
+class Forget(Callback):
+    """Drops the curves that came with a report: Tune keeps every trial's last result."""
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Tune lets callbacks change a result in place."""
+        result.pop("body", None)
 
 
 def _live(identity: int) -> PlanSearcher:

@@ -1,169 +1,362 @@
-"""The store: a directory of trial records filed under their keys, and one per sweep.
+"""The store: trial records filed under their keys, and each sweep's own files.
 
 ::
 
-    ROOT/records/KEY/record.json      config, status, curve, timings, environment
-                     predictions.npz  logits and labels (test part only after confirmation)
-                     network.pt       the trained weights (confirmed trials)
-                     history.npz      how a method's own state went, if it keeps one
-                     maps/15-bins/NAME.json  the evaluation of one post-hoc map
-                     checkpoint.pt    while the trial is unfinished
-    ROOT/SWEEP/…                      spec, suggestions, leaderboard, figures, report
+    ROOT/records/KEY/record.json          config, status, curve, timings; digests of the files
+                     ATTEMPT/…            predictions.npz, network.pt, history.npz
+                     ATTEMPT/maps/TAG/…   the evaluations of post-hoc maps, one file each
+                     checkpoint.bin, live.json     while the trial is unfinished
+    ROOT/SWEEP/…                          spec, leaderboard, figures, report
+    ROOT/SWEEP/suggestions/STUDY/…        what was suggested, before it is trained
+    ROOT/SWEEP/stopped/STUDY/KEY.json     records of trials that were stopped early
+    ROOT/damaged, ROOT/retired            what was found damaged, what was tried again
 
-``record.json`` is written last and whole: a trial is done when it is there. Every file is
-written beside its place and moved into it, so a reader sees all of it or nothing.
+``record.json`` is created last and once: a trial is done when it is there, and of several
+attempts at one trial the first to get there counts. Everything carries a checksum; what is
+damaged is moved aside with a warning and then is not there. Records of format 1 (no
+checksums, the files directly in ``records/KEY``) stay readable.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import tempfile
-from collections.abc import Iterator, Mapping
+import re
+import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
-RECORD_FORMAT = 1
-RESERVED_NAMES = frozenset({"records", "mlartifacts", "mlflow.db"})
+from sweeps.codec import (
+    DamagedError,
+    check_archive,
+    decode_arrays,
+    decode_checkpoint,
+    decode_tensors,
+    digest,
+    encode_arrays,
+    encode_checkpoint,
+    encode_tensors,
+    seal,
+)
+from sweeps.files import LocalFiles, StoreError, open_files, write_atomically
+from sweeps.layout import (
+    FORMAT_1_FILES,
+    RESERVED_NAMES,
+    attempt_directory,
+    attempt_parts,
+    checked_key,
+    file_name,
+    part,
+    study_directory,
+    sweep_directory,
+    sweep_file,
+    trial_directory,
+    trial_file,
+)
+from sweeps.lock import LockedError, SweepLock, sweep_lock
+from sweeps.sealed import SealedFiles
 
+__all__ = [
+    "RESERVED_NAMES",
+    "LockedError",
+    "Store",
+    "StoreError",
+    "encode_arrays",
+    "encode_tensors",
+    "file_name",
+    "write_atomically",
+]
 
-class StoreError(RuntimeError):
-    """The store cannot be read or written; the message names the path and the cause."""
+ATTEMPT = re.compile(rb'"attempt": "([0-9a-f]{32})"')
+HEX = re.compile(r"[0-9a-f]{32}")
 
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all. Raises ``StoreError``."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror}; free space or choose --store"
-        ) from error
-
-
-def to_json(value: Any) -> bytes:
-    """Stable, readable JSON; numbers that are infinite or NaN are written as strings."""
-    return (json.dumps(_plain(value), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value
-
-
-def file_name(name: str) -> str:
-    """``name`` as part of a path: everything unusual becomes an underscore."""
-    return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
+T = TypeVar("T")
 
 
 class Store:
-    """Reads and writes the files of one store."""
+    """Reads and writes one store, on a path or an fsspec URI such as ``s3://bucket/runs``.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    Every method raises ``StoreError`` when the files cannot be reached or were written by a
+    newer version, and ``ValueError`` for a name that would lead out of its directory.
+    """
 
-    def sweep_directory(self, sweep: str) -> Path:
-        """Where a sweep's own files lie."""
-        return self.root / sweep
+    def __init__(self, root: str | Path) -> None:
+        self._files = open_files(root)
+        self._sealed = SealedFiles(self._files)
+        self.root = self._files.root
+        self.local = self._files.path if isinstance(self._files, LocalFiles) else None
 
-    def trial_directory(self, key: str) -> Path:
-        """Where a trial's files lie."""
-        return self.root / "records" / key
+    # --- a sweep's own files
+
+    def write_file(self, sweep: str, name: str, content: bytes) -> None:
+        """Write one of a sweep's result files, such as ``figures/x.png``."""
+        self._files.write(sweep_file(sweep, name), content)
+
+    def read_file(self, sweep: str, name: str) -> bytes | None:
+        """One of a sweep's result files, or None."""
+        return self._files.read(sweep_file(sweep, name))
+
+    def files(self, sweep: str, under: str = "") -> list[str]:
+        """The names of a sweep's result files, or of those in its directory ``under``."""
+        if not under:
+            return self._files.names(sweep_directory(sweep))
+        return [f"{under}/{name}" for name in self._files.names(sweep_file(sweep, under))]
+
+    def location(self, sweep: str, name: str = "") -> str:
+        """Where a sweep's directory or file lies, to be shown to people."""
+        return f"{self.root}/{sweep_file(sweep, name) if name else sweep_directory(sweep)}"
+
+    def lock(self, sweep: str) -> SweepLock:
+        """Held by the one driver of a sweep; entering it raises ``LockedError``."""
+        return sweep_lock(self._files, sweep_directory(sweep))
+
+    # --- trials
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """The complete record of a trial, or None while it is not done."""
-        path = self.trial_directory(key) / "record.json"
-        if not path.exists():
+        """The complete record of a trial, or None while there is none."""
+        path = f"{trial_directory(key)}/record.json"
+        content = self._files.read(path)
+        if content is None:
             return None
-        loaded: dict[str, Any] = json.loads(path.read_text())
-        return loaded
+        try:
+            return _checked(key, self._sealed.unseal(path, content))
+        except DamagedError as error:
+            self._sealed.set_aside(key, path, content, error, attempt_parts(key, _attempt(content)))
+            return None
 
-    def write_record(self, key: str, record: dict[str, Any]) -> None:
-        """File a complete record. The first one stays: later attempts change nothing."""
-        path = self.trial_directory(key) / "record.json"
-        if not path.exists():
-            write_atomically(path, to_json(record | {"format": RECORD_FORMAT, "key": key}))
-        (self.trial_directory(key) / "checkpoint.pt").unlink(missing_ok=True)
+    def file_record(
+        self, key: str, record: dict[str, Any], files: Mapping[str, bytes] | None = None
+    ) -> bool:
+        """File a finished trial with its files; False if a record was there already.
+
+        The files go to a directory of this attempt's own, so that those of several attempts
+        never mix. The trial's checkpoint and live curve are removed.
+        """
+        files = files or {}
+        attempt = uuid.uuid4().hex
+        entries = {trial_file(name): _entry(content) for name, content in files.items()}
+        sealed = seal({**record, "key": key, "attempt": attempt, "files": entries})
+        filed = False
+        try:
+            if self.record(key) is None:
+                for name, content in files.items():
+                    self._files.write(f"{attempt_directory(key, attempt)}/{name}", content)
+                path = f"{trial_directory(key)}/record.json"
+                filed = self._sealed.create(path, sealed, lambda: self.record(key))
+        finally:
+            if files and not filed:
+                self._withdraw(key, attempt)
+        self._forget(key)
+        return filed
+
+    def intact(self, key: str) -> bool:
+        """Whether a trial's record and all its files are there and undamaged."""
+        record = self.record(key)
+        if record is None:
+            return False
+        names = record["files"] if record["format"] > 1 else FORMAT_1_FILES
+        try:
+            for name in names:
+                self._verified(key, record, name)
+        except DamagedError:
+            return False
+        return True
+
+    def file(self, key: str, name: str) -> bytes | None:
+        """One of a trial's files, or None. A damaged trial is set aside: ``StoreError``."""
+        return self._file(key, name, lambda content: content)
+
+    def arrays(self, key: str, file: str) -> dict[str, torch.Tensor] | None:
+        """One of a trial's files, made by ``encode_arrays``; see ``file``."""
+        return self._file(key, file, decode_arrays)
+
+    def predictions(self, key: str) -> dict[str, torch.Tensor]:
+        """The stored logits and labels of a trial. Raises ``StoreError`` if there are none."""
+        found = self.arrays(key, "predictions.npz")
+        if found is None:
+            raise self._missing(key, "no predictions are stored")
+        return found
+
+    def tensors(self, key: str, file: str) -> dict[str, Any] | None:
+        """One of a trial's files, made by ``encode_tensors``; see ``file``."""
+        return self._file(key, file, decode_tensors)
+
+    def write_extra(self, key: str, name: str, content: bytes) -> None:
+        """Add a file that can be made again, such as a figure, to a trial that is done."""
+        home, record = self._done(key)
+        if trial_file(name) in record["files"] or name in FORMAT_1_FILES:
+            raise ValueError(f"name: found {name!r}, which belongs to the record; use another")
+        self._files.write(f"{home}/{name}", content)
+
+    def extra(self, key: str, name: str) -> bytes | None:
+        """What ``write_extra`` added, or None."""
+        record = self.record(key)
+        if record is None:
+            return None
+        return self._files.read(f"{attempt_directory(key, record['attempt'])}/{trial_file(name)}")
 
     def maps(self, key: str, tag: str) -> dict[str, dict[str, Any]]:
         """The evaluations of a trial's post-hoc maps made in one way, by name."""
-        files = (self.trial_directory(key) / "maps" / tag).glob("*.json")
-        return {path.stem: json.loads(path.read_text()) for path in files}
+        record = self.record(key)
+        if record is None:
+            return {}
+        home = attempt_directory(key, record["attempt"])
+        return self._sealed.read_all(f"{home}/maps/{part(tag, 'tag')}", key)
 
     def write_map(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
-        """File the evaluation of one post-hoc map."""
-        directory = self.trial_directory(key) / "maps" / tag
-        write_atomically(directory / f"{name}.json", to_json(evaluation))
+        """File the evaluation of one post-hoc map of a trial that is done."""
+        home, _ = self._done(key)
+        self._files.write(f"{home}/maps/{part(tag, 'tag')}/{part(name)}.json", seal(evaluation))
 
-    def predictions(self, key: str) -> dict[str, torch.Tensor]:
-        """The stored logits and labels of a trial."""
-        found = self.arrays(key, "predictions.npz")
-        if found is None:
-            raise StoreError(f"no predictions are stored for trial {key}")
-        return found
+    def retire(self, key: str) -> None:
+        """Move a trial's record and files aside, so that it can be tried again."""
+        record = self.record(key)
+        if record is not None:
+            parts = attempt_parts(key, record["attempt"])
+            self._sealed.move_aside("retired", key, "to be tried again", parts)
 
-    def arrays(self, key: str, file: str) -> dict[str, torch.Tensor] | None:
-        """What ``write_arrays`` filed, or None."""
-        path = self.trial_directory(key) / file
-        if not path.exists():
-            return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    # --- a trial on its way
 
-    def write_arrays(self, key: str, file: str, arrays: Mapping[str, torch.Tensor]) -> None:
-        """File tensors as compressed arrays that any tool can read."""
-        buffer = io.BytesIO()
-        np.savez_compressed(
-            buffer, allow_pickle=False, **{name: a.cpu().numpy() for name, a in arrays.items()}
-        )
-        write_atomically(self.trial_directory(key) / file, buffer.getvalue())
+    def checkpoint(self, key: str) -> dict[str, Any] | None:
+        """What ``write_checkpoint`` wrote last, or None."""
+        path = f"{trial_directory(key)}/checkpoint.bin"
+        return self._sealed.read(path, key, decode_checkpoint)
 
-    def write_tensors(self, key: str, file: str, values: dict[str, Any]) -> None:
-        """File tensors and plain values, readable without unpickling code."""
-        buffer = io.BytesIO()
-        torch.save(values, buffer)
-        write_atomically(self.trial_directory(key) / file, buffer.getvalue())
+    def write_checkpoint(self, key: str, values: dict[str, Any]) -> None:
+        """Replace a trial's checkpoint: tensors and plain values."""
+        self._files.write(f"{trial_directory(key)}/checkpoint.bin", encode_checkpoint(values))
 
-    def tensors(self, key: str, file: str) -> dict[str, Any] | None:
-        """What ``write_tensors`` filed, or None."""
-        path = self.trial_directory(key) / file
-        if not path.exists():
-            return None
-        loaded: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        return loaded
+    def live(self, key: str) -> dict[str, Any] | None:
+        """What ``write_live`` wrote last, or None."""
+        path = f"{trial_directory(key)}/live.json"
+        return self._sealed.read(path, key, lambda content: self._sealed.content(path, content))
 
-    def suggestions(self, sweep: str, study: str) -> Iterator[dict[str, Any]]:
-        """The persisted suggestions of one study, in order."""
-        number = 0
-        while (path := self._suggestion(sweep, study, number)).exists():
-            yield json.loads(path.read_text())
-            number += 1
+    def write_live(self, key: str, values: dict[str, Any]) -> None:
+        """Replace what is shown of a trial while it is trained."""
+        self._files.write(f"{trial_directory(key)}/live.json", seal(values))
+
+    # --- a sweep's studies
+
+    def suggestions(self, sweep: str, study: str) -> dict[int, dict[str, Any]]:
+        """The persisted suggestions of one study, by number."""
+        found = self._sealed.read_all(study_directory(sweep, "suggestions", study), sweep)
+        return {int(name): found[name] for name in sorted(found) if name.isdecimal()}
 
     def write_suggestion(
         self, sweep: str, study: str, number: int, suggestion: dict[str, Any]
     ) -> None:
         """Persist suggestion ``number`` of a study before its training starts."""
-        write_atomically(self._suggestion(sweep, study, number), to_json(suggestion))
+        path = f"{study_directory(sweep, 'suggestions', study)}/{number:06d}.json"
+        self._files.write(path, seal(suggestion))
 
-    def _suggestion(self, sweep: str, study: str, number: int) -> Path:
-        return self.sweep_directory(sweep) / "suggestions" / study / f"{number:06d}.json"
+    def stopped(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
+        """The record of a trial that this study stopped early, or None."""
+        path = f"{study_directory(sweep, 'stopped', study)}/{checked_key(key)}.json"
+        return self._sealed.read(path, sweep, lambda c: _checked(key, self._sealed.unseal(path, c)))
+
+    def file_stopped(self, sweep: str, study: str, key: str, record: dict[str, Any]) -> None:
+        """File the record of a trial that this study stops early; the first one stays."""
+        path = f"{study_directory(sweep, 'stopped', study)}/{checked_key(key)}.json"
+        sealed = seal({**record, "key": key, "attempt": uuid.uuid4().hex, "files": {}})
+        self._sealed.create(path, sealed, lambda: self.stopped(sweep, study, key))
+        self._forget(key)
+
+    def outcome(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
+        """How a trial ended for this study: its record, or that of having been stopped."""
+        return self.record(key) or self.stopped(sweep, study, key)
+
+    # --- reading what may be damaged
+
+    def _file(self, key: str, name: str, decode: Callable[[bytes], T]) -> T | None:
+        record = self.record(key)
+        if record is None or (record["format"] > 1 and trial_file(name) not in record["files"]):
+            return None
+        path = f"{self.root}/{attempt_directory(key, record['attempt'])}/{trial_file(name)}"
+        try:
+            content = self._verified(key, record, name)
+        except DamagedError as error:
+            raise StoreError(
+                f"{path}: damaged, {error}; the sweep's next run does the trial anew"
+            ) from error
+        try:
+            return None if content is None else decode(content)
+        except DamagedError as error:
+            # These are the bytes that were filed: another version's, or a stranger's.
+            raise StoreError(f"{path}: {error}; read it with the version that wrote it") from error
+
+    def _verified(self, key: str, record: dict[str, Any], name: str) -> bytes | None:
+        """A file of the record. Raises ``DamagedError``, the trial then being set aside."""
+        path = f"{attempt_directory(key, record['attempt'])}/{name}"
+        content = self._files.read(path)
+        entry = record["files"].get(name)
+        try:
+            if entry and content is None:
+                raise DamagedError("it is missing")
+            if entry and content is not None and entry != _entry(content):
+                raise DamagedError("its checksum is wrong")
+            if content is not None and record["format"] == 1 and name in FORMAT_1_FILES:
+                check_archive(content)
+        except DamagedError as error:
+            now = self.record(key)
+            if now is not None and now["attempt"] == record["attempt"]:
+                self._sealed.set_aside(
+                    key, path, content, error, attempt_parts(key, record["attempt"])
+                )
+            raise
+        return content
+
+    # --- writing
+
+    def _withdraw(self, key: str, attempt: str) -> None:
+        """Remove the files of an attempt that has not become the record."""
+        # After an interruption or a lost answer of the server it may have, all the same.
+        record = self.record(key)
+        if record is None or record["attempt"] != attempt:
+            self._files.delete_tree(attempt_directory(key, attempt))
+
+    def _forget(self, key: str) -> None:
+        for name in ("checkpoint.bin", "live.json"):
+            self._files.delete(f"{trial_directory(key)}/{name}")
+        if self.local is not None:  # the checkpoints of format 1 were always local
+            self._files.delete(f"{trial_directory(key)}/checkpoint.pt")
+
+    def _done(self, key: str) -> tuple[str, dict[str, Any]]:
+        """Where the files of a filed record lie, and the record."""
+        record = self.record(key)
+        if record is None:
+            raise self._missing(key, "there is no record, or no longer")
+        return attempt_directory(key, record["attempt"]), record
+
+    def _missing(self, key: str, what: str) -> StoreError:
+        return StoreError(f"{self.root}/{trial_directory(key)}: {what}; run the sweep again")
+
+
+def _entry(content: bytes) -> dict[str, Any]:
+    return {"sha256": digest(content), "size": len(content)}
+
+
+def _attempt(content: bytes) -> str | None:
+    """The attempt that a damaged record names, if that can still be read."""
+    found = ATTEMPT.search(content)
+    return found[1].decode() if found else None
+
+
+def _checked(key: str, record: dict[str, Any]) -> dict[str, Any]:
+    """A record that belongs to the key and names its files. Raises ``DamagedError``."""
+    if record.get("key") != key:
+        raise DamagedError("it is another trial's")
+    if record["format"] == 1:
+        if "status" not in record:
+            raise DamagedError("it has no status")
+        return record | {"attempt": None, "files": {}}
+    try:
+        for name, entry in record["files"].items():
+            trial_file(name)
+            if entry.keys() != {"sha256", "size"}:
+                raise ValueError(name)
+        if not HEX.fullmatch(record["attempt"]):
+            raise ValueError("attempt")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedError("its list of files makes no sense") from error
+    return record

@@ -1,217 +1,104 @@
 """Records → MLflow: one parent run per sweep, one child run per trial.
 
-MLflow is a projection of the store. A run is found by its key before it is created, so
-publishing twice changes nothing, and what could not be published (the server was away)
-is published by the next run of the sweep. All calls are made from
-one thread, away from Tune's control loop: a slow or dead server slows no trial.
+MLflow is a projection of the store. The recorder publishes from a thread of its own, away
+from Tune's control loop: a slow or dead server slows no trial. What could not be published
+waits in the store for the server's return, for the next run of the sweep, or for ``sync``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import queue
-import tempfile
+import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections import Counter, deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
+from sweeps.mlflow_database import create_database
 from sweeps.plan import Entry, Plan
-from sweeps.progress import format_value
+from sweeps.publisher import Publisher
 from sweeps.store import Store
 
-if TYPE_CHECKING:
-    from mlflow.entities import Metric
-    from mlflow.tracking import MlflowClient
+__all__ = [
+    "Publisher",
+    "Recorder",
+    "TrackingError",
+    "create_database",
+    "default_uri",
+    "masked",
+    "sync",
+]
 
-SWEEP, KEY, PUBLISHED = "calsweep.sweep", "calsweep.key", "calsweep.published"
-PARENT, ROW = "mlflow.parentRunId", "calsweep.row"
-METRICS_PER_CALL = 1000
-# A server that is away costs seconds to find out: after one failure the next trials wait for
-# the end of the sweep instead of finding out again, each by itself.
-AWAY_SECONDS = 30.0
-ARTIFACTS = {
-    "search": ("record.json",),
-    "confirm": ("record.json", "predictions.npz", "history.npz", "reliability.png"),
-}
+LIVE_SECONDS = 2.0
+LIVE_REST = 9.0
+"""After a live curve the recorder rests from live curves for so many times what it took."""
+FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
+REFUSALS = 3
+USERINFO = re.compile(r"://[^/\s]*@")
 
-T = TypeVar("T")
-log = logging.getLogger(__name__)
+
+class TrackingError(RuntimeError):
+    """MLflow cannot be written; the message names the place, the cause and a remedy."""
 
 
 def default_uri(store: Store) -> str:
-    """The sqlite database in the store's own directory."""
-    return f"sqlite:///{(store.root / 'mlflow.db').resolve()}"
+    """The sqlite database in the store's directory; of a remote store, in the current one."""
+    directory = Path.cwd() if store.local is None else store.local
+    return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
 
 
-def create_database(uri: str) -> None:
-    """Make sure that a sqlite database, if ``uri`` names one, is there whole.
+def masked(text: str, uri: str = "") -> str:
+    """``text`` without the user and the password that ``uri``, or any URI in it, names."""
+    text = USERINFO.sub("://***@", text)
+    try:
+        password = urlsplit(uri).password
+    except ValueError:
+        return text
+    for secret in {password, unquote(password)} if password else ():
+        text = text.replace(secret, "***")
+    return text
 
-    MLflow builds a new database in place by dozens of migrations; killed half-way, or done by
-    two processes at once, they leave one that cannot be opened again. So it is built under
-    another name and linked to its own in one step; whoever comes second uses the first's.
+
+def sync(uri: str, plan: Plan, store: Store, summary: str | None) -> int:
+    """Publish all that the store has of a sweep; how many trials had been missing.
+
+    ``summary`` describes the sweep; None says that it was interrupted. Raises
+    ``TrackingError`` when the server or the database cannot be written.
     """
-    from mlflow.tracking import MlflowClient
+    try:
+        publisher = Publisher(uri, plan, store)
+        for entry in list(plan.entries.values()):
+            publisher.publish(entry)
+        if summary is None:
+            publisher.interrupt()
+        else:
+            publisher.publish_sweep(summary)
+    except Exception as error:
+        reason = masked(f"{type(error).__name__}: {error}", uri)
+        raise TrackingError(
+            f"cannot publish to {masked(uri)}: {reason}; the records are safe: start the server, "
+            "or name another with --tracking, and sync again"
+        ) from None
+    return publisher.published
 
-    path = Path(uri.removeprefix("sqlite:///"))
-    if not uri.startswith("sqlite:///") or path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=path.parent) as directory:
-        draft = Path(directory) / path.name
-        MlflowClient(tracking_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
-        with contextlib.suppress(FileExistsError):
-            path.hardlink_to(draft)
+
+class _Close(NamedTuple):
+    summary: str | None
+    patience: float
 
 
-class Publisher:
-    """Writes runs to one MLflow server or database, each once."""
-
-    def __init__(self, uri: str, plan: Plan, store: Store) -> None:
-        # Retrying for minutes would only delay the word that the server is away.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
-        from mlflow.tracking import MlflowClient
-
-        for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
-            logging.getLogger(chatty).setLevel(logging.ERROR)
-        create_database(uri)
-        self.plan = plan
-        self.store = store
-        self.sweep = plan.spec.name
-        self.client: MlflowClient = MlflowClient(tracking_uri=uri)
-        self.experiment = self._experiment(uri)
-        self.runs = self._existing()
-        self.parent = self._parent()
-
-    def publish(self, entry: Entry) -> None:
-        """Bring one trial's run to what its record says."""
-        run_id, published = self.runs.get(entry.key, ("", ""))
-        record = self.store.record(entry.key)
-        if record is None or published == self._stamp(entry):
-            return
-        if not run_id:
-            run = self.client.create_run(
-                self.experiment, run_name=run_name(self.plan, entry), tags=self._tags(entry)
-            )
-            run_id = run.info.run_id
-            self.runs[entry.key] = (run_id, "")
-        directory = self.store.trial_directory(entry.key)
-        for name in ARTIFACTS[entry.config.phase]:
-            if (directory / name).exists():
-                self.client.log_artifact(run_id, str(directory / name))
-        self._log(entry, run_id, record)
-        self.client.set_terminated(run_id, "FINISHED" if record["status"] == "done" else "FAILED")
-        self.runs[entry.key] = (run_id, self._stamp(entry))
-
-    def publish_sweep(self, directory: Path, summary: str) -> None:
-        """Bring the parent run to its end: the spec, the tables, the figures, a description."""
-        for path in sorted(directory.glob("*.*")):
-            self.client.log_artifact(self.parent, str(path))
-        for path in sorted((directory / "figures").glob("*.png")):
-            self.client.log_artifact(self.parent, str(path), "figures")
-        self.client.set_tag(self.parent, "mlflow.note.content", summary)
-        self.client.set_terminated(self.parent, "FAILED" if self.plan.failed else "FINISHED")
-
-    def _experiment(self, uri: str) -> str:
-        found = self.client.get_experiment_by_name(self.sweep)
-        if found is not None:
-            return str(found.experiment_id)
-        local = uri.startswith("sqlite:")
-        artifacts = (self.store.root / "mlartifacts" / self.sweep).resolve().as_uri()
-        return str(self.client.create_experiment(self.sweep, artifacts if local else None))
-
-    def _existing(self) -> dict[str, tuple[str, str]]:
-        runs: dict[str, tuple[str, str]] = {}
-        token: str | None = ""
-        while token is not None:
-            page = self.client.search_runs([self.experiment], max_results=1000, page_token=token)
-            for run in page:
-                if KEY in run.data.tags:
-                    tags = run.data.tags
-                    ended = run.info.status != "RUNNING"
-                    stamp = tags.get(PUBLISHED, "") if ended else ""
-                    runs[tags[KEY]] = (run.info.run_id, stamp)
-            token = page.token or None
-        return runs
-
-    def _parent(self) -> str:
-        if self.sweep in self.runs:
-            run_id = self.runs[self.sweep][0]
-            self.client.update_run(run_id, status="RUNNING")
-            return run_id
-        tags = {SWEEP: self.sweep, KEY: self.sweep, "calsweep.phase": "sweep"}
-        run = self.client.create_run(self.experiment, run_name=self.sweep, tags=tags)
-        return str(run.info.run_id)
-
-    def _tags(self, entry: Entry) -> dict[str, str]:
-        return {
-            SWEEP: self.sweep,
-            KEY: entry.key,
-            PARENT: self.parent,
-            "calsweep.dataset": entry.config.dataset_name,
-            "calsweep.method": entry.config.method,
-            ROW: entry.row,
-            "calsweep.phase": entry.config.phase,
-        }
-
-    def _stamp(self, entry: Entry) -> str:
-        """What must be there for a run to be complete; it changes when maps are added."""
-        return ",".join(
-            [
-                self.plan.spec.evaluation.tag,
-                *sorted(self.store.maps(entry.key, self.plan.spec.evaluation.tag)),
-            ]
-        )
-
-    def _metrics(self, entry: Entry, record: dict[str, Any]) -> Iterator[Metric]:
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        for row in record.get("curve", []):
-            for name, value in row.items():
-                if name != "epoch":
-                    yield Metric(name, float(value), now, int(row["epoch"]))
-        for name, value in record.get("validation", {}).items():
-            yield Metric(f"selected/{name}", float(value), now, 0)
-        for chosen, evaluation in self.store.maps(entry.key, self.plan.spec.evaluation.tag).items():
-            prefix = "test" if chosen == "identity" else f"test/{chosen}"
-            for name, value in evaluation.get("test", {}).items():
-                yield Metric(f"{prefix}/{name}", float(value), now, 0)
-            for name, value in evaluation.get("large", {}).items():
-                yield Metric(f"{prefix}/large_{name}", float(value), now, 0)
-        if "seconds" in record:
-            yield Metric("train_seconds", float(record["seconds"]), now, 0)
-
-    def _log(self, entry: Entry, run_id: str, record: dict[str, Any]) -> None:
-        """Parameters, metrics and tags in as few calls as there can be: each costs a commit."""
-        from mlflow.entities import Param, RunTag
-
-        config = entry.config
-        values: dict[str, Any] = {"seed": config.seed, "model": config.model.name}
-        values |= {"dataset": config.dataset_name, "method": config.method}
-        values |= config.hyperparameters
-        values |= {f"training.{k}": v for k, v in config.training.model_dump().items()}
-        params = [Param(name, str(value)) for name, value in values.items()]
-        # The row is a tag: parameters can never change, and a row may be renamed.
-        tags = [RunTag(PUBLISHED, self._stamp(entry)), RunTag(ROW, entry.row)]
-        if record["status"] == "failed":
-            tags.append(RunTag("calsweep.reason", record["reason"][:4000]))
-        *earlier, last = batched(self._metrics(entry, record), METRICS_PER_CALL) or [[]]
-        for metrics in earlier:
-            self.client.log_batch(run_id, metrics=metrics)
-        self.client.log_batch(run_id, metrics=last, params=params, tags=tags)
+class _Started(NamedTuple):
+    entry: Entry
 
 
 class Recorder:
     """Publishes from a thread of its own while the sweep runs.
 
-    What fails is kept and tried once more at the end; ``close`` returns the number of
-    trials that could not be published, and ``error`` says why.
+    A server that is away is asked again after 1, 2, 4, … 10 s; the trials wait, by name
+    only. A trial that is refused three times by a server that takes others is set aside.
+    ``error`` says what went wrong last, ``backlog`` how many trials wait.
     """
 
     def __init__(self, uri: str, plan: Plan, store: Store) -> None:
@@ -220,65 +107,197 @@ class Recorder:
         self.store = store
         self.error = ""
         self.experiment = ""
-        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Entry | _Started | _Close] = queue.SimpleQueue()
+        self._waiting: deque[Entry] = deque()
+        self._running: dict[str, Entry] = {}
+        self._live_due: dict[str, float] = {}
+        self._live_after = 0.0
+        self._refusals: Counter[str] = Counter()
+        self._set_aside = 0
         self._publisher: Publisher | None = None
-        self._failed: list[Entry] = []
+        self._wait = FIRST_WAIT
         self._away_until = 0.0
+        self._failing_since: float | None = None
+        self._closing: _Close | None = None
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
         self._thread.start()
 
-    def submit(self, entry: Entry) -> None:
-        """Publish this trial when its turn comes."""
-        self._queue.put(entry)
+    @property
+    def backlog(self) -> int:
+        """How many trials wait to be published."""
+        return len(self._waiting) + self._events.qsize()
 
-    def close(self, directory: Path, summary: str) -> int:
-        """Publish what is left and the sweep's own run."""
-        self._queue.put(None)
-        self._thread.join()
-        left, self._failed = self._failed, []
-        self._away_until = 0.0
-        for entry in left:
-            self._publish(entry)
-        if not self._failed:
+    def started(self, entry: Entry) -> None:
+        """Show this trial's curve while it grows."""
+        self._events.put(_Started(entry))
+
+    def submit(self, entry: Entry) -> None:
+        """Publish this trial, whose outcome has landed, when its turn comes."""
+        self._events.put(entry)
+
+    def close(self, summary: str | None, *, patience: float = 20.0) -> int:
+        """Publish what is left and the sweep's own run; how many trials could not be.
+
+        Gives up after ``patience`` seconds in which nothing works. Without a ``summary``
+        the sweep was interrupted: its runs are marked as killed, and there are ``patience``
+        seconds for all that is left.
+        """
+        self._events.put(_Close(summary, patience))
+        # An answer may be waited for when the time is up; an interrupted sweep does not.
+        self._thread.join(None if summary is not None else patience + FIRST_WAIT)
+        left = len(self._waiting) + self._set_aside
+        if self._thread.is_alive():
+            self.error = self.error or f"{masked(self.uri)} did not answer in time"
+        elif not left and self._failing_since is None:
             self.error = ""
-            try:
-                self._connected().publish_sweep(directory, summary)
-            except Exception as error:  # whatever the tracking server does, the sweep is done
-                self.error = str(error)
-        return len(self._failed)
+        return left
 
     def _work(self) -> None:
-        while (entry := self._queue.get()) is not None:
-            self._publish(entry)
+        while self._closing is None:
+            self._receive(self._pause())
+            if time.monotonic() < self._away_until:
+                continue
+            self._publish_next()
+            self._publish_live()
+        self._finish(self._closing)
 
-    def _publish(self, entry: Entry) -> None:
-        if time.monotonic() < self._away_until:
-            self._failed.append(entry)
+    def _pause(self) -> float | None:
+        """Seconds until there is something to do unless something happens; None: for ever."""
+        now = time.monotonic()
+        if self._publisher is None or self._waiting:
+            return max(0.0, self._away_until - now)
+        if not self._live_due:
+            return None
+        return max(0.0, min(self._live_due.values()) - now, self._live_after - now)
+
+    def _receive(self, timeout: float | None) -> None:
+        """Take in what has happened, waiting for it no longer than ``timeout``."""
+        try:
+            event = self._events.get(timeout=timeout) if timeout != 0 else self._events.get_nowait()
+            while True:
+                self._take(event)
+                event = self._events.get_nowait()
+        except queue.Empty:
+            return
+
+    def _take(self, event: Entry | _Started | _Close) -> None:
+        if isinstance(event, _Close):
+            self._closing = event
+        elif isinstance(event, _Started):
+            self._running[event.entry.key] = event.entry
+            self._live_due[event.entry.key] = time.monotonic() + LIVE_SECONDS
+        else:
+            self._forget(event.key)
+            self._waiting.append(event)
+
+    def _forget(self, key: str) -> None:
+        self._running.pop(key, None)
+        self._live_due.pop(key, None)
+
+    def _publish_next(self) -> bool:
+        """Publish the first that waits; False if the server is away."""
+        publisher = self._connected()
+        if publisher is None:
+            return False
+        if not self._waiting:
+            return True
+        entry = self._waiting.popleft()
+        try:
+            publisher.publish(entry)
+        except Exception as error:  # whatever tracking does, the sweep goes on
+            self._failed(error)
+            if self._connected() is None:
+                self._waiting.appendleft(entry)
+                return False
+            self._refusals[entry.key] += 1
+            if self._refusals[entry.key] >= REFUSALS:
+                self._set_aside += 1
+                return True
+            if not self._waiting:
+                self._stay_away()
+            self._waiting.append(entry)
+        else:
+            self._succeeded()
+        return True
+
+    def _publish_live(self) -> None:
+        """Publish one running trial's curve, if one is due."""
+        now = time.monotonic()
+        if self._publisher is None or not self._live_due or now < self._live_after:
+            return
+        key = min(self._live_due, key=lambda k: self._live_due[k])
+        if self._live_due[key] > now:
             return
         try:
-            self._connected().publish(entry)
-        except Exception as error:  # as above: tracking must never end a sweep
-            self.error = f"{type(error).__name__}: {error}"
-            self._failed.append(entry)
-            self._away_until = time.monotonic() + AWAY_SECONDS
+            self._publisher.publish_live(self._running[key])
+        except Exception as error:  # as above; the curve comes with the record
+            self._failed(error)
+            if self._connected() is not None:
+                self._forget(key)
+                return
+        done = time.monotonic()
+        self._live_due[key] = done + LIVE_SECONDS
+        self._live_after = done + LIVE_REST * (done - now)
 
-    def _connected(self) -> Publisher:
+    def _finish(self, closing: _Close) -> None:
+        """Until everything is published, or nothing has worked for as long as one has patience."""
+        began = time.monotonic()
+        ended = False
+        while not ended or self._waiting:
+            now = time.monotonic()
+            since = began if closing.summary is None else max(began, self._failing_since or now)
+            if now - since >= closing.patience:
+                return
+            if now < self._away_until:
+                time.sleep(min(self._away_until, since + closing.patience) - now)
+            elif closing.summary is None and not ended:
+                ended = self._end(None)
+            elif self._waiting:
+                self._publish_next()
+            else:
+                ended = self._end(closing.summary)
+
+    def _end(self, summary: str | None) -> bool:
+        publisher = self._connected()
+        if publisher is None:
+            return False
+        try:
+            if summary is None:
+                publisher.interrupt()
+            else:
+                publisher.publish_sweep(summary)
+        except Exception as error:  # as above
+            self._failed(error)
+            self._stay_away()
+            return False
+        self._succeeded()
+        return True
+
+    def _connected(self) -> Publisher | None:
+        """The publisher, made anew after a failure; None while the server is away.
+
+        A new one looks again at what is there: a request that failed may have arrived.
+        """
         if self._publisher is None:
-            self._publisher = Publisher(self.uri, self.plan, self.store)
-            self.experiment = self._publisher.experiment
+            try:
+                self._publisher = Publisher(self.uri, self.plan, self.store)
+            except Exception as error:  # as above
+                self._failed(error)
+                self._stay_away()
+            else:
+                self.experiment = self._publisher.experiment
+                self._wait, self._away_until = FIRST_WAIT, 0.0
         return self._publisher
 
+    def _failed(self, error: Exception) -> None:
+        self.error = masked(f"{type(error).__name__}: {error}", self.uri)
+        self._failing_since = self._failing_since or time.monotonic()
+        self._publisher = None
 
-def run_name(plan: Plan, entry: Entry) -> str:
-    """A name that tells runs apart in a table: method, phase and what was varied."""
-    config = entry.config
-    searched = plan.cells[entry.cell].study.space.searched
-    knobs = [f"{n}={format_value(config.hyperparameters[n])}" for n in searched]
-    where = f"seed {config.seed}" if config.phase == "confirm" else f"#{entry.number}"
-    return " ".join([entry.row, config.dataset_name, where, *knobs])
+    def _stay_away(self) -> None:
+        self._away_until = time.monotonic() + self._wait
+        self._wait = min(2 * self._wait, LONGEST_WAIT)
 
-
-def batched(values: Iterable[T], size: int) -> list[list[T]]:
-    """Lists of at most ``size`` values; none for no values."""
-    iterator = iter(values)
-    return list(iter(lambda: list(islice(iterator, size)), []))
+    def _succeeded(self) -> None:
+        self._failing_since = None
+        self._wait = FIRST_WAIT

@@ -9,10 +9,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import platform
 import subprocess
 import time
 import traceback
+import uuid
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property, lru_cache
 from importlib.metadata import version
@@ -28,9 +32,9 @@ from calibration.hyperparameters import Value
 from calibration.methods import METHODS, make_method
 from calibration.training import CHECKPOINT_FORMAT, TrainingConfig, TrainingRun
 from sweeps.schema import Choice, Evaluation
-from sweeps.store import Store, StoreError, write_atomically
+from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
 
-CHECKPOINT_SECONDS = 10.0
+CHECKPOINT_SECONDS = 5.0
 FAILED = "failed"
 """The key under which a map's evaluation says why there is none."""
 RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "ray", "scipy", "torch")
@@ -76,6 +80,7 @@ class TrialRun:
         maps: list[str],
         evaluation: Evaluation,
         device: str,
+        rungs: Sequence[int] = (),
     ) -> None:
         self.config = config
         self.key = config.key()
@@ -83,11 +88,15 @@ class TrialRun:
         self.maps = maps
         self.evaluation = evaluation
         self.device = device
+        self.rungs = rungs
         self.run: TrainingRun | None = None
+        self.lineage = uuid.uuid4().hex
+        self.times: list[float] = []
         self._saved_at = time.monotonic()
+        self._save_again_after = CHECKPOINT_SECONDS
 
     def advance(self, seconds: float) -> bool:
-        """Train for about ``seconds``; True when the trial is done."""
+        """Train for about ``seconds`` or to the next rung; True when the trial is done."""
         try:
             return self._advance(seconds)
         except StoreError:
@@ -97,8 +106,38 @@ class TrialRun:
                 reason = "out of GPU memory"
             else:
                 reason = f"{type(error).__name__}: {error}"
-            self._file("failed", reason, trace=traceback.format_exc())
+            self.fail(reason, trace=traceback.format_exc())
             return True
+
+    def fail(self, reason: str, trace: str = "") -> None:
+        """File the trial as failed."""
+        self._file("failed", reason, trace=trace)
+
+    def body(self) -> dict[str, Any]:
+        """What a record says of the training so far."""
+        run = self.run
+        body: dict[str, Any] = {
+            "config": self.config.model_dump(mode="json"),
+            "environment": environment(),
+            "lineage": self.lineage,
+        }
+        if run is None:
+            return body
+        best = [row for row in run.curve if row["epoch"] == run.best_epoch]
+        return body | {
+            "curve": run.curve,
+            "times": self.times,
+            "best_epoch": run.best_epoch,
+            "epochs": run.epoch,
+            "seconds": run.seconds,
+            "parameters": run.state.parameters.numel(),
+            "validation": {
+                name.removeprefix("val/"): value
+                for row in best
+                for name, value in row.items()
+                if name.startswith("val/")
+            },
+        }
 
     def _advance(self, seconds: float) -> bool:
         record = self.store.record(self.key)
@@ -109,35 +148,49 @@ class TrialRun:
         run = self.run or self._start()
         self.run = run
         deadline = time.monotonic() + seconds
-        while not run.done and time.monotonic() < deadline:
+        rung = next((epoch for epoch in self.rungs if epoch > run.epoch), math.inf)
+        while not run.done and run.epoch < rung and time.monotonic() < deadline:
             run.run_epoch()
+            self.times.append(time.time())
         if not run.done:
-            if time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS:
-                self.store.write_tensors(self.key, "checkpoint.pt", run.state_dict())
-                self._saved_at = time.monotonic()
+            self._save(run)
             return False
         if run.diverged or run.best_epoch == 0:
-            self._file("failed", f"the loss is no number after epoch {run.epoch}")
+            self.fail(f"the loss is no number after epoch {run.epoch}")
             return True
-        self._predict(run)
         # Filed before its maps are evaluated: a map that fails must not cost the network.
-        self._file("done", "")
+        self._file("done", "", self._results(run))
         self._evaluate()
         return True
 
     def _start(self) -> TrainingRun:
         run = fresh_run(self.config, self.device)
-        saved = self.store.tensors(self.key, "checkpoint.pt")
+        saved = self.store.checkpoint(self.key)
         if saved is not None and saved.get("format") == CHECKPOINT_FORMAT:
+            self.lineage, self.times = saved["lineage"], list(saved["times"])
             run.load_state_dict(saved)
         return run
 
-    def _predict(self, run: TrainingRun) -> None:
+    def _save(self, run: TrainingRun) -> None:
+        """Now and then: a checkpoint, and then the curve up to it for whoever watches."""
+        if time.monotonic() - self._saved_at < self._save_again_after:
+            return
+        began = time.monotonic()
+        mine = {"lineage": self.lineage, "times": self.times}
+        self.store.write_checkpoint(self.key, run.state_dict() | mine)
+        self.store.write_live(self.key, mine | {"curve": run.curve})
+        self._saved_at = time.monotonic()
+        # Saving a large network takes its time: at most a twentieth of all.
+        self._save_again_after = max(CHECKPOINT_SECONDS, 20 * (self._saved_at - began))
+
+    def _results(self, run: TrainingRun) -> dict[str, bytes]:
+        """The files of a finished training."""
         config = self.config
         arrays = {
             "validation_logits": run.predict_validation(),
             "validation_labels": run.validation.labels,
         }
+        files: dict[str, bytes] = {}
         if config.phase == "confirm":
             dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
             test = dataset.test(config.seed)
@@ -145,11 +198,11 @@ class TrialRun:
             arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
             if posterior is not None:
                 arrays["test_posterior"] = posterior
-            self.store.write_tensors(self.key, "network.pt", run.network())
+            files["network.pt"] = encode_tensors(run.network())
             history = run.history()
             if history:
-                self.store.write_arrays(self.key, "history.npz", history)
-        self.store.write_arrays(self.key, "predictions.npz", arrays)
+                files["history.npz"] = encode_arrays(history)
+        return files | {"predictions.npz": encode_arrays(arrays)}
 
     def _evaluate(self) -> None:
         """Evaluate the maps that are asked for and not filed yet, from stored logits."""
@@ -170,10 +223,12 @@ class TrialRun:
                 found = asdict(
                     evaluate_map(name, validation, test, large=large, bins=bins, seed=seed)
                 )
+            except StoreError:
+                raise
             except Exception as error:  # a user's own map may raise anything; others go on
                 found = {FAILED: f"{type(error).__name__}: {error}"}
             self.store.write_map(self.key, self.evaluation.tag, name, found)
-        self._draw()
+        self._draw(test)
 
     @cached_property
     def _large_test(self) -> Predictions | None:
@@ -187,48 +242,41 @@ class TrialRun:
         logits = load_network(self.config, self.store).predict(rows)
         return Predictions(logits, rows.labels, dataset.posterior(rows.inputs))
 
-    def _draw(self) -> None:
+    def _draw(self, test: Predictions) -> None:
         from calibration import plots  # matplotlib is slow to import; search trials need none
 
-        arrays = self.store.predictions(self.key)
-        confidence, predicted = arrays["test_logits"].double().softmax(-1).max(-1)
+        confidence, predicted = test.logits.double().softmax(-1).max(-1)
         figure = plots.reliability_diagram(
             confidence,
-            predicted == arrays["test_labels"],
+            predicted == test.labels,
             bins=self.evaluation.bins,
             title=f"{self.config.method} on {self.config.dataset_name}, seed {self.config.seed}",
         )
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
-        path = self.store.trial_directory(self.key) / "reliability.png"
-        write_atomically(path, buffer.getvalue())
+        self.store.write_extra(self.key, "reliability.png", buffer.getvalue())
 
-    def _file(self, status: str, reason: str, trace: str = "") -> None:
-        run = self.run
-        record: dict[str, Any] = {
-            "config": self.config.model_dump(mode="json"),
-            "status": status,
-            "reason": reason,
-            "environment": environment(),
-        }
+    def _file(
+        self, status: str, reason: str, files: Mapping[str, bytes] | None = None, trace: str = ""
+    ) -> None:
+        record = self.body() | {"status": status, "reason": reason}
         if trace:
             record["traceback"] = trace
-        if run is not None:
-            record |= {
-                "curve": run.curve,
-                "best_epoch": run.best_epoch,
-                "epochs": run.epoch,
-                "seconds": run.seconds,
-                "parameters": run.state.parameters.numel(),
-            }
-            best = [row for row in run.curve if row["epoch"] == run.best_epoch]
-            record["validation"] = {
-                name.removeprefix("val/"): value
-                for row in best
-                for name, value in row.items()
-                if name.startswith("val/")
-            }
-        self.store.write_record(self.key, record)
+        self.store.file_record(self.key, record, files or {})
+
+
+def rung_values(curve: Sequence[Mapping[str, float]], rungs: Sequence[int]) -> dict[int, float]:
+    """The best validation NLL so far at every rung that the curve has reached."""
+    values: dict[int, float] = {}
+    best = math.inf
+    waiting = deque(rungs)
+    for row in curve:
+        best = min(best, float(row.get("val/nll", math.inf)))
+        while waiting and row["epoch"] >= waiting[0]:
+            rung = waiting.popleft()
+            if math.isfinite(best):
+                values[rung] = best
+    return values
 
 
 def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun:

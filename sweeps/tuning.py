@@ -10,17 +10,20 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeps.plan import Entry, Plan
 from sweeps.spec import SpecError
 from sweeps.store import Store
 
-RETRIES = 3
+if TYPE_CHECKING:
+    from sweeps.searcher import PlanSearcher
+
 ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",
@@ -30,14 +33,24 @@ ENVIRONMENT = {
     "RAY_TRAIN_V2_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_FORCE_TRIAL_CLEANUP_S": "10",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C must reach us, not end Tune as if it were done
 }
 
 
 def train(
-    plan: Plan, store: Store, *, address: str | None, on_event: Callable[[Entry], None]
+    plan: Plan,
+    store: Store,
+    *,
+    address: str | None,
+    on_event: Callable[[Entry], None],
+    still_ours: Callable[[], None],
 ) -> None:
-    """Train everything the plan still holds. ``on_event`` hears of every trial that ends."""
+    """Train everything the plan still holds. ``on_event`` hears of every trial that ends.
+
+    Raises ``StoreError`` when the store cannot be used any more, and what ``still_ours``
+    raises when another driver has taken over.
+    """
     if plan.finished:
         return
     for name, value in ENVIRONMENT.items():
@@ -46,6 +59,7 @@ def train(
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     import ray  # starting Ray costs seconds: a finished sweep never gets here
 
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
             address=address,
@@ -55,33 +69,39 @@ def train(
         )
     except ConnectionError as error:
         raise SpecError(f"--address {address}: no Ray cluster answers there: {error}") from None
+    signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
+    from sweeps.searcher import PlanSearcher  # needs Ray
+
     scratch = tempfile.mkdtemp(prefix="calsweep-tune-")
+    shared: dict[str, Any] = {
+        "store": store.root,
+        "maps": plan.spec.maps,
+        "evaluation": tuple(plan.spec.evaluation),
+        "cpu": plan.spec.resources.cpu,
+        "gpu": plan.spec.resources.gpu,
+        "time_limit": plan.spec.time_limit,
+    }
     try:
-        _tune(plan, store, Path(scratch), on_event)
+        _tune(plan, Path(scratch), PlanSearcher(plan, shared, on_event, still_ours))
     finally:
         ray.shutdown()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _tune(plan: Plan, store: Store, scratch: Path, on_event: Callable[[Entry], None]) -> None:
+def _tune(plan: Plan, scratch: Path, searcher: PlanSearcher) -> None:
     from ray import cluster_resources, tune
 
-    from sweeps.searcher import PlanSearcher
+    from sweeps.searcher import Forget, PlanScheduler
     from sweeps.trainable import CalibrationTrial
 
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
+    # What a trial dies of stands in its record; Tune would print every trace.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     resources = plan.spec.resources
-    shared: dict[str, Any] = {
-        "store": str(store.root.resolve()),
-        "maps": plan.spec.maps,
-        "evaluation": tuple(plan.spec.evaluation),
-        "cpu": resources.cpu,
-        "gpu": resources.gpu,
-    }
     tuner = tune.Tuner(
         tune.with_resources(CalibrationTrial, {"cpu": resources.cpu, "gpu": resources.gpu}),
         tune_config=tune.TuneConfig(
-            search_alg=PlanSearcher(plan, shared, on_event),
+            search_alg=searcher,
+            scheduler=PlanScheduler(searcher),
             num_samples=-1,
             max_concurrent_trials=_slots(cluster_resources(), resources.cpu, resources.gpu),
             reuse_actors=True,
@@ -89,14 +109,21 @@ def _tune(plan: Plan, store: Store, scratch: Path, on_event: Callable[[Entry], N
         run_config=tune.RunConfig(
             name="sweep",
             storage_path=str(scratch),
-            failure_config=tune.FailureConfig(max_failures=RETRIES),
+            # The plan begins a trial again whose process died: it counts, and knows the reason.
+            failure_config=tune.FailureConfig(max_failures=0),
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_at_end=False, checkpoint_frequency=0
             ),
+            callbacks=[Forget()],
             verbose=0,
         ),
     )
-    tuner.fit()
+    try:
+        tuner.fit()
+    except Exception:
+        if searcher.failure is not None:
+            raise searcher.failure from None
+        raise
 
 
 def _slots(available: dict[str, float], cpu: float, gpu: float) -> int:

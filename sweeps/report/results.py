@@ -47,6 +47,24 @@ def leaderboard(tidy: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
+def pareto(plan: Plan) -> pd.DataFrame:
+    """The search trials of every cell that no other beats in all objectives, one per row."""
+    names = [objective.metric for objective in plan.spec.search.objective]
+    return pd.DataFrame(
+        {
+            "dataset": cell.dataset,
+            "method": cell.row,
+            "trial": number,
+            **dict(zip(names, cell.study.values(number) or (), strict=True)),
+            "hyperparameters": json.dumps(plan.hyperparameters(cell, number)),
+            "confirmed": number == cell.study.best(),
+            "key": plan.search_entry(cell, number).key,
+        }
+        for cell in plan.cells.values()
+        for number in cell.study.front()
+    )
+
+
 def headline_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
     """Each method as it is and with the map chosen for it on validation data, and the oracle."""
     rows = table[table["dataset"] == dataset]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -15,9 +15,9 @@ from sweeps.plan import Plan
 from sweeps.report.figures import figures
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
-from sweeps.report.results import headline_rows, label, leaderboard, results
+from sweeps.report.results import headline_rows, label, leaderboard, pareto, results
 from sweeps.report.terminal import print_leaderboard, spread
-from sweeps.store import Store, write_atomically
+from sweeps.store import Store
 
 
 @dataclass(frozen=True)
@@ -31,30 +31,37 @@ class WrittenReport:
 
 def write_report(plan: Plan, store: Store) -> WrittenReport:
     """Write results.csv, leaderboard.csv and .svg, figures/, report.html; table.csv and .md."""
-    directory = store.sweep_directory(plan.spec.name)
+
+    def write(name: str, content: bytes) -> None:
+        store.write_file(plan.spec.name, name, content)
+
     tidy = results(plan, store)
     table = leaderboard(tidy)
-    write_atomically(directory / "results.csv", _csv(tidy))
-    write_atomically(directory / "leaderboard.csv", _csv(table))
+    write("results.csv", _csv(tidy))
+    write("leaderboard.csv", _csv(table))
+    if len(plan.spec.search.objective) > 1:
+        write("pareto.csv", _csv(pareto(plan)))
     if table.empty:
-        write_atomically(directory / "report.html", page(plan, table, {}).encode())
+        write("report.html", page(plan, table, {}).encode())
         return WrittenReport(table, "No confirmed trial.")
-    write_atomically(directory / "leaderboard.svg", _picture(table, plan).encode())
+    write("leaderboard.svg", _picture(table, plan).encode())
     drawn = figures(plan, store, table)
     images = {name: _png(figure) for name, figure in drawn.items()}
     for name, image in images.items():
-        write_atomically(directory / "figures" / f"{name}.png", image)
-    lines = _write_paper_table(plan, tidy, directory)
-    write_atomically(directory / "report.html", page(plan, table, images, lines).encode())
+        write(f"figures/{name}.png", image)
+    lines = _write_paper_table(plan, tidy, write)
+    write("report.html", page(plan, table, images, lines).encode())
     return WrittenReport(table, _summary(plan, table), lines)
 
 
-def _write_paper_table(plan: Plan, tidy: pd.DataFrame, directory: Path) -> pd.DataFrame | None:
+def _write_paper_table(
+    plan: Plan, tidy: pd.DataFrame, write: Callable[[str, bytes], None]
+) -> pd.DataFrame | None:
     if plan.spec.table is None:
         return None
     lines = paper_table(tidy, plan)
-    write_atomically(directory / "table.csv", _csv(lines))
-    write_atomically(directory / "table.md", markdown(lines, plan).encode())
+    write("table.csv", _csv(lines))
+    write("table.md", markdown(lines, plan).encode())
     return lines
 
 

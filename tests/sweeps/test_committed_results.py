@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sweeps.cli import SPECS
-from sweeps.plan import Plan
+from sweeps.plan import Options, Plan
 from sweeps.report.paper_table import across
 from sweeps.schema import Evaluation, Table
 from sweeps.spec import load_spec
@@ -53,7 +53,7 @@ def test_cells_of_the_bo4sc_table_can_be_made_again(tmp_path: Path) -> None:
     """
     lines, table = committed("bo4sc_table1")
     store = Store(tmp_path)
-    plan = Plan(load_spec(SPECS / "bo4sc_table1.yaml"), store, persist=False)
+    plan = Plan(load_spec(SPECS / "bo4sc_table1.yaml"), store, Options(persist=False))
     for row, tolerance in (("Early stopping", 0.005), ("BO4SC", None)):
         here = lines[(lines["dataset"] == "blobs-1.7") & (lines["row"] == row)].set_index("metric")
         chosen = str(here["chosen"].fillna("").iloc[0]).split()

@@ -100,6 +100,6 @@ def test_everything_can_be_the_users_own(tmp_path: Path) -> None:
     assert "mine:Poly,mine:Halve" in leaderboard
     # A map that raises costs its own row and nothing else, and says why.
     assert "mine:Broken" not in leaderboard
-    broken = list(tmp_path.glob("runs/records/*/maps/*/mine:Broken.json"))
+    broken = list(tmp_path.glob("runs/records/*/*/maps/*/mine:Broken.json"))
     assert len(broken) == 2 * 2
     assert all("LookupError: no such map" in path.read_text() for path in broken)

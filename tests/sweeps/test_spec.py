@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.hyperparameters import Choice
+from calibration.hyperparameters import Choice, Uniform
 from sweeps.cli import SPECS
 from sweeps.spec import SpecError, load_spec
 
@@ -35,7 +35,9 @@ def test_a_short_spec_is_enough_and_gets_the_documented_defaults(tmp_path: Path)
     loaded = load_spec(written(tmp_path, GOOD))
     spec = loaded.spec
     assert spec.search.sampler == "tpe"
-    assert spec.search.objective == "nll"
+    assert [objective.metric for objective in spec.search.objective] == ["nll"]
+    assert spec.search.limit == 12
+    assert spec.scheduler.name == "none"
     assert spec.confirm_seeds == 5
     assert spec.bins == 15
     assert spec.protocol.name == "honest"
@@ -114,6 +116,76 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
         (GOOD + "post_hoc: ['json:dumps']", ["post_hoc.0", "not a subclass of Calibrator"]),
         (GOOD + "search: {objective: refinement}", ["search.objective", "stop_on: refinement"]),
         (GOOD + "training: {patience: 3, evaluate_every: 5}", ["training", "patience 3"]),
+        (GOOD + "training: {epochs: true}", [":4", "training.epochs", "True", "integer"]),
+        (GOOD + "training: {batch_size: '64'}", ["training.batch_size", "'64'", "'full'"]),
+        (GOOD + "training: {epochs: 100000000}", ["training.epochs", "at most 10000000"]),
+        (GOOD + "confirm_seeds: '3'", [":4", "confirm_seeds", "'3'", "integer"]),
+        (GOOD + "protocol: {name: a, share_validation: 1}", ["protocol.share_validation", "1"]),
+        (GOOD + "search: {sampler: grid, time: 10m}", ["search.time", "600", "leave one"]),
+        (GOOD + "search: {time: 10 minutes}", ["search.time", "'10 minutes'", "10m"]),
+        (GOOD + "search: {sampler: gp, trials: 400}", ["search.trials", "400", "300", "tpe"]),
+        (GOOD + "search: {objective: [ece, ece]}", ["search.objective.1", "'ece'", "twice"]),
+        (GOOD + "search: {objective: [error, ec]}", ["search.objective.1", "'ec'", "'ece'"]),
+        (
+            GOOD + "search: {objective: {metric: accuracy, direction: minimize}}",
+            ["search.objective.0.direction", "'minimize'", "'accuracy'", "write 'maximize'"],
+        ),
+        (
+            GOOD + "search: {objective: [error, ece], sampler: cmaes}",
+            ["search.sampler", "'cmaes'", "one objective"],
+        ),
+        (
+            GOOD + "search: {objective: [error, ece]}\nscheduler: asha",
+            [":5", "scheduler", "'asha' needs one objective", "has 2"],
+        ),
+        (
+            GOOD + "training: {epochs: 20}\nscheduler: {name: asha, grace: 20}",
+            [":5", "scheduler.grace", "found 20", "'standard'", "20 epochs"],
+        ),
+        (GOOD + "scheduler: hyperband", [":4", "scheduler.name", "'hyperband'", "'median'"]),
+        (GOOD + "resources: {gpu: 1.5}", ["resources.gpu", "1.5", "whole number"]),
+        (GOOD + "resources: {cpu: 1.0e+9}", ["resources.cpu", "less than or equal to 10000"]),
+        (GOOD + "tracking: mlruns", [":4", "tracking.uri", "'mlruns'", "sqlite:///"]),
+        (GOOD + "tracking: {uri: 'file:///tmp/x'}", ["tracking.uri", "http://"]),
+        (GOOD + "tracking: {experiment: ''}", ["tracking.experiment", "at least 1"]),
+        (GOOD + "time_limit: -5", [":4", "time_limit", "-5", "greater than 0"]),
+        (GOOD + "retries: 1000", [":4", "retries", "1000", "less than or equal to 100"]),
+        (GOOD + "model: {name: mlp, widths: [65536, 65536]}", ["model", "parameters", "possible"]),
+        (GOOD + "model: {name: wide_resnet, depth: 600004}", ["model", "600004", "at most"]),
+        (GOOD + "seed: 2001-12-14", [":4", "seed", "the date '2001-12-14'"]),
+        (GOOD + "post_hoc: [temperature, 3]", [":4", "post_hoc.1: found 3", "string"]),
+        (
+            GOOD + "table: {title: t, metrics: [ece], rows: {CE: 3}}",
+            ["table.rows.CE: found 3", "string"],
+        ),
+        (GOOD + "1: a", [":4: 1", "not a text", "quotes"]),
+        (GOOD.replace("[standard]", "{focal: {gamma: 1, grid: [{lr: 1}]}}"), ["focal.grid", "tpe"]),
+        (
+            GOOD.replace("[standard]", "{focal: {try_first: [{gamma: 1}]}}")
+            + "search: {sampler: grid}",
+            ["methods.focal.try_first", "sampler grid", "leave it out"],
+        ),
+        (
+            GOOD.replace("[standard]", "{focal: {try_first: [{gamma: 1}, {gamma: 9}]}}"),
+            ["methods.focal.try_first.1", "'gamma' = 9", "[0, 5]"],
+        ),
+        (
+            GOOD.replace("[standard]", "{focal: {grid: [{gamma: 1}, {gamma: 1}]}}")
+            + "search: {sampler: grid}",
+            ["methods.focal.grid.1", "twice"],
+        ),
+        (
+            GOOD.replace("[standard]", "{focal: {gamma: {uniform: [0, 1], when: {lrr: 1}}}}"),
+            ["methods.focal.gamma", "'lr'"],
+        ),
+        (
+            GOOD.replace("[standard]", "\n- standard\n- focal:\n    gamma: -1"),
+            [":6", "methods.focal.gamma", "-1"],
+        ),
+        (
+            GOOD.replace("[standard]", "{focal: {training: {epoch: 3}}}"),
+            ["methods.focal.training.epoch", "did you mean 'epochs'"],
+        ),
         (GOOD + "training: {augmentation: crop_flip}", ["training.augmentation", "no images"]),
         (GOOD + "search: {sampler: grid, resolution: 1000}", ["methods.standard", "1000000"]),
         (GOOD.replace("[standard]", "['json:dumps']"), ["json:dumps", "not a subclass of Method"]),
@@ -149,20 +221,85 @@ def test_a_users_broken_module_is_one_message(
     assert "datasets.0: KeyError: 'inputs'" in message
 
 
+def test_a_knob_called_like_a_key_of_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "gridded.py").write_text(
+        "from calibration.methods import MethodHyperparameters\n"
+        "from calibration.methods.standard import Standard\n"
+        "class Knobs(MethodHyperparameters):\n    grid: float = 1.0\n"
+        "class Gridded(Standard):\n    Hyperparameters = Knobs\n"
+    )
+    message = complaint(tmp_path, GOOD.replace("[standard]", "['gridded:Gridded']"))
+    assert "methods.gridded:Gridded: " in message
+    assert "knob 'grid'" in message
+
+
+def test_scientific_numbers_and_short_forms_mean_what_they_look_like(tmp_path: Path) -> None:
+    text = GOOD.replace("[standard]", "{focal: {lr: 1e-3, gamma: {uniform: [0, 2e0]}}}")
+    text += "scheduler: asha\ntracking: http://127.0.0.1:1\nsearch: {time: 2h, objective: accuracy}"
+    spec = load_spec(written(tmp_path, text)).spec
+    assert spec.space("focal").fixed == {"lr": 0.001}
+    assert spec.space("focal").searched["gamma"] == Uniform(0.0, 2.0)
+    assert spec.scheduler.name == "asha"
+    assert spec.tracking.uri == "http://127.0.0.1:1"
+    assert spec.search.time == 7200
+    assert spec.search.limit is None
+    assert spec.search.objective[0].direction == "maximize"
+
+
+def test_rows_bring_their_own_points_and_conditions(tmp_path: Path) -> None:
+    text = """\
+name: points
+datasets: [blobs-1.7]
+methods:
+  dual_focal: {form: [dfl, two_term], gamma2: {uniform: [0, 3], when: {form: two_term}},
+               try_first: [{form: dfl, lr: 0.01}]}
+"""
+    space = load_spec(written(tmp_path, text)).spec.space("dual_focal")
+    assert space.conditions == {"gamma2": {"form": ("two_term",)}}
+    assert space.first == ({"form": "dfl", "lr": 0.01},)
+    listed = GOOD.replace("[standard]", "{focal: {grid: [{gamma: 1}, {gamma: 2, lr: 0.1}]}}")
+    listed += "search: {sampler: grid}"
+    space = load_spec(written(tmp_path, listed)).spec.space("focal")
+    assert space.grid == ({"gamma": 1}, {"gamma": 2, "lr": 0.1})
+
+
+def test_a_stored_copy_finds_its_data_from_where_the_original_was(tmp_path: Path) -> None:
+    origin, elsewhere = tmp_path / "origin", tmp_path / "elsewhere"
+    origin.mkdir()
+    elsewhere.mkdir()
+    rows = "\n".join(f"{i / 50},{'yes' if i % 2 else 'no'}" for i in range(50))
+    (origin / "my.csv").write_text(f"x,label\n{rows}\n")
+    text = "name: own\ndatasets: [{name: table, path: my.csv, target: label}]\nmethods: [standard]"
+    copied = written(elsewhere, text)
+    with pytest.raises(SpecError, match=r"my\.csv"):
+        load_spec(copied)
+    assert list(load_spec(copied, directory=origin).datasets) == ["my"]
+
+
+def test_what_was_written_is_kept_apart_from_defaults(tmp_path: Path) -> None:
+    loaded = load_spec(written(tmp_path, GOOD + "x-note: 2001-12-14\nseed: 3"))
+    assert loaded.written == {
+        "name": "small",
+        "datasets": ["blobs-1.7"],
+        "methods": ["standard"],
+        "seed": 3,
+    }
+
+
 def test_a_missing_file_brings_the_nearest_name(tmp_path: Path) -> None:
     written(tmp_path, GOOD)
     with pytest.raises(SpecError, match=r"no such file; did you mean .*sweep\.yaml"):
         load_spec(tmp_path / "sweeps.yaml")
 
 
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_the_command_exits_2_without_a_traceback_and_writes_nothing(
-    tmp_path: Path, command: str
-) -> None:
+def test_checking_exits_2_without_a_traceback_and_writes_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD + "training: {epochs: -4}")
     before = sorted(tmp_path.rglob("*"))
     done = subprocess.run(
-        [sys.executable, "-m", "sweeps.cli", command, str(path)],
+        [sys.executable, "-m", "sweeps.cli", "check", str(path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -22,7 +22,7 @@ from calibration.bilevel import ENGINES
 from calibration.data import load_dataset
 from calibration.methods.standard import Standard
 from sweeps.cli import SPECS, main
-from sweeps.plan import Plan
+from sweeps.plan import Options, Plan
 from sweeps.rehearsal import rehearse
 from sweeps.spec import SpecError, load_spec
 from sweeps.store import Store
@@ -123,7 +123,7 @@ def test_the_table_is_printed_and_written(swept: tuple[Path, str]) -> None:
 def test_larger_draws_are_measured_on_the_stored_network(swept: tuple[Path, str]) -> None:
     directory, _ = swept
     store = Store(directory / "runs")
-    plan = Plan(load_spec(directory / "table.yaml"), store, persist=False)
+    plan = Plan(load_spec(directory / "table.yaml"), store, Options(persist=False))
     plan.replay()
     (first, _) = plan.confirmed("blobs-1.7", "BO4SC")
     rows = load_dataset("blobs-1.7", {}).large_test(first.config.seed, 2000)
@@ -142,7 +142,7 @@ def test_weights_and_curves_are_drawn_and_the_weights_published(swept: tuple[Pat
     directory, _ = swept
     figures = {path.name for path in (directory / "runs" / "table" / "figures").glob("*.png")}
     assert {"blobs-1.7_BO4SC-weights.png", "blobs-1.7_ece-curve.png"} <= figures
-    histories = list((directory / "runs" / "records").glob("*/history.npz"))
+    histories = list((directory / "runs" / "records").glob("*/*/history.npz"))
     assert len(histories) == 2
     with np.load(histories[0]) as history:
         assert history["weights"].shape[1] == 700
@@ -165,7 +165,7 @@ def test_weights_and_curves_are_drawn_and_the_weights_published(swept: tuple[Pat
             ["files would be those of 'a?'"],
         ),
         (("  last: {", "  '': {"), ["letters or digits"]),
-        (("  last: {", "  1.0: {"), ["1.0 as a name", "in quotes"]),
+        (("  last: {", "  1.0: {"), ["methods.1.0", "in quotes"]),
         (("Bilevel: {ece: 0.001}", "Bilvel: {ece: 0.001}"), ["published", "'Bilvel'", "Bilevel"]),
         (("Bilevel: {ece: 0.001}", "Bilevel: {nll: 0.1}"), ["published", "'nll'", "large_ece"]),
         (("large_test: 2000", "large_test: 0"), ["large_test", "large_ece"]),
@@ -227,7 +227,7 @@ def test_every_row_of_the_full_tables_trains(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is not the official")
         loaded = load_spec(short)
-    plan = Plan(loaded, Store(tmp_path / "runs"), persist=False)
+    plan = Plan(loaded, Store(tmp_path / "runs"), Options(persist=False))
     assert all(not cell.study.space.searched for cell in plan.cells.values())
     config = plan._config(dataset, "FLγ-SECE", {}, 1, "confirm")
     assert (config.training.epochs, config.training.schedule) == (350, "step")
@@ -262,7 +262,7 @@ def test_configurations_of_equal_rows_share_a_key(tmp_path: Path) -> None:
         "  b: {method: standard, lr: 0.1, weight_decay: 0.0, training: {epochs: 100}}\n"
         "  c: {method: standard, lr: 0.1, weight_decay: 0.0, training: {epochs: 99}}\n"
     )
-    plan = Plan(load_spec(path), Store(tmp_path / "runs"), persist=False)
+    plan = Plan(load_spec(path), Store(tmp_path / "runs"), Options(persist=False))
     keys = {row: plan.confirmed("blobs-1.7", row)[0].key for row in "abc"}
     assert keys["a"] == keys["b"] != keys["c"]
     assert isinstance(plan.confirmed("blobs-1.7", "a")[0].config, TrialConfig)

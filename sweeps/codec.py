@@ -1,0 +1,150 @@
+"""How the store's values become bytes and back: sealed JSON, checkpoints, arrays, tensors.
+
+Whatever is read may be damaged or hostile: bytes that are not what was written raise
+``DamagedError``, and nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+FORMAT = 2
+CHECKPOINT_HEADER = re.compile(rb"calsweep checkpoint 1 sha256:([0-9a-f]{64})\n")
+# The checksum comes first and in fixed form, so that it is verified on the bytes as they are.
+SEAL = re.compile(rb'\{"checksum": "sha256:([0-9a-f]{64})",\n')
+SEAL_LENGTH = len(b'{"checksum": "sha256:",\n') + 64
+
+
+class DamagedError(Exception):
+    """Stored bytes are not what was written; the message says how that shows."""
+
+
+class NewerError(Exception):
+    """Stored bytes are of a format that only a later version knows."""
+
+
+def digest(content: bytes) -> str:
+    """The SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def seal(values: Mapping[str, Any]) -> bytes:
+    """Plain JSON whose first entry is a checksum of all that follows it, one line per entry.
+
+    Numbers that are infinite or NaN are written as strings. ``checksum`` and ``format`` are
+    the seal's own: values by these names raise ``ValueError``.
+    """
+    if taken := {"checksum", "format"} & values.keys():
+        raise ValueError(f"found an entry {sorted(taken)[0]!r}, which the store adds itself")
+    entries = sorted({**values, "format": FORMAT}.items())
+    body = (",\n".join(f"{json.dumps(name)}: {_dump(v)}" for name, v in entries) + "}\n").encode()
+    return b'{"checksum": "sha256:%s",\n' % digest(body).encode() + body
+
+
+def unseal(content: bytes) -> dict[str, Any]:
+    """What ``seal`` was given, with ``format``, and ``checksum`` if it has one.
+
+    Files of format 1 had no checksum and, but for records, no format: they are taken as they
+    are. Raises ``DamagedError`` and ``NewerError``.
+    """
+    found = SEAL.match(content)
+    if found and digest(content[SEAL_LENGTH:]).encode() != found[1]:
+        raise DamagedError("its checksum is wrong")
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError("it is no JSON") from error
+    if not isinstance(values, dict):
+        raise DamagedError("it is no JSON object")
+    version = values.setdefault("format", 1)
+    if isinstance(version, int) and version > FORMAT:
+        raise NewerError
+    if version != (FORMAT if found else 1):
+        raise DamagedError("its checksum is missing")
+    return values
+
+
+def _dump(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value
+
+
+def encode_checkpoint(values: dict[str, Any]) -> bytes:
+    """A line with a checksum, then ``encode_tensors``."""
+    content = encode_tensors(values)
+    return b"calsweep checkpoint 1 sha256:%s\n" % digest(content).encode() + content
+
+
+def decode_checkpoint(content: bytes) -> dict[str, Any]:
+    """The inverse of ``encode_checkpoint``. Raises ``DamagedError``."""
+    header = CHECKPOINT_HEADER.match(content)
+    if header is None or digest(content[header.end() :]).encode() != header[1]:
+        raise DamagedError("its checksum is wrong")
+    return decode_tensors(content[header.end() :])
+
+
+def check_archive(content: bytes) -> None:
+    """Arrays and torch files are ZIP archives with checksums. Raises ``DamagedError``."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            broken = archive.testzip()
+    except Exception as error:  # zipfile and zlib raise many kinds for broken bytes
+        raise DamagedError(f"it is no whole archive ({error})") from error
+    if broken is not None:
+        raise DamagedError("its checksum is wrong")
+
+
+def encode_arrays(arrays: Mapping[str, torch.Tensor]) -> bytes:
+    """Tensors as a compressed NPZ file, which any tool can read."""
+    buffer = io.BytesIO()
+    plain = {name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()}
+    np.savez_compressed(buffer, allow_pickle=False, **plain)
+    return buffer.getvalue()
+
+
+def decode_arrays(content: bytes) -> dict[str, torch.Tensor]:
+    """The inverse of ``encode_arrays``. Raises ``DamagedError``."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except Exception as error:  # zip, zlib and numpy each have their own for broken bytes
+        raise DamagedError(f"its arrays cannot be read ({error})") from error
+
+
+def encode_tensors(values: dict[str, Any]) -> bytes:
+    """Tensors and plain values as a torch file."""
+    buffer = io.BytesIO()
+    torch.save(values, buffer)
+    return buffer.getvalue()
+
+
+def decode_tensors(content: bytes) -> dict[str, Any]:
+    """The inverse of ``encode_tensors``. Raises ``DamagedError``."""
+    try:
+        values = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch documents no single one for broken or forbidden bytes
+        raise DamagedError("its tensors cannot be read") from error
+    if not isinstance(values, dict):
+        raise DamagedError("its tensors are no dictionary")
+    return values

@@ -1,0 +1,79 @@
+"""What the fields of a spec mean: one source for the JSON Schema and for ``calsweep check``.
+
+A field's own description comes first. The library's settings have none: those of training,
+of protocols and of all methods are described here, and any other knob or option by the
+docstring of the class that declares it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from calibration.data import Protocol
+from calibration.methods import MethodHyperparameters
+from calibration.training import TrainingConfig
+
+
+class Note(NamedTuple):
+    """What a field means, and what its number counts (empty where it counts nothing)."""
+
+    text: str
+    unit: str = ""
+
+
+_SHARE = "share (of what is not test data), or rows"
+
+_LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
+    TrainingConfig: {
+        "epochs": Note("how long every network is trained at most", "epochs"),
+        "batch_size": Note("how many rows a step takes, or full", "rows"),
+        "optimiser": Note("of the network's own parameters"),
+        "momentum": Note("of the optimiser sgd"),
+        "schedule": Note("how the learning rate falls"),
+        "milestones": Note("where the schedule step lowers the rate", "shares of all epochs"),
+        "decay": Note("what the schedule step multiplies the learning rate with"),
+        "augmentation": Note("random changes to training images"),
+        "stop_on": Note("the best epoch by this validation metric is kept; none: the last epoch"),
+        "patience": Note("training ends when no epoch was better for so long", "epochs"),
+        "evaluate_every": Note("how often validation data is looked at", "epochs"),
+        "mixed_precision": Note("train in bfloat16 where the device can"),
+    },
+    MethodHyperparameters: {
+        "lr": Note("the learning rate of the network's optimiser, before its schedule"),
+        "weight_decay": Note("this multiple of the weights is added to their gradient"),
+    },
+    Protocol: {
+        "name": Note("of the way in which rows are divided"),
+        "validation": Note("for choosing hyperparameters and fitting post-hoc maps", _SHARE),
+        "meta_validation": Note("for methods that learn on held-out data", _SHARE),
+        "drawn_validation": Note("validation rows of datasets that are drawn afresh", _SHARE),
+        "share_validation": Note(
+            "validation data serves as held-out data too, to repeat published numbers"
+        ),
+    },
+}
+
+
+def note(model: type[BaseModel], name: str) -> Note:
+    """What is known of a field of ``model``."""
+    field = model.model_fields[name]
+    if field.description:
+        extra = field.json_schema_extra
+        unit = extra.get("unit", "") if isinstance(extra, dict) else ""
+        return Note(field.description, str(unit))
+    owner = declaring(model, name)
+    return _LIBRARY.get(owner, {}).get(name) or Note(plain(owner.__doc__))
+
+
+def declaring(model: type[BaseModel], name: str) -> type[BaseModel]:
+    """The class that declares a field last: ``model`` itself or one it inherits from."""
+    owners = (c for c in model.__mro__ if name in vars(c).get("__annotations__", {}))
+    owner: type[BaseModel] = next(owners)
+    return owner
+
+
+def plain(docstring: str | None) -> str:
+    """A docstring as running text."""
+    return " ".join((docstring or "").replace("``", "").split())

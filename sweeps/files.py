@@ -1,0 +1,200 @@
+"""File access for the store: the same few methods on a local directory or an fsspec URI.
+
+Names are relative to the root, their parts joined by ``/``. A file is there whole or not at
+all: locally it is written beside its place (under a hidden name, which no listing shows) and
+moved into it; on an object store a PUT is one step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+MODE = 0o644
+NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV}
+
+
+class StoreError(RuntimeError):
+    """The store cannot be read or written; the message names the path, cause and remedy."""
+
+
+class Files(Protocol):
+    """What the store needs of a file system. Every method raises ``StoreError``."""
+
+    root: str
+
+    def read(self, name: str) -> bytes | None:
+        """A file's content, or None if there is no such file."""
+
+    def read_all(self, directory: str) -> dict[str, bytes]:
+        """The files directly in a directory, by their names in it."""
+
+    def names(self, directory: str) -> list[str]:
+        """The names of the files directly in a directory, sorted; hidden ones left out."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write or replace a file."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write a file that is not there; False, and nothing changed, if one is.
+
+        Of several writers at once exactly one hears True. A file with the very same content
+        counts as this caller's own: over a network the answer to a first try may get lost.
+        """
+
+    def delete(self, name: str) -> None:
+        """Remove a file; nothing happens if there is none."""
+
+    def delete_tree(self, directory: str) -> None:
+        """Remove a directory with all that is in it; nothing happens if there is none."""
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file or a whole directory; nothing happens if there is none."""
+
+
+def open_files(root: str | Path) -> Files:
+    """The file system of a path or a URI. Raises ``StoreError`` if there is none for it."""
+    text = str(root)
+    protocol, separator, rest = text.partition("://")
+    if not separator or isinstance(root, Path):
+        return LocalFiles(Path(root))
+    if protocol in ("file", "local"):
+        parts = urlsplit(text)
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise StoreError(f"{text}: no absolute path; write {protocol}:///a/path or a bare path")
+        return LocalFiles(Path(unquote(parts.path)))
+    if "::" in protocol or not rest.strip("/"):
+        raise StoreError(f"{text}: not the URI of one directory; write e.g. s3://bucket/directory")
+    from sweeps.remote import RemoteFiles  # a local store needs no fsspec
+
+    return RemoteFiles(protocol, text.rstrip("/"))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a local file so that it is there whole or not at all. Raises ``StoreError``."""
+    LocalFiles(path.parent).write(path.name, content)
+
+
+class LocalFiles:
+    """Files under a local directory."""
+
+    def __init__(self, root: Path) -> None:
+        try:
+            self.path = root.expanduser().resolve()
+        except (RuntimeError, OSError) as error:
+            raise StoreError(f"{root}: no such directory can be: {error}; name another") from error
+        self.root = str(self.path)
+        self._made: set[str] = set()
+
+    def read(self, name: str) -> bytes | None:  # noqa: D102
+        path = self.path / name
+        with _local_errors("read", path):
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    def read_all(self, directory: str) -> dict[str, bytes]:  # noqa: D102
+        found = ((name, self.read(f"{directory}/{name}")) for name in self.names(directory))
+        return {name: content for name, content in found if content is not None}
+
+    def names(self, directory: str) -> list[str]:  # noqa: D102
+        path = self.path / directory
+        with _local_errors("read", path):
+            try:
+                with os.scandir(path) as entries:
+                    files = [e.name for e in entries if not e.name.startswith(".") and e.is_file()]
+            except FileNotFoundError:
+                return []
+        return sorted(files)
+
+    def write(self, name: str, content: bytes) -> None:  # noqa: D102
+        path = self.path / name
+        with _local_errors("write", path), self._draft(path, content) as draft:
+            draft.replace(path)
+
+    def create(self, name: str, content: bytes) -> bool:  # noqa: D102
+        path = self.path / name
+        with _local_errors("write", path), self._draft(path, content) as draft:
+            try:
+                path.hardlink_to(draft)
+            except FileExistsError:
+                return path.read_bytes() == content
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    raise
+                # Some network mounts have no links: then the first wins but for a short race.
+                if path.exists():
+                    return False
+                draft.replace(path)
+        return True
+
+    def delete(self, name: str) -> None:  # noqa: D102
+        path = self.path / name
+        with _local_errors("remove", path):
+            path.unlink(missing_ok=True)
+
+    def delete_tree(self, directory: str) -> None:  # noqa: D102
+        path = self.path / directory
+        with _local_errors("remove", path), contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def move(self, source: str, target: str) -> None:  # noqa: D102
+        path = self.path / target
+        with _local_errors("write", path), contextlib.suppress(FileNotFoundError):
+            self._make(path.parent)
+            (self.path / source).rename(path)
+
+    @contextlib.contextmanager
+    def _draft(self, path: Path, content: bytes) -> Iterator[Path]:
+        """The content under a hidden name beside ``path``, gone again at the end."""
+        draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._make(path.parent)
+        try:
+            handle = os.open(draft, flags, MODE)
+        except FileNotFoundError:  # somebody removed the directory since it was made
+            self._made.clear()
+            self._make(path.parent)
+            handle = os.open(draft, flags, MODE)
+        try:
+            with os.fdopen(handle, "wb", buffering=0) as file:
+                os.fchmod(handle, MODE)
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(handle)
+            yield draft
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+    def _make(self, directory: Path) -> None:
+        if str(directory) not in self._made:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._made.add(str(directory))
+
+
+@contextlib.contextmanager
+def _local_errors(verb: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot {verb} {path}: {_local_cause(error)}") from error
+
+
+def _local_cause(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "no space left; free some and run the same command again, or choose another --store"
+    if error.errno == errno.EROFS:
+        return "the file system is read-only; mount it writable or choose another --store"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "permission denied, it is read-only to this user; allow it or choose another --store"
+    return f"{error.strerror or error}; choose another --store"

@@ -1,0 +1,204 @@
+"""The JSON Schema of specs (draft 2020-12), from which editors complete and complain.
+
+It knows what is registered here and now: datasets, models, methods with their knobs, maps.
+What only a loaded spec can show (files, conditions between fields) is left to ``check``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from calibration.data import DATASETS, PROTOCOLS, Protocol
+from calibration.methods import METHODS
+from calibration.models import MODELS
+from calibration.post_hoc import CALIBRATORS
+from calibration.registry import Registry
+from calibration.training import TrainingConfig
+from sweeps.descriptions import declaring, note, plain
+from sweeps.knob_schema import WHEN, knob_schema, value_schema
+from sweeps.meaning import TABLE_METRICS
+from sweeps.schema import Spec
+
+Schema = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+IMPORT_PATH = {
+    "type": "string",
+    "pattern": r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
+    "description": "something of your own, as package.module:Name",
+}
+
+
+def json_schema() -> Schema:
+    """What a spec's YAML may say, for ``yaml-language-server`` and its like."""
+    schema = Spec.model_json_schema()
+    definitions: Schema = schema["$defs"]
+    for model in (TrainingConfig, Protocol):
+        _describe(definitions[model.__name__], model)
+    definitions |= {f"method.{name}": _row_of(name, definitions) for name in METHODS}
+    definitions["method"] = _names(METHODS)
+    definitions["when"] = WHEN
+    definitions["row"] = _any_row()
+    definitions["rows"] = _rows()
+    fields = schema["properties"]
+    fields["datasets"]["items"] = _choice(DATASETS, {"otherwise": _otherwise()})
+    _say(fields["model"], _choice(MODELS, {}), default="mlp")
+    _say(fields["methods"], _methods())
+    _say(fields["protocol"], _protocol(), default="honest")
+    _say(fields["post_hoc"], _maps())
+    definitions["Table"]["properties"]["metrics"]["items"] = {"enum": sorted(TABLE_METRICS)}
+    for name, field in fields.items():
+        if "$ref" in field or name in ("scheduler", "tracking"):
+            field.pop("default", None)  # the fields inside tell theirs
+    return {"$schema": DIALECT, **schema} | {
+        "title": "A calsweep sweep",
+        # An editor needs places for anchors too.
+        "patternProperties": {"^x-": {"description": "your own, e.g. for YAML anchors"}},
+    }
+
+
+def _say(field: Schema, form: Schema, **more: Any) -> None:
+    """Replace what pydantic knows of a field's form, keeping what the field is said to be."""
+    kept = {key: field[key] for key in ("title", "description", "default") if key in field}
+    field.clear()
+    field.update(form | kept | more)
+
+
+def _describe(schema: Schema, model: type[BaseModel]) -> None:
+    for name, field in schema.setdefault("properties", {}).items():
+        about = note(model, name)
+        field["description"] = about.text
+        if about.unit:
+            field["unit"] = about.unit
+
+
+def _names(names: Iterable[str]) -> Schema:
+    return {"anyOf": [{"enum": sorted(names)}, IMPORT_PATH]}
+
+
+def _choice(registry: Registry[Any], further: Schema) -> Schema:
+    """A name, or a mapping of the name and the options that belong to it."""
+    by_name = []
+    for name in registry:
+        options = registry[name].model_json_schema()
+        _describe(options, registry[name])
+        properties = options["properties"] | {"name": {"const": name}} | further
+        then = {
+            "description": plain(registry[name].__doc__),
+            "properties": properties,
+            "required": [each for each in options.get("required", []) if each != "name"],
+            "additionalProperties": False,
+        }
+        by_name.append({"if": {"properties": {"name": {"const": name}}}, "then": then})
+    mapping = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": _names(registry)},
+        "allOf": by_name,
+    }
+    alone = [name for name in registry if not registry[name].model_json_schema().get("required")]
+    return {"anyOf": [*_names(alone)["anyOf"], mapping]}
+
+
+def _otherwise() -> Schema:
+    return {"enum": sorted(DATASETS), "description": "what takes its place where it is absent"}
+
+
+def _protocol() -> Schema:
+    return {"anyOf": [{"enum": sorted(PROTOCOLS)}, _reference("Protocol")]}
+
+
+def _maps() -> Schema:
+    listed = {"type": "array", "items": _names(CALIBRATORS), "uniqueItems": True}
+    return {"anyOf": [{"enum": ["fast", "all"]}, listed]}
+
+
+def _row_of(method: str, definitions: Schema) -> Schema:
+    """A row whose method is known, with the knobs it has. New knobs join ``definitions``."""
+    kind = METHODS[method].Hyperparameters
+    knobs: Schema = {}
+    values: Schema = {}
+    for name in kind.model_fields:
+        # Knobs that methods inherit are told once.
+        key = f"{declaring(kind, name).__name__}.{name}"
+        if f"knob.{key}" not in definitions:
+            definitions[f"value.{key}"] = value_schema(kind, name)
+            definitions[f"knob.{key}"] = knob_schema(kind, name, _reference(f"value.{key}"))
+        knobs[name] = _reference(f"knob.{key}")
+        values[name] = _reference(f"value.{key}")
+    point = {"type": "object", "properties": values, "additionalProperties": False}
+    return {
+        "type": ["object", "null"],
+        "description": METHODS[method].description,
+        "properties": _own(point) | knobs,
+        "additionalProperties": False,
+    }
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _own(point: Mapping[str, Any]) -> Schema:
+    """What every row may say beside its knobs."""
+    points = {"type": "array", "items": point}
+    return {
+        "method": _reference("method")
+        | {"description": "how the row is trained; by default the method of its name"},
+        "training": _reference("TrainingConfig")
+        | {"description": "training settings of this row alone"},
+        "grid": points | {"description": "the points of the grid, instead of all combinations"},
+        "try_first": points | {"description": "known-good points to begin the search with"},
+    }
+
+
+def _any_row() -> Schema:
+    """A row with ``method:``, whose knobs are those of that method."""
+    by_method = [
+        {
+            "if": {"properties": {"method": {"const": name}}, "required": ["method"]},
+            "then": _reference(f"method.{name}"),
+        }
+        for name in METHODS
+    ]
+    return {
+        "type": ["object", "null"],
+        "properties": _own({"type": "object"}),
+        "allOf": by_method,
+    }
+
+
+def _rows() -> Schema:
+    """Rows by name: a method's own name needs no ``method:``, any other name does."""
+    row = _reference("row")
+    named = {
+        name: {
+            "description": METHODS[name].description,
+            "if": {"type": "object", "required": ["method"]},
+            "then": row,
+            "else": _reference(f"method.{name}"),
+        }
+        for name in METHODS
+    }
+    return {
+        "type": "object",
+        "properties": named,
+        "patternProperties": {IMPORT_PATH["pattern"]: row},
+        "additionalProperties": {"allOf": [row, {"type": "object", "required": ["method"]}]},
+    }
+
+
+def _methods() -> Schema:
+    rows = _reference("rows")
+    one = {"allOf": [rows, {"minProperties": 1, "maxProperties": 1}]}
+    listed = {
+        "type": "array",
+        "items": {"anyOf": [_reference("method"), one]},
+        "minItems": 1,
+        "maxItems": 1000,
+    }
+    mapping = {"allOf": [rows, {"minProperties": 1, "maxProperties": 1000}]}
+    return {"anyOf": [{"const": "all"}, listed, mapping]}

@@ -1,0 +1,62 @@
+"""The JSON Schema of one knob: a value of its own type, or a domain to search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calibration.hyperparameters import Hyperparameters
+from sweeps.descriptions import note
+from sweeps.domains import describe
+
+Schema = dict[str, Any]
+
+_PLAIN = {"type": ["boolean", "number", "string"]}
+WHEN = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {"anyOf": [_PLAIN, {"type": "array", "items": _PLAIN, "minItems": 1}]},
+    "description": "searched only while other knobs have these values: {other_knob: value or list}",
+}
+
+
+def value_schema(kind: type[Hyperparameters], name: str) -> Schema:
+    """Which values the knob takes."""
+    found: Schema = dict(kind.model_json_schema()["properties"][name])
+    return {key: rule for key, rule in found.items() if key not in ("title", "default")}
+
+
+def knob_schema(kind: type[Hyperparameters], name: str, value: Schema) -> Schema:
+    """What a spec may write for the knob: a ``value`` or a domain; with default and meaning.
+
+    Conditions refer to a definition ``when`` that must be ``WHEN``.
+    """
+    field = kind.model_fields[name]
+    domain = kind.domains().get(name)
+    searched = f" (searched by default: {describe(domain)})" if domain is not None else ""
+    listed = {"type": "array", "items": value, "minItems": 1, "uniqueItems": True}
+    forms = _domains(value_schema(kind, name).get("type"), value, listed)
+    schema: Schema = {
+        "title": name,
+        "description": note(kind, name).text + searched,
+        "anyOf": [value, listed, *forms],
+    }
+    return schema if field.is_required() else schema | {"default": field.default}
+
+
+def _domains(kind: Any, value: Schema, listed: Schema) -> list[Schema]:
+    forms: dict[str, Schema] = {"choice": listed}
+    bounds = {"type": "array", "items": value, "minItems": 2, "maxItems": 2}
+    if kind in ("number", "integer"):
+        forms["integer"] = bounds | {"items": {"allOf": [value, {"type": "integer"}]}}
+    if kind == "number":
+        forms |= {"uniform": bounds, "loguniform": bounds}
+    further = {"integer": {"log": {"type": "boolean", "description": "even in the logarithm"}}}
+    return [
+        {
+            "type": "object",
+            "required": [form],
+            "properties": {form: schema, "when": {"$ref": "#/$defs/when"}} | further.get(form, {}),
+            "additionalProperties": False,
+        }
+        for form, schema in forms.items()
+    ]

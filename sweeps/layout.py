@@ -1,0 +1,87 @@
+"""Where things lie in a store, and which names may take part in a path.
+
+Every function here raises ``ValueError`` for a name that would lead out of its directory or
+take the place of something else.
+"""
+
+from __future__ import annotations
+
+import re
+
+RESERVED_NAMES = frozenset({"damaged", "mlartifacts", "mlflow.db", "records", "retired"})
+# What lies beside a sweep's plain files, and beside the files of a trial's record.
+SWEEP_PARTS = frozenset({"stopped", "suggestions"})
+TRIAL_PARTS = frozenset({"checkpoint.bin", "checkpoint.pt", "live.json", "maps", "record.json"})
+FORMAT_1_FILES = ("predictions.npz", "network.pt", "history.npz")
+KEY = re.compile(r"[0-9a-f]{1,64}")
+# No separators, nothing unprintable, nothing that a remote file system takes for a pattern.
+PART = re.compile(r"[^\x00-\x1f\x7f/\\*?\[\]]{1,200}")
+
+
+def file_name(name: str) -> str:
+    """``name`` as part of a path: everything unusual becomes an underscore."""
+    return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
+
+
+def part(name: str, argument: str = "name") -> str:
+    """One part of a path that is no hidden file: ``name`` itself."""
+    if name.startswith(".") or not PART.fullmatch(name):
+        raise ValueError(
+            f"{argument}: found {name!r}; a name has 1 to 200 characters, none of / \\ * ? [ ], "
+            "and does not begin with a dot"
+        )
+    return name
+
+
+def sweep_directory(sweep: str) -> str:
+    """The directory of a sweep's own files."""
+    if sweep in RESERVED_NAMES:
+        raise ValueError(f"sweep: found {sweep!r}, which the store uses itself; choose another")
+    return part(sweep, "sweep")
+
+
+def sweep_file(sweep: str, name: str) -> str:
+    """One of a sweep's result files, such as ``figures/x.png``."""
+    parts = [part(piece) for piece in name.split("/")]
+    if parts[0] in SWEEP_PARTS:
+        raise ValueError(f"name: found {name!r}; {parts[0]!r} is the store's own directory")
+    return f"{sweep_directory(sweep)}/{name}"
+
+
+def study_directory(sweep: str, kind: str, study: str) -> str:
+    """The directory of a study's suggestions or stopped trials; ``study`` may have parts."""
+    pieces = study.split("/")
+    if not all(PART.fullmatch(piece) and piece not in (".", "..") for piece in pieces):
+        raise ValueError(f"study: found {study!r}; its parts are plain names, joined by /")
+    return f"{sweep_directory(sweep)}/{kind}/{study}"
+
+
+def checked_key(key: str) -> str:
+    """A trial's key: hexadecimal digits."""
+    if not KEY.fullmatch(key):
+        raise ValueError(f"key: found {key!r}; a trial's key is 1 to 64 of the digits 0-9 and a-f")
+    return key
+
+
+def trial_directory(key: str) -> str:
+    """The directory of a trial."""
+    return f"records/{checked_key(key)}"
+
+
+def attempt_directory(key: str, attempt: str | None) -> str:
+    """The directory of the files of a record; those of format 1 name no attempt."""
+    return f"{trial_directory(key)}/{attempt}" if attempt else trial_directory(key)
+
+
+def attempt_parts(key: str, attempt: str | None) -> list[str]:
+    """All that belongs to a record, itself first."""
+    home = trial_directory(key)
+    files = [attempt] if attempt else [*FORMAT_1_FILES, "reliability.png", "maps"]
+    return [f"{home}/{name}" for name in ("record.json", *files)]
+
+
+def trial_file(name: str) -> str:
+    """The name of one of a trial's files: ``name`` itself."""
+    if part(name) in TRIAL_PARTS:
+        raise ValueError(f"name: found {name!r}, which the store uses itself; choose another")
+    return name

@@ -1,0 +1,243 @@
+"""One driver per sweep.
+
+On a local path the lock is ``flock``'s: it ends with the process, however that ends. On a
+URI it is a lease, a small object that its holder renews: one that was not renewed for a
+while, or whose process on this very machine is gone, is taken over. A holder that was cut
+off for so long learns of it through ``SweepLock.lost``; what it writes until then does no
+harm, because records are write-once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sweeps.files import Files, LocalFiles, StoreError
+
+log = logging.getLogger("calsweep")
+
+
+class LockedError(StoreError):
+    """Another driver runs this sweep; the message says which, where and since when."""
+
+
+@dataclass(frozen=True)
+class LeaseTimes:
+    """Seconds: between renewals, until a lease is stale, until a taken one is sure."""
+
+    renew: float = 10.0
+    stale: float = 45.0
+    settle: float = 1.0
+
+
+def sweep_lock(files: Files, sweep: str, times: LeaseTimes | None = None) -> SweepLock:
+    """The lock of a sweep's directory, not yet held."""
+    if isinstance(files, LocalFiles):
+        return LocalLock(files, sweep)
+    return Lease(files, sweep, times or LeaseTimes())
+
+
+class SweepLock(ABC):
+    """Held inside ``with``. Entering raises ``LockedError`` if another driver holds it."""
+
+    def __init__(self, files: Files, sweep: str) -> None:
+        self.files = files
+        self.sweep = sweep
+        self.name = f"{sweep}/.lock"
+        self.lost = threading.Event()
+        """Set when another driver has taken over: stop, the sweep is in its hands."""
+
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
+    @abstractmethod
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def ensure(self) -> None:
+        """Raises ``LockedError`` once another driver has taken over."""
+        if self.lost.is_set():
+            raise self._refuse({})
+
+    def _refuse(self, holder: dict[str, Any]) -> LockedError:
+        who = "another process"
+        if holder:
+            since = datetime.fromtimestamp(holder["since"], UTC)
+            who = f"process {holder['pid']} on {holder['host']} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return LockedError(
+            f"{self.files.root}/{self.sweep}: this sweep is being run by {who}; wait for it, "
+            "or stop it and run the same command again"
+        )
+
+
+class LocalLock(SweepLock):
+    """An ``flock`` on a hidden file; a driver killed by force frees it at once."""
+
+    def __init__(self, files: LocalFiles, sweep: str) -> None:
+        super().__init__(files, sweep)
+        self._path = files.path / sweep / ".lock"
+        self._handle = -1
+
+    def __enter__(self) -> Self:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unlockable(error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(_self()).encode() + b"\n", 0)
+        except BlockingIOError:
+            holder = _holder(os.pread(handle, 4096, 0))
+            os.close(handle)
+            raise self._refuse(holder) from None
+        except OSError as error:
+            os.close(handle)
+            raise self._unlockable(error) from error
+        self._handle = handle
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The file stays: were it removed, two drivers could lock two files of this name.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._handle, 0)
+        # A child forked meanwhile has the handle too: closing this one would not unlock.
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
+        os.close(self._handle)
+
+    def _unlockable(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"cannot lock {self._path}: {error.strerror}; make it writable and lockable, "
+            "or choose another --store"
+        )
+
+
+class Lease(SweepLock):
+    """A lock on a file system that only knows objects."""
+
+    def __init__(self, files: Files, sweep: str, times: LeaseTimes) -> None:
+        super().__init__(files, sweep)
+        self.times = times
+        self._token = uuid.uuid4().hex
+        self._since = time.time()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        if not self.files.create(self.name, self._content()):
+            self._take_over()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+        # An unreachable server must not hide how the sweep went: the lease grows stale.
+        with contextlib.suppress(StoreError):
+            if self._mine():
+                self.files.delete(self.name)
+
+    def _take_over(self) -> None:
+        """Replace a dead holder's lease. Raises ``LockedError`` if the holder lives."""
+        content = self.files.read(self.name) or b""
+        holder = _holder(content)
+        if holder and not _is_dead(holder):
+            if time.time() - holder["renewed"] < self.times.stale:
+                raise self._refuse(holder)
+            # The holder's clock may be wrong; so watch whether it is renewed.
+            time.sleep(1.5 * self.times.renew)
+        if (self.files.read(self.name) or b"") != content:
+            raise self._refuse(_holder(self.files.read(self.name) or b""))
+        self.files.write(self.name, self._content())
+        # Others may have done the same at the same moment: the last one to write has it.
+        time.sleep(self.times.settle)
+        if not self._mine():
+            raise self._refuse(_holder(self.files.read(self.name) or b""))
+
+    def _keep(self) -> None:
+        while not self._done.wait(self.times.renew):
+            try:
+                if not self._mine():
+                    log.warning("%s/%s is in another driver's hands", self.files.root, self.sweep)
+                    self.lost.set()
+                    return
+                self.files.write(self.name, self._content())
+            except StoreError as error:
+                # Whether somebody has taken over shows when the server can be reached again.
+                log.warning("the lock cannot be renewed: %s", error)
+
+    def _mine(self) -> bool:
+        return _holder(self.files.read(self.name) or b"").get("token") == self._token
+
+    def _content(self) -> bytes:
+        now = {"token": self._token, "since": self._since, "renewed": time.time()}
+        return json.dumps(_self() | now).encode() + b"\n"
+
+
+def _self() -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "machine": _machine(),
+        "pid": os.getpid(),
+        "since": time.time(),
+    }
+
+
+def _machine() -> str:
+    """Where a process number means this process: one boot, one container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"{socket.gethostname()}/{uuid.getnode()}"
+
+
+def _holder(content: bytes) -> dict[str, Any]:
+    """What a lock says about its holder; nothing if it is empty or damaged."""
+    try:
+        found = json.loads(content)
+        numbers = (found["pid"], found["since"], found.get("renewed", 0.0))
+        found["pid"], found["since"], found["renewed"] = int(numbers[0]), *map(float, numbers[1:])
+        return {"host": "an unknown host", "machine": "", **found}
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return {}
+
+
+def _is_dead(holder: dict[str, Any]) -> bool:
+    if holder["machine"] != _machine():
+        return False
+    try:
+        os.kill(holder["pid"], 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False

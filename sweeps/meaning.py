@@ -1,0 +1,216 @@
+"""What a spec's names and values refer to: that it exists, and that it fits together.
+
+Every complaint is a ``ProblemError`` with the place of the value it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from typing import Any
+
+import torch
+
+from calibration import metrics, post_hoc
+from calibration.data import Dataset, load_dataset
+from calibration.models import MODELS, build_model
+from sweeps.reading import Location, ProblemError, shortened
+from sweeps.row_checks import check_rows, named
+from sweeps.schema import Resources, Spec, Table
+from sweeps.store import RESERVED_NAMES
+
+LARGEST_MODEL = 1_000_000_000
+LARGEST_OPTION = 65_536
+MOST_GP_TRIALS = 300
+TABLE_METRICS = frozenset(
+    {*metrics.METRICS, "accuracy", "floor", "large_ece", "true_ce", "posterior_gap"}
+)
+TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
+
+
+def check_meaning(spec: Spec) -> dict[str, Dataset]:
+    """The spec's datasets by name, once all of it makes sense. Raises ``ProblemError``."""
+    if spec.name in RESERVED_NAMES:
+        raise ProblemError(
+            ("name",), f"found {spec.name!r}, which the store uses itself; choose another"
+        )
+    check_rows(spec)
+    _check_search(spec)
+    _check_scheduler(spec)
+    _check_resources(spec.resources)
+    _check_tracking(spec)
+    _check_maps(spec)
+    if spec.table is not None:
+        _check_table(spec, spec.table)
+    datasets: dict[str, Dataset] = {}
+    for index, choice in enumerate(spec.datasets):
+        location: Location = ("datasets", index)
+        dataset = named(location, lambda c=choice: load_dataset(c.name, c.options))
+        if dataset.name in datasets:
+            raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
+        datasets[dataset.name] = dataset
+        _check_augmentation(spec, dataset)
+        _check_model(spec, dataset, location)
+    return datasets
+
+
+def _check_search(spec: Spec) -> None:
+    search = spec.search
+    if search.sampler == "grid" and search.time is not None:
+        raise ProblemError(
+            ("search", "time"),
+            f"found {search.time:g} s with sampler grid, which ends with its last point; leave "
+            "one of them out",
+        )
+    if search.sampler == "gp" and (search.limit or 0) > MOST_GP_TRIALS:
+        raise ProblemError(
+            ("search", "trials"),
+            f"found {search.limit}; the gp sampler becomes slow beyond {MOST_GP_TRIALS} trials: "
+            "lower it, or use tpe",
+        )
+    measured: list[str] = []
+    for index, objective in enumerate(search.objective):
+        location: Location = ("search", "objective", index)
+        if objective.metric in measured:
+            raise ProblemError(location, f"{objective.metric!r} stands there twice; keep one")
+        measured.append(objective.metric)
+        better = "maximize" if objective.metric == "accuracy" else "minimize"
+        if objective.direction != better:
+            raise ProblemError(
+                (*location, "direction"),
+                f"found {objective.direction!r} for {objective.metric!r}; write {better!r}",
+            )
+    for row in spec.methods:
+        if "refinement" in measured and spec.row_training(row).stop_on != "refinement":
+            raise ProblemError(
+                ("search", "objective"), "'refinement' needs training.stop_on: refinement as well"
+            )
+
+
+def _check_scheduler(spec: Spec) -> None:
+    if spec.scheduler.name == "none":
+        return
+    if len(spec.search.objective) > 1:
+        raise ProblemError(
+            ("scheduler",),
+            f"{spec.scheduler.name!r} needs one objective and search.objective has "
+            f"{len(spec.search.objective)}; write one, or scheduler: none",
+        )
+    grace = spec.scheduler.grace
+    for row in spec.methods:
+        epochs = spec.row_training(row).epochs
+        if grace is not None and grace >= epochs:
+            raise ProblemError(
+                ("scheduler", "grace"),
+                f"found {grace}; row {row!r} trains for {epochs} epochs, so that none would be "
+                "left to save: write less",
+            )
+
+
+def _check_resources(resources: Resources) -> None:
+    gpu = resources.gpu
+    if 0 < gpu < 0.01 or (gpu > 1 and gpu != int(gpu)):
+        raise ProblemError(
+            ("resources", "gpu"),
+            f"found {gpu:g}; write a share of one GPU (0.01 to 1) or a whole number of them",
+        )
+
+
+def _check_tracking(spec: Spec) -> None:
+    uri, experiment = spec.tracking.uri, spec.tracking.experiment
+    plugins = [point.name for point in entry_points(group="mlflow.tracking_store")]
+    if uri is not None:
+        scheme, separator, rest = uri.partition("://")
+        known = {*TRACKING_SCHEMES, *plugins} - {"file"}
+        is_known = scheme.partition("+")[0].lower() in known and bool(rest) and uri.isprintable()
+        if not (is_known if separator else uri == "databricks"):
+            raise ProblemError(
+                ("tracking", "uri"),
+                f"found {shortened(uri)}; write e.g. http://host:5000, sqlite:////path/mlflow.db "
+                "or postgresql://user@host/database",
+            )
+    if experiment is not None and (not experiment.isprintable() or len(experiment) > 250):
+        raise ProblemError(
+            ("tracking", "experiment"),
+            f"found {shortened(experiment)}; a name has at most 250 printable characters",
+        )
+
+
+def _check_maps(spec: Spec) -> None:
+    chosen = spec.post_hoc if isinstance(spec.post_hoc, list) else []
+    for index, name in enumerate(chosen):
+        location: Location = ("post_hoc", index)
+        if name in chosen[:index]:
+            raise ProblemError(location, f"{shortened(name)} stands there twice; keep one")
+        kind = named(location, lambda name=name: post_hoc.CALIBRATORS[name])
+        if not (isinstance(kind, type) and issubclass(kind, post_hoc.Calibrator)):
+            raise ProblemError(location, f"{name!r} is not a subclass of Calibrator")
+
+
+def _check_table(spec: Spec, table: Table) -> None:
+    for index, metric in enumerate(table.metrics):
+        if metric not in TABLE_METRICS:
+            raise ProblemError(
+                ("table", "metrics", index),
+                f"unknown metric {shortened(metric)}; known: {', '.join(sorted(TABLE_METRICS))}",
+            )
+    for row, ours in table.rows.items():
+        label, _, chosen = ours.partition(" + ")
+        is_there = label in spec.methods and (chosen or "identity") in spec.maps
+        if ours != "oracle" and not is_there:
+            raise ProblemError(
+                ("table", "rows", row),
+                f"found {shortened(ours)}; write a row of 'methods', alone or as 'row + map' with "
+                "a map of 'post_hoc', or 'oracle'",
+            )
+    if "large_ece" in table.metrics and not spec.large_test:
+        raise ProblemError(("large_test",), "the table's 'large_ece' needs it; write e.g. 20000")
+    for dataset, rows in table.published.items():
+        for row, values in rows.items():
+            known_here = table.metrics if row in table.rows else list(table.rows)
+            for name in values if row in table.rows else [row]:
+                if name not in known_here:
+                    raise ProblemError(
+                        ("table", "published", dataset, row),
+                        f"{shortened(name)} is not in the table; there are {', '.join(known_here)}",
+                    )
+
+
+def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
+    for row, written in spec.methods.items():
+        if dataset.kind != "image" and spec.row_training(row).augmentation != "none":
+            own: Location = ("methods", row) if "augmentation" in written.training else ()
+            raise ProblemError(
+                (*own, "training", "augmentation"), f"{dataset.name!r} has no images; write 'none'"
+            )
+
+
+def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
+    splits = named(location, lambda: dataset.split(spec.protocol, spec.seed, held_out=True))
+    shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
+    chosen = spec.model
+
+    def build() -> int:
+        model = build_model(chosen.name, chosen.options, shape, dataset.classes)
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    if chosen.name not in MODELS:  # a user's own may not be built without memory
+        named(("model",), build)
+        return
+    for number in _whole_numbers(chosen.options):
+        if number > LARGEST_OPTION:
+            raise ProblemError(("model",), f"found {number}; at most {LARGEST_OPTION} is possible")
+    with torch.device("meta"):
+        size = named(("model",), build)
+    if size > LARGEST_MODEL:
+        raise ProblemError(
+            ("model",), f"it would have {size} parameters; at most {LARGEST_MODEL} are possible"
+        )
+
+
+def _whole_numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(inner)
+    elif isinstance(value, int):
+        yield value

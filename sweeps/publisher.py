@@ -1,0 +1,363 @@
+"""One sweep's runs on one MLflow server or in one database: found, made, and brought to date.
+
+A run's identity is (sweep, key): it is looked for before it is made, and what it already
+says is not said again. Metrics carry the times of the record, so that even a batch that
+arrives twice (an answer was lost on its way) leaves every epoch once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+from sweeps import run_content as content
+from sweeps.mlflow_database import (
+    PREFIX,
+    Database,
+    FinishedRun,
+    FoundRun,
+    Point,
+    create_database,
+)
+from sweeps.plan import Entry, Plan
+from sweeps.run_content import ENDS, KEY, LINEAGE, PARENT, PHASE, PUBLISHED, ROW, SWEEP
+from sweeps.store import Store, file_name
+from sweeps.trial import environment
+
+if TYPE_CHECKING:
+    from mlflow.entities import Experiment
+    from mlflow.tracking import MlflowClient
+
+ENVIRONMENT = {
+    # Who waits and tries again is the recorder; and a request repeated unseen could make two runs.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+# MLflow takes 1000 values a call, parameters and tags included.
+POINTS_PER_CALL = 800
+UPDATED = "calsweep.updated"
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a run that exists.
+
+    ``step``: its curve is published up to there, None if that has to be looked up;
+    ``bare``: it has nothing but its curve yet.
+    """
+
+    run_id: str
+    artifacts: str
+    status: str
+    row: str
+    lineage: str
+    published: str = ""
+    step: int | None = None
+    bare: bool = False
+
+
+class Publisher:
+    """Writes the runs of one sweep; not thread-safe, for one thread.
+
+    Raises ``mlflow.exceptions.MlflowException`` or ``sqlite3.Error`` when the server or the
+    database refuses or is away, ``StoreError`` when the store cannot be read.
+    """
+
+    def __init__(self, uri: str, plan: Plan, store: Store) -> None:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        from mlflow.tracking import MlflowClient
+
+        for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
+            logging.getLogger(chatty).setLevel(logging.CRITICAL)
+        create_database(uri)
+        self.uri = uri
+        self.plan = plan
+        self.store = store
+        self.sweep = plan.spec.name
+        self.published = 0
+        self.client: MlflowClient = MlflowClient(tracking_uri=uri)
+        found, new = self._experiment()
+        self.experiment = str(found.experiment_id)
+        self._artifacts = str(found.artifact_location)
+        self._database = Database.open(uri) if _is_local(self._artifacts) else None
+        self.runs: dict[str, Known] = {} if new else self._existing()
+        self.parent = self._parent()
+
+    def publish(self, entry: Entry) -> None:
+        """Bring one trial's run to what its outcome says; nothing if it has none."""
+        outcome = self.store.outcome(self.sweep, entry.study_id, entry.key)
+        if outcome is None:
+            return
+        tag, confirm = self.plan.spec.evaluation.tag, entry.config.phase == "confirm"
+        maps: content.Maps = self.store.maps(entry.key, tag) if confirm else {}
+        stamp = content.stamp(entry, outcome, tag, maps)
+        run = self.runs.get(entry.key)
+        if run is not None:
+            if self._is_complete(run, entry, ENDS[outcome["status"]], stamp):
+                return
+            remeasured = confirm and run.published and run.published.split(",")[0] != tag
+            if run.lineage != outcome.get("lineage", "") or remeasured:
+                self._discard(entry)
+                run = None
+        if run is None and self._database is not None:
+            self._insert(self._database, entry, outcome, maps, stamp)
+        else:
+            run = run or self._create(entry, outcome.get("lineage", ""), content.span(outcome)[0])
+            self._complete(run, entry, outcome, maps, stamp)
+        self.published += 1
+
+    def publish_live(self, entry: Entry) -> None:
+        """Bring a running trial's curve to where its last checkpoint is."""
+        live = self.store.live(entry.key)
+        if not live or not live["times"]:
+            return
+        run = self.runs.get(entry.key)
+        if run is not None and run.lineage != live["lineage"]:
+            self._discard(entry)
+            run = None
+        if run is not None and run.published:
+            return
+        parameters: dict[str, str] = {}
+        if run is None:
+            run = self._create(entry, live["lineage"], content.milliseconds(live["times"][0]))
+            parameters = content.parameters(entry.config)
+        elif run.status != "RUNNING":
+            self.client.update_run(run.run_id, status="RUNNING")
+            run.status = "RUNNING"
+        rows = content.curve_rows(live["curve"], live["times"], after=self._step(run), whole=False)
+        self._log(run, rows, parameters=parameters)
+
+    def interrupt(self) -> None:
+        """The sweep ends before its end: what still runs here has been killed."""
+        self._kill_running()
+        self.client.set_terminated(self.parent, "KILLED")
+
+    def publish_sweep(self, summary: str) -> None:
+        """Bring the parent run to its end: spec, tables, figures, environment, a description."""
+        names = {*self.store.files(self.sweep), *self.store.files(self.sweep, "figures")}
+        files = {name: self.store.read_file(self.sweep, name) for name in sorted(names)}
+        about = environment() | {
+            "fingerprints": {n: d.fingerprint for n, d in self.plan.loaded.datasets.items()}
+        }
+        files["environment.json"] = json.dumps(about, indent=1, sort_keys=True).encode()
+        self._kill_running()
+        self._store_artifacts(
+            self.parent, "", {n: data for n, data in files.items() if data is not None}
+        )
+        self.client.set_tag(self.parent, "mlflow.note.content", summary)
+        ended = "FAILED" if self.plan.failed else "FINISHED"
+        self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
+
+    def _experiment(self) -> tuple[Experiment, bool]:
+        """The experiment, and whether it is new."""
+        from mlflow.exceptions import MlflowException
+
+        name = self.plan.spec.tracking.experiment or self.sweep
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            directory = (self.store.local or Path.cwd()) / "mlartifacts" / file_name(name)
+            local = self.uri.startswith("sqlite:")
+            try:
+                made = self.client.create_experiment(
+                    name, directory.resolve().as_uri() if local else None
+                )
+                return self.client.get_experiment(made), True
+            except MlflowException:
+                # Another sweep that shares the experiment may have been quicker.
+                found = self.client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return found, False
+
+    def _existing(self) -> dict[str, Known]:
+        runs: dict[str, Known] = {}
+        for run in list(self._found()):
+            if run.tags.get(SWEEP) != self.sweep:
+                continue
+            row, lineage, published = (run.tags.get(n, "") for n in (ROW, LINEAGE, PUBLISHED))
+            known = Known(run.run_id, run.artifacts, run.status, row, lineage, published)
+            other = runs.setdefault(run.tags[KEY], known)
+            if other is not known:
+                # A request whose answer was lost had made a run after all: one of the two goes.
+                known, other = sorted((known, other), key=lambda k: not k.published)
+                runs[run.tags[KEY]] = known
+                self.client.delete_run(other.run_id)
+        return runs
+
+    def _found(self) -> Iterator[FoundRun]:
+        if self._database is not None:
+            yield from self._database.runs(self.experiment, (SWEEP, KEY, ROW, LINEAGE, PUBLISHED))
+            return
+        token: str | None = ""
+        while token is not None:
+            page = self.client.search_runs(
+                [self.experiment],
+                filter_string=f"tags.`{SWEEP}` = '{self.sweep}'",
+                max_results=1000,
+                page_token=token or None,
+            )
+            for run in page:
+                info = run.info
+                yield FoundRun(info.run_id, info.artifact_uri, info.status, run.data.tags)
+            token = page.token or None
+
+    def _parent(self) -> str:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        known = self.runs.pop(self.sweep, None)
+        if known is None:
+            tags = {SWEEP: self.sweep, KEY: self.sweep, PHASE: "sweep", UPDATED: now}
+            run = self.client.create_run(self.experiment, run_name=self.sweep, tags=tags)
+            return str(run.info.run_id)
+        # That it can be written to is worth knowing: the recorder takes it as a sign of life.
+        self.client.set_tag(known.run_id, UPDATED, now)
+        self.client.update_run(known.run_id, status="RUNNING")
+        return known.run_id
+
+    def _is_complete(self, run: Known, entry: Entry, status: str, stamp: str) -> bool:
+        # One that was stamped and not ended, or ended otherwise, was left half-way.
+        renamed = run.row != entry.row and run.row not in self.plan.spec.methods
+        return run.published == stamp and run.status == status and not renamed
+
+    def _discard(self, entry: Entry) -> None:
+        """To the trash with a run that tells of another training than the store does."""
+        self.client.delete_run(self.runs.pop(entry.key).run_id)
+
+    def _tags(self, entry: Entry, lineage: str) -> dict[str, str]:
+        return content.trial_tags(self.sweep, entry, lineage) | {PARENT: self.parent}
+
+    def _insert(
+        self,
+        database: Database,
+        entry: Entry,
+        outcome: Mapping[str, Any],
+        maps: content.Maps,
+        stamp: str,
+    ) -> None:
+        """The whole run at once: files first, so that a run which is there is complete."""
+        start, end = content.span(outcome)
+        lineage = str(outcome.get("lineage", ""))
+        rows = _whole_curve(outcome, after=-1)
+        tags = self._tags(entry, lineage) | content.outcome_tags(entry, outcome)
+        run = FinishedRun(
+            name=content.run_name(self.plan, entry),
+            status=ENDS[outcome["status"]],
+            start=start,
+            end=end,
+            tags=tags | {PUBLISHED: stamp},
+            parameters=content.parameters(entry.config),
+            points=[*(p for row in rows for p in row), *content.result_points(outcome, maps)],
+        )
+        place = f"{self._artifacts.rstrip('/')}/{run.run_id}/artifacts"
+        _write_files(place, content.trial_files(self.store, entry, outcome))
+        database.insert(self.experiment, place, run)
+        self.runs[entry.key] = Known(run.run_id, place, run.status, entry.row, lineage, stamp)
+
+    def _create(self, entry: Entry, lineage: str, start: int) -> Known:
+        run = self.client.create_run(
+            self.experiment,
+            start_time=start,
+            tags=self._tags(entry, lineage),
+            run_name=content.run_name(self.plan, entry),
+        )
+        uri = run.info.artifact_uri
+        known = Known(run.info.run_id, uri, "RUNNING", entry.row, lineage, step=-1, bare=True)
+        self.runs[entry.key] = known
+        return known
+
+    def _complete(
+        self,
+        run: Known,
+        entry: Entry,
+        outcome: Mapping[str, Any],
+        maps: content.Maps,
+        stamp: str,
+    ) -> None:
+        """Add what is missing to a run that is there, and end it."""
+        rows = _whole_curve(outcome, after=self._step(run))
+        there = set() if run.bare else set(self.client.get_run(run.run_id).data.metrics)
+        run.bare = False
+        rows += [[p] for p in content.result_points(outcome, maps) if p.name not in there]
+        tags = content.outcome_tags(entry, outcome) | {PUBLISHED: stamp}
+        if run.row != entry.row:
+            self.client.update_run(run.run_id, name=content.run_name(self.plan, entry))
+        self._log(run, rows, parameters=content.parameters(entry.config), tags=tags)
+        self._store_artifacts(
+            run.run_id, run.artifacts, content.trial_files(self.store, entry, outcome)
+        )
+        status = ENDS[outcome["status"]]
+        self.client.set_terminated(run.run_id, status, content.span(outcome)[1])
+        run.status, run.row, run.published = status, entry.row, stamp
+
+    def _step(self, run: Known) -> int:
+        if run.step is None:
+            history = self.client.get_metric_history(run.run_id, content.EVERY_ROW_HAS)
+            run.step = max((int(metric.step) for metric in history), default=-1)
+        return run.step
+
+    def _log(
+        self,
+        run: Known,
+        rows: Iterable[list[Point]],
+        parameters: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Everything in as few calls as there can be, and no row of a curve in two of them."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        calls: list[list[Point]] = [[]]
+        for row in rows:
+            if len(calls[-1]) + len(row) > POINTS_PER_CALL:
+                calls.append([])
+            calls[-1] += row
+        params = [Param(*item) for item in (parameters or {}).items()]
+        labels = [RunTag(*item) for item in (tags or {}).items()]
+        step, run.step = self._step(run), None  # until it is known to have arrived
+        for points in calls:
+            metrics = [Metric(*point) for point in points]
+            self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=labels)
+            params, labels = [], []
+        run.step = max([step, *(point.step for points in calls for point in points)])
+
+    def _kill_running(self) -> None:
+        for run in self.runs.values():
+            if run.status == "RUNNING":
+                self.client.set_terminated(run.run_id, "KILLED")
+                run.status = "KILLED"
+
+    def _store_artifacts(self, run_id: str, place: str, files: Mapping[str, bytes]) -> None:
+        if place and self.uri.startswith(PREFIX) and _is_local(place):
+            _write_files(place, files)
+            return
+        with tempfile.TemporaryDirectory(prefix="calsweep-artifacts-") as directory:
+            _write_files(directory, files)
+            self.client.log_artifacts(run_id, directory)
+
+
+def _whole_curve(outcome: Mapping[str, Any], *, after: int) -> list[list[Point]]:
+    curve, times = outcome.get("curve", []), outcome.get("times", [])
+    return content.curve_rows(curve, times, after=after, whole=True)
+
+
+def _is_local(place: str) -> bool:
+    return place.startswith(("file:///", "/"))
+
+
+def _write_files(place: str, files: Mapping[str, bytes]) -> None:
+    root = Path(unquote(urlsplit(place).path) if place.startswith("file:") else place)
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)

@@ -1,0 +1,130 @@
+"""Whether a spec's rows can be run: their names, methods, knobs and own training settings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from calibration.methods import METHODS, Method
+from sweeps.reading import Location, ProblemError
+from sweeps.schema import ROW_KEYS, Row, Spec
+from sweeps.search import unsupported
+from sweeps.space import grid_size
+from sweeps.store import file_name
+
+LARGEST_GRID = 100_000
+LONGEST_NAME = 80
+MOST_EPOCHS = 10_000_000
+ORACLE = "oracle (true posterior)"
+RESERVED_ROWS = ("oracle", ORACLE)
+
+_KNOB = re.compile(r"^knob '([^']*)': ")
+_HYPERPARAMETER = re.compile(r"hyperparameter '([^']*)'")
+_POINT = re.compile(r"^(grid|try_first)\[(\d+)\]: ")
+
+
+def check_rows(spec: Spec) -> None:
+    """Raises ``ProblemError`` about the first row that cannot be run."""
+    files: dict[str, str] = {}
+    for name, row in spec.methods.items():
+        _check_name(name, files)
+        _check_method(name, row)
+        _check_training(spec, name)
+        _check_space(spec, name)
+
+
+def named(location: Location, look_up: Any) -> Any:
+    """What ``look_up`` returns; whatever it raises is a complaint about ``location``."""
+    try:
+        return look_up()
+    except (ValueError, OSError) as error:
+        raise ProblemError(location, str(error)) from None
+    except Exception as error:  # what is looked up may be a user's own code
+        raise ProblemError(location, f"{type(error).__name__}: {error}") from None
+
+
+def _check_name(name: str, files: dict[str, str]) -> None:
+    """Names stand in tables, files and labels such as 'row + map': they must be fit for it."""
+    location: Location = ("methods", name)
+    if len(name) > LONGEST_NAME or not name.isprintable() or not any(c.isalnum() for c in name):
+        raise ProblemError(
+            location, f"a row's name has letters or digits, at most {LONGEST_NAME} characters"
+        )
+    if " + " in name or name in RESERVED_ROWS:
+        raise ProblemError(
+            location, "a row must not be called 'oracle' or hold ' + ', which joins rows and maps"
+        )
+    alike = files.setdefault(file_name(name), name)
+    if alike != name:
+        raise ProblemError(
+            location, f"its files would be those of {alike!r}; use another letter or digit"
+        )
+
+
+def _check_method(name: str, row: Row) -> None:
+    location: Location = ("methods", name)
+    kind = named(location, lambda: METHODS[row.method])
+    if not (isinstance(kind, type) and issubclass(kind, Method)):
+        raise ProblemError(location, f"{row.method!r} is not a subclass of Method")
+    for knob in kind.Hyperparameters.model_fields:
+        if knob in ROW_KEYS:
+            raise ProblemError(
+                location,
+                f"method {row.method!r} has a knob {knob!r}, which means something else in a row; "
+                "rename it in the method",
+            )
+
+
+def _check_training(spec: Spec, name: str) -> None:
+    row = spec.methods[name]
+    location: Location = ("methods", name, "training")
+    training = named(location, lambda: spec.row_training(name))
+    if training.epochs > MOST_EPOCHS:
+        own = location if "epochs" in row.training else ("training",)
+        raise ProblemError(
+            (*own, "epochs"), f"found {training.epochs}; at most {MOST_EPOCHS} are possible"
+        )
+
+
+def _check_space(spec: Spec, name: str) -> None:
+    row, search = spec.methods[name], spec.search
+    location: Location = ("methods", name)
+    if row.grid and search.sampler != "grid":
+        raise ProblemError(
+            (*location, "grid"),
+            f"needs search.sampler grid and found {search.sampler}; write that, or try_first for "
+            "points to begin with",
+        )
+    if row.try_first and search.sampler == "grid":
+        raise ProblemError(
+            (*location, "try_first"),
+            "has no place beside sampler grid, which tries every point anyway; leave it out",
+        )
+    try:
+        space = spec.space(name)
+    except ValueError as error:
+        raise _located(location, str(error)) from None
+    problem = unsupported(search, space)
+    if problem is not None:
+        raise ProblemError(
+            ("search", "sampler"), f"found {search.sampler!r}; row {name!r}: {problem}"
+        )
+    if search.sampler == "grid":
+        size = grid_size(space, search.resolution)
+        if size > LARGEST_GRID:
+            raise ProblemError(
+                location,
+                f"its grid has {size} points, more than {LARGEST_GRID}; fix some knobs or "
+                "lower search.resolution",
+            )
+
+
+def _located(location: Location, message: str) -> ProblemError:
+    """A complaint about a space at the point or knob that it names."""
+    if point := _POINT.match(message):
+        return ProblemError((*location, point[1], int(point[2])), message[point.end() :])
+    if knob := _KNOB.match(message):
+        return ProblemError((*location, knob[1]), message[knob.end() :])
+    if knob := _HYPERPARAMETER.search(message):
+        return ProblemError((*location, knob[1]), message)
+    return ProblemError(location, message)

@@ -1,0 +1,98 @@
+"""Files that tell whether they are damaged; those that are get set aside.
+
+Set aside means moved to ``ROOT/damaged/OWNER-N`` with the reason, never deleted, after a
+warning; from then on the file is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sweeps.codec import DamagedError, NewerError, unseal
+from sweeps.files import Files, StoreError
+
+TRIES = 3
+
+T = TypeVar("T")
+log = logging.getLogger("calsweep")
+
+
+class SealedFiles:
+    """Reads and creates files with checksums. Every method raises ``StoreError``."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def read(self, path: str, owner: str, decode: Callable[[bytes], T]) -> T | None:
+        """A decoded file; None if it is absent or damaged (``decode`` said so)."""
+        content = self._files.read(path)
+        if content is None:
+            return None
+        try:
+            return decode(content)
+        except DamagedError as error:
+            self.set_aside(owner, path, content, error, [path])
+            return None
+
+    def read_all(self, directory: str, owner: str) -> dict[str, dict[str, Any]]:
+        """What the undamaged sealed files of a directory hold, by name without ``.json``."""
+        found: dict[str, dict[str, Any]] = {}
+        for file, content in self._files.read_all(directory).items():
+            path = f"{directory}/{file}"
+            try:
+                if file.endswith(".json"):
+                    found[file.removesuffix(".json")] = self.content(path, content)
+            except DamagedError as error:
+                self.set_aside(owner, path, content, error, [path])
+        return found
+
+    def content(self, path: str, content: bytes) -> dict[str, Any]:
+        """What was sealed, without what the seal added. Raises ``DamagedError``."""
+        values = self.unseal(path, content)
+        return {name: v for name, v in values.items() if name not in ("checksum", "format")}
+
+    def unseal(self, path: str, content: bytes) -> dict[str, Any]:
+        """``codec.unseal``; what a newer version wrote is a ``StoreError``."""
+        try:
+            return unseal(content)
+        except NewerError as error:
+            raise StoreError(
+                f"{self._files.root}/{path}: written by a newer calsweep; upgrade this one, or "
+                "choose another --store"
+            ) from error
+
+    def create(self, path: str, content: bytes, there: Callable[[], object]) -> bool:
+        """Create a file unless ``there`` reads one: a damaged one does not count."""
+        for _ in range(TRIES):
+            if self._files.create(path, content):
+                return True
+            if there() is not None:  # else it was damaged, and is out of the way now
+                return False
+        raise StoreError(f"{self._files.root}/{path}: damaged, and it stays; move it away")
+
+    def set_aside(
+        self, owner: str, path: str, seen: bytes | None, error: DamagedError, paths: list[str]
+    ) -> None:
+        """Move what is damaged out of the way, unless another process has replaced it."""
+        if self._files.read(path) != seen:
+            return
+        about = f"{self._files.root}/{path} is damaged: {error}"
+        try:
+            place = self.move_aside("damaged", owner, f"{path}: {error}", paths)
+            log.warning("%s; set aside in %s", about, place)
+        except StoreError as failed:
+            # Whoever only reads can do without it; whoever writes meets the cause again.
+            log.warning("%s; it stays there: %s", about, failed)
+
+    def move_aside(self, directory: str, owner: str, reason: str, paths: list[str]) -> str:
+        """Move paths into a directory that nobody else uses and that names the reason."""
+        note = f"{reason}\n{uuid.uuid4().hex}\n".encode()
+        number = 1
+        while not self._files.create(f"{directory}/{owner}-{number}/reason.txt", note):
+            number += 1
+        for path in paths:
+            self._files.move(path, f"{directory}/{owner}-{number}/{path.rpartition('/')[2]}")
+        return f"{self._files.root}/{directory}/{owner}-{number}"

@@ -1,0 +1,92 @@
+"""Stores of every kind to test on: a path, a ``file://`` URI, an S3 bucket on this machine."""
+
+from __future__ import annotations
+
+import logging
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+from s3fs import S3FileSystem
+
+from sweeps.store import Store
+
+BUCKET = "sweeps"
+
+
+class Raw:
+    """The bytes under a store's root, reached without it."""
+
+    def __init__(self, root: str) -> None:
+        bucket = re.fullmatch(r"s3://([^/]+)/(.+)", root)
+        self.directory = Path(root)
+        self.bucket = None
+        if bucket:
+            self.bucket, self.prefix = boto3.resource("s3").Bucket(bucket[1]), bucket[2]
+
+    def names(self) -> list[str]:
+        if self.bucket is None:
+            files = [path for path in self.directory.rglob("*") if path.is_file()]
+            return sorted(str(path.relative_to(self.directory)) for path in files)
+        found = self.bucket.objects.filter(Prefix=f"{self.prefix}/")
+        return sorted(entry.key.removeprefix(f"{self.prefix}/") for entry in found)
+
+    def read(self, name: str) -> bytes:
+        if self.bucket is None:
+            return (self.directory / name).read_bytes()
+        return bytes(self.bucket.Object(f"{self.prefix}/{name}").get()["Body"].read())
+
+    def write(self, name: str, content: bytes) -> None:
+        if self.bucket is None:
+            (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.directory / name).write_bytes(content)
+        else:
+            self.bucket.put_object(Key=f"{self.prefix}/{name}", Body=content)
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """The address of an S3 server with one bucket."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else a line per request
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    access = {"aws_access_key_id": "user", "aws_secret_access_key": "password"}
+    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **access)
+    client.create_bucket(Bucket=BUCKET)
+    yield endpoint
+    server.stop()
+
+
+@pytest.fixture
+def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty place in the bucket, reachable through what the environment says."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_endpoint)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "user")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "password")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    S3FileSystem.clear_instance_cache()  # connections made with another environment
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}/runs"
+
+
+@pytest.fixture(params=["path", "file", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store is to be: one of each kind."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("s3_root"))
+    return str(tmp_path / "runs") if request.param == "path" else (tmp_path / "r u n s").as_uri()
+
+
+@pytest.fixture
+def store(root: str) -> Store:
+    return Store(root)
+
+
+@pytest.fixture
+def raw(store: Store) -> Raw:
+    return Raw(store.root)

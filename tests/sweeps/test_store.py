@@ -1,0 +1,367 @@
+"""The store's contract, on every kind of file system; its names and its first format."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sweeps.codec import seal
+from sweeps.store import (
+    RESERVED_NAMES,
+    Store,
+    StoreError,
+    encode_arrays,
+    encode_tensors,
+    file_name,
+)
+from tests.sweeps.conftest import Raw
+
+KEY, OTHER = "ab" * 16, "cd" * 16
+ARRAYS = {"validation_logits": torch.randn(7, 3), "validation_labels": torch.arange(7)}
+NETWORK = {"parameters": torch.randn(5), "method": {}, "epoch": 3}
+RECORD = {"status": "done", "config": {"seed": 1}, "curve": [{"epoch": 1, "val/nll": 0.1 + 0.2}]}
+FILES = {"predictions.npz": encode_arrays(ARRAYS), "network.pt": encode_tensors(NETWORK)}
+STUDY = "blobs-1.7/standard/0123abcd"
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Equality of nested values down to the bits of tensors."""
+    if isinstance(expected, torch.Tensor):
+        return torch.equal(found, expected) and found.dtype == expected.dtype
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(same(found[k], expected[k]) for k in found)
+    return bool(found == expected)
+
+
+def test_a_record_is_found_whole_with_its_files(store: Store, raw: Raw) -> None:
+    assert store.record(KEY) is None
+    assert not store.intact(KEY)
+    assert store.maps(KEY, "15-bins") == {}
+    assert store.file(KEY, "predictions.npz") is None
+    with pytest.raises(StoreError, match=f"{KEY}.*no predictions"):
+        store.predictions(KEY)
+    assert store.file_record(KEY, RECORD, FILES)
+    record = store.record(KEY)
+    assert record is not None
+    assert RECORD.items() <= record.items()
+    assert (record["format"], record["key"]) == (2, KEY)
+    home = f"records/{KEY}/{record['attempt']}"
+    assert raw.names() == [f"{home}/{name}" for name in sorted(FILES)] + [
+        f"records/{KEY}/record.json"
+    ]
+    assert store.intact(KEY)
+    assert store.file(KEY, "network.pt") == FILES["network.pt"]
+    assert store.file(KEY, "history.npz") is None
+    assert store.arrays(KEY, "history.npz") is None
+    assert same(store.predictions(KEY), ARRAYS)
+    assert same(store.tensors(KEY, "network.pt"), NETWORK)
+    assert Store(store.root).record(KEY) == record
+
+
+def test_a_record_is_plain_json_with_a_checksum_of_its_bytes(store: Store, raw: Raw) -> None:
+    store.file_record(KEY, {**RECORD, "loss": [float("nan"), float("-inf"), 1.5]}, FILES)
+    content = raw.read(f"records/{KEY}/record.json")
+    loaded = json.loads(content)
+    first, rest = content.split(b"\n", 1)
+    assert loaded["checksum"] == f"sha256:{hashlib.sha256(rest).hexdigest()}"
+    assert first == b'{"checksum": "%s",' % loaded["checksum"].encode()
+    assert loaded["loss"] == ["nan", "-inf", 1.5]
+    assert loaded == store.record(KEY)
+    listed = {
+        name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        for name, content in FILES.items()
+    }
+    assert loaded["files"] == listed
+
+
+def test_the_first_record_stays(store: Store, raw: Raw) -> None:
+    assert store.file_record(KEY, {**RECORD, "n": 1}, FILES)
+    names = raw.names()
+    assert not store.file_record(KEY, {**RECORD, "n": 2}, {"predictions.npz": b"other"})
+    record = store.record(KEY)
+    assert record is not None
+    assert record["n"] == 1
+    assert raw.names() == names
+    assert store.intact(KEY)
+
+
+def test_what_a_trial_needs_on_its_way_goes_when_it_ends(store: Store, raw: Raw) -> None:
+    assert store.checkpoint(KEY) is None
+    assert store.live(KEY) is None
+    for key in (KEY, OTHER):
+        for epoch in (1, 2):
+            store.write_checkpoint(key, NETWORK | {"epoch": epoch})
+            store.write_live(key, {"epoch": epoch, "curve": [{"nll": float("inf")}]})
+        assert same(store.checkpoint(key), NETWORK | {"epoch": 2})
+        assert store.live(key) == {"epoch": 2, "curve": [{"nll": "inf"}]}
+    store.file_record(KEY, RECORD)
+    store.file_stopped("sweep", STUDY, OTHER, {"status": "pruned"})
+    for key in (KEY, OTHER):
+        assert store.checkpoint(key) is None
+        assert store.live(key) is None
+    assert raw.names() == [f"records/{KEY}/record.json", f"sweep/stopped/{STUDY}/{OTHER}.json"]
+
+
+def test_extras_and_maps_belong_to_the_record_they_were_made_of(store: Store) -> None:
+    with pytest.raises(StoreError, match="no record"):
+        store.write_extra(KEY, "reliability.png", b"")
+    with pytest.raises(StoreError, match="no record"):
+        store.write_map(KEY, "15-bins", "temperature", {})
+    store.file_record(KEY, RECORD, FILES)
+    store.write_extra(KEY, "reliability.png", b"drawn")
+    evaluation = {"test": {"ece": 0.1}, "parameters": [1.0]}
+    store.write_map(KEY, "15-bins", "temperature", evaluation)
+    store.write_map(KEY, "15-bins", "my_package.maps:Own", {})
+    store.write_map(KEY, "30-bins", "temperature", {"test": {}})
+    assert store.extra(KEY, "reliability.png") == b"drawn"
+    assert store.extra(KEY, "else.png") is None
+    assert store.maps(KEY, "15-bins") == {"temperature": evaluation, "my_package.maps:Own": {}}
+    assert store.maps(KEY, "30-bins") == {"temperature": {"test": {}}}
+    assert store.intact(KEY)
+    with pytest.raises(ValueError, match=r"predictions\.npz"):
+        store.write_extra(KEY, "predictions.npz", b"")
+    store.retire(KEY)
+    store.file_record(KEY, RECORD, FILES)
+    assert store.extra(KEY, "reliability.png") is None
+    assert store.maps(KEY, "15-bins") == {}
+
+
+def test_a_retired_trial_is_kept_and_can_be_tried_again(store: Store, raw: Raw) -> None:
+    store.retire(KEY)
+    assert raw.names() == []
+    for number in (1, 2):
+        assert store.file_record(KEY, {"status": "failed", "n": number}, FILES)
+        store.write_map(KEY, "15-bins", "temperature", {})
+        attempt = (store.record(KEY) or {})["attempt"]
+        store.retire(KEY)
+        assert store.record(KEY) is None
+        place = f"retired/{KEY}-{number}"
+        assert json.loads(raw.read(f"{place}/record.json"))["n"] == number
+        assert raw.read(f"{place}/{attempt}/network.pt") == FILES["network.pt"]
+    assert not [name for name in raw.names() if name.startswith("records")]
+
+
+def test_suggestions_come_back_by_number(store: Store, raw: Raw) -> None:
+    assert store.suggestions("sweep", STUDY) == {}
+    made = {n: {"number": n, "hyperparameters": {"lr": 10.0**-n, "x": "é"}} for n in (0, 2, 31)}
+    for number, suggestion in made.items():
+        store.write_suggestion("sweep", STUDY, number, suggestion)
+    store.write_suggestion("sweep", "blobs-1.7/standard/other", 1, {"number": 1})
+    raw.write(f"sweep/suggestions/{STUDY}/.000007.json.0123", b"a killed writer's")
+    raw.write(f"sweep/suggestions/{STUDY}/000004.json", b'{\n "number": 4\n}\n')  # format 1
+    assert store.suggestions("sweep", STUDY) == made | {4: {"number": 4}}
+
+
+def test_a_stopped_trial_is_one_study_s_affair(store: Store) -> None:
+    assert store.outcome("sweep", STUDY, KEY) is None
+    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned", "n": 1})
+    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned", "n": 2})
+    stopped = store.stopped("sweep", STUDY, KEY)
+    assert stopped is not None
+    assert (stopped["status"], stopped["n"], stopped["key"]) == ("pruned", 1, KEY)
+    assert store.outcome("sweep", STUDY, KEY) == stopped
+    assert store.stopped("sweep", "another/study", KEY) is None
+    assert store.record(KEY) is None
+    store.file_record(KEY, RECORD)
+    assert store.outcome("sweep", STUDY, KEY) == store.record(KEY)
+
+
+def test_a_sweep_s_files_are_listed_without_what_is_not_theirs(store: Store, raw: Raw) -> None:
+    assert store.files("sweep") == []
+    assert store.read_file("sweep", "report.html") is None
+    other = Store(store.root)
+    for name in ("report.html", "empty.csv", "figures/a.png", "figures/b.png"):
+        other.write_file("sweep", name, name.encode() if name != "empty.csv" else b"")
+    raw.write("sweep/.report.html.0123", b"a killed writer's")
+    store.write_suggestion("sweep", STUDY, 0, {})
+    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned"})
+    with store.lock("sweep"):
+        assert store.files("sweep") == ["empty.csv", "report.html"]
+    assert store.files("sweep", "figures") == ["figures/a.png", "figures/b.png"]
+    assert store.files("sweep", "nowhere") == []
+    assert store.read_file("sweep", "figures/a.png") == b"figures/a.png"
+    assert store.read_file("sweep", "empty.csv") == b""
+    other.write_file("sweep", "report.html", b"new")
+    other.write_file("sweep", "figures/c.png", b"")
+    assert store.read_file("sweep", "report.html") == b"new"
+    assert store.files("sweep", "figures")[-1] == "figures/c.png"
+    assert store.location("sweep", "report.html") == f"{store.root}/sweep/report.html"
+    assert store.location("sweep") == f"{store.root}/sweep"
+
+
+def test_the_root_is_what_another_process_opens(store: Store, root: str, tmp_path: Path) -> None:
+    if root.startswith("s3"):
+        assert (store.root, store.local) == (root, None)
+    else:
+        assert store.root == str(store.local)
+        assert store.local == tmp_path / ("runs" if "://" not in root else "r u n s")
+
+
+def test_home_and_relative_paths_are_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert Store("~/runs").local == Store("runs").local == Store(Path("runs")).local
+    assert Store("runs").root == str(tmp_path / "runs")
+
+
+def test_what_a_newer_version_wrote_is_not_touched(store: Store, raw: Raw) -> None:
+    newer = seal({"status": "done", "key": KEY}).replace(b'"format": 2', b'"format": 3')
+    _, body = newer.split(b"\n", 1)
+    sealed = b'{"checksum": "sha256:%s",\n' % hashlib.sha256(body).hexdigest().encode() + body
+    unsealed = b'{"format": 3, "status": "done"}'
+    for content in (sealed, unsealed):
+        raw.write(f"records/{KEY}/record.json", content)
+        with pytest.raises(StoreError, match=f"{KEY}/record.json: written by a newer .*upgrade"):
+            store.record(KEY)
+        assert raw.names() == [f"records/{KEY}/record.json"]
+    raw.write(f"sweep/suggestions/{STUDY}/000000.json", sealed)
+    with pytest.raises(StoreError, match=r"000000\.json: written by a newer"):
+        store.suggestions("sweep", STUDY)
+
+
+@pytest.fixture
+def format_1(tmp_path: Path) -> Path:
+    """A confirmed trial as the first format had it, all in one directory, no checksums."""
+    home = tmp_path / "runs" / "records" / KEY
+    (home / "maps" / "15-bins").mkdir(parents=True)
+    (home / "record.json").write_text(
+        '{\n "config": {\n  "seed": 3\n },\n "curve": [\n  {\n   "epoch": 1,\n   "loss": "nan"\n'
+        f'  }}\n ],\n "format": 1,\n "key": "{KEY}",\n "status": "done"\n}}\n'
+    )
+    for name in ("predictions.npz", "history.npz"):
+        np.savez_compressed(home / name, logits=np.array([[0.5, -0.5]], dtype=np.float32))
+    torch.save({"parameters": torch.ones(3), "method": {}}, home / "network.pt")
+    torch.save({"format": 1, "epoch": 2}, home / "checkpoint.pt")
+    (home / "maps" / "15-bins" / "temperature.json").write_text('{\n "ece": 0.25\n}\n')
+    (home / "reliability.png").write_bytes(b"drawn")
+    return home
+
+
+def test_a_record_of_format_1_is_read_by_every_method(tmp_path: Path, format_1: Path) -> None:
+    store = Store(tmp_path / "runs")
+    record = store.record(KEY)
+    assert record is not None
+    assert record["curve"] == [{"epoch": 1, "loss": "nan"}]
+    assert (record["format"], record["status"], record["config"]) == (1, "done", {"seed": 3})
+    assert store.intact(KEY)
+    logits = {"logits": torch.tensor([[0.5, -0.5]])}
+    assert same(store.predictions(KEY), logits)
+    assert same(store.arrays(KEY, "history.npz"), logits)
+    assert same(store.tensors(KEY, "network.pt"), {"parameters": torch.ones(3), "method": {}})
+    assert store.file(KEY, "predictions.npz") == (format_1 / "predictions.npz").read_bytes()
+    assert store.file(KEY, "nothing.npz") is None
+    assert store.extra(KEY, "reliability.png") == b"drawn"
+    assert store.maps(KEY, "15-bins") == {"temperature": {"ece": 0.25}}
+    assert store.checkpoint(KEY) is None
+    store.write_map(KEY, "15-bins", "isotonic", {"ece": 0.5})
+    store.write_extra(KEY, "reliability.png", b"again")
+    assert set(store.maps(KEY, "15-bins")) == {"temperature", "isotonic"}
+    assert store.extra(KEY, "reliability.png") == b"again"
+    for name in ("record.json", "predictions.npz"):
+        with pytest.raises(ValueError, match=name):
+            store.write_extra(KEY, name, b"")
+    assert not store.file_record(KEY, RECORD, FILES)
+    assert store.record(KEY) == record
+    store.retire(KEY)
+    assert [path.name for path in format_1.iterdir()] == []
+    assert store.record(KEY) is None
+
+
+@pytest.mark.parametrize("name", ["record.json", "predictions.npz", "network.pt"])
+def test_a_truncated_trial_of_format_1_is_set_aside(
+    tmp_path: Path, format_1: Path, name: str
+) -> None:
+    store = Store(tmp_path / "runs")
+    whole = (format_1 / name).read_bytes()
+    (format_1 / name).write_bytes(whole[:-30])
+    assert not store.intact(KEY)
+    aside = tmp_path / "runs" / "damaged" / f"{KEY}-1"
+    assert (aside / name).read_bytes() == whole[:-30]
+    assert (aside / "maps" / "15-bins" / "temperature.json").exists()
+    assert store.file_record(KEY, RECORD, FILES)
+
+
+BAD_NAMES = ["", ".", "..", ".hidden", "/etc/passwd", "a/../b", "a//b", "a\\b", "a\0b", "x*", "a\n"]
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "../x", "suggestions/x", "stopped/x"])
+def test_file_names_cannot_escape(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / "runs")
+    store.file_record(KEY, RECORD)
+    before = sorted(tmp_path.rglob("*"))
+    for call in (
+        lambda: store.write_file("sweep", name, b""),
+        lambda: store.read_file("sweep", name),
+        lambda: store.files("sweep", name or ".."),
+        lambda: store.file_record(OTHER, RECORD, {name: b""}),
+        lambda: store.file(KEY, name),
+        lambda: store.write_extra(KEY, name, b""),
+        lambda: store.extra(KEY, name),
+        lambda: store.write_map(KEY, name, "x", {}),
+        lambda: store.write_map(KEY, "tag", name, {}),
+        lambda: store.maps(KEY, name),
+    ):
+        with pytest.raises(ValueError, match=r"name|tag"):
+            call()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "a/b", *RESERVED_NAMES])
+def test_sweep_names_cannot_escape(tmp_path: Path, name: str) -> None:
+    store = Store(tmp_path / "runs")
+    for call in (
+        lambda: store.write_file(name, "x", b""),
+        lambda: store.files(name),
+        lambda: store.location(name),
+        lambda: store.lock(name),
+        lambda: store.suggestions(name, STUDY),
+        lambda: store.write_suggestion(name, STUDY, 0, {}),
+        lambda: store.file_stopped(name, STUDY, KEY, {}),
+    ):
+        with pytest.raises(ValueError, match="sweep"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("study", ["", ".", "..", "a/../../b", "/a", "a/", "a\0", "a\\b"])
+def test_study_names_cannot_escape(tmp_path: Path, study: str) -> None:
+    store = Store(tmp_path / "runs")
+    with pytest.raises(ValueError, match="study"):
+        store.write_suggestion("sweep", study, 0, {})
+    with pytest.raises(ValueError, match="study"):
+        store.stopped("sweep", study, KEY)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("key", ["", "..", "k", "AB", "ab/..", "ab\n", "0" * 65])
+def test_keys_are_hexadecimal(tmp_path: Path, key: str) -> None:
+    store = Store(tmp_path / "runs")
+    for call in (
+        lambda: store.record(key),
+        lambda: store.file_record(key, RECORD, FILES),
+        lambda: store.checkpoint(key),
+        lambda: store.write_checkpoint(key, {}),
+        lambda: store.write_live(key, {}),
+        lambda: store.retire(key),
+        lambda: store.stopped("sweep", STUDY, key),
+        lambda: store.file_stopped("sweep", STUDY, key, RECORD),
+    ):
+        with pytest.raises(ValueError, match="key"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("entry", ["checksum", "format"])
+def test_the_seal_s_own_entries_are_not_the_caller_s(tmp_path: Path, entry: str) -> None:
+    with pytest.raises(ValueError, match=entry):
+        Store(tmp_path).write_live(KEY, {entry: 1})
+
+
+def test_file_names_keep_what_is_usual() -> None:
+    assert file_name("bo4sc T=5/../x") == "bo4sc_T_5_.._x"
