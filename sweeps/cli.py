@@ -14,6 +14,7 @@ import logging
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("calsweep").setLevel(logging.WARNING)
     command: Command = options.command
     try:
+        signal.signal(signal.SIGTERM, _terminate)
         return command(options, console)
     except (SpecError, LockedError) as error:
         print(f"calsweep: {error}", file=sys.stderr)
@@ -54,18 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreError as error:
         print(f"calsweep: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as interruption:
+    except KeyboardInterrupt:
         again = shlex.join(["calsweep", *(sys.argv[1:] if arguments is None else arguments)])
         print(f"calsweep: stopped; nothing is lost, and this goes on: {again}", file=sys.stderr)
-        return 143 if isinstance(interruption, Terminated) else 130
+        return 143 if _terminated.is_set() else 130
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM: the same way out as Ctrl-C."""
+_terminated = threading.Event()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+    """SIGTERM: the same way out as Ctrl-C. Ray passes on the exception, but not its kind."""
+    _terminated.set()
+    raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -143,13 +146,13 @@ def _spec_path(path: Path) -> Path:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.runner import run_sweep
     from sweeps.spec import load_spec
     from sweeps.store import Store
 
-    signal.signal(signal.SIGTERM, _terminate)
     loaded = load_spec(_spec_path(options.spec))
     store = Store(options.store)
+    from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
+
     _say(console, _introduction(loaded.spec), *loaded.notes)
     outcome = run_sweep(
         loaded,
@@ -191,8 +194,9 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
         lines.append(f"post-hoc map {name} failed and has no row: {reason}")
     if outcome.unpublished or outcome.tracking_error:
         lines.append(
-            f"MLflow could not be reached at {masked(outcome.tracking_uri)} ({outcome.tracking_error}); "
-            f"the records are safe, and this publishes them: calsweep sync {options.spec}{where}"
+            f"MLflow could not be reached at {masked(outcome.tracking_uri)} "
+            f"({outcome.tracking_error}); the records are safe, and this "
+            f"publishes them: calsweep sync {options.spec}{where}"
         )
     _say(console, *lines)
 

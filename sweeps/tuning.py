@@ -62,7 +62,7 @@ def train(
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
-            address=address,
+            address=address or "local",  # without it Ray would join any cluster it finds here
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

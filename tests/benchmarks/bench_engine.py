@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -303,7 +304,7 @@ def simulate(trials: int) -> dict[str, float]:
     unpublished = recorder.close(written.summary)
     if unpublished or plan.failed:
         raise RuntimeError(f"{unpublished} unpublished: {recorder.error}")
-    each = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(marks, marks[1:], strict=False)]
+    each = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(marks)]
     growth = (marks[-1][2] - marks[1][2]) / (marks[-1][0] - marks[1][0]) * 1000
     return {"first": each[0], "last": each[-1], "report": report, "memory": growth}
 

@@ -104,7 +104,8 @@ def test_a_read_only_store_is_said_clearly(small_disk: Path) -> None:
 def test_a_damaged_checkpoint_is_not_continued(tmp_path: Path) -> None:
     slow = SPEC.replace("standard: {", 'paced: {method: "paced:Paced", pause: 0.25, ')
     slow = slow.replace("[0.01, 0.03, 0.1, 0.3]", "0.1").replace("[0, 0.001]", "0")
-    scene = Scene(tmp_path, slow.replace("confirm_seeds: 2", "confirm_seeds: 1"))
+    slow = slow.replace("pause: 0.25", "pause: 0.5").replace("confirm_seeds: 2", "confirm_seeds: 1")
+    scene = Scene(tmp_path, slow)
     process = scene.start()
     (live,) = wait_for(lambda: list((scene.root / "records").glob("*/live.json")), process)
     wait_for(scene.trials, process)

@@ -51,30 +51,37 @@ def test_a_second_driver_of_the_same_sweep_does_no_harm(undisturbed: Scene) -> N
 
 
 class Moment(NamedTuple):
-    """When a sweep is disturbed, known by what lies in the store, and how."""
+    """When a sweep is disturbed, known by what lies in the store, and how.
 
-    come: Callable[[Scene], object]
+    ``come`` is given the number of records there were when the driver started.
+    """
+
+    come: Callable[[Scene, int], object]
     number: int = signal.SIGKILL
     code: int = 0
 
 
+def new_records(count: int) -> Callable[[Scene, int], bool]:
+    return lambda scene, before: len(scene.records()) >= before + count
+
+
 MOMENTS = {
-    "setting up": Moment(lambda scene: (scene.root / scene.name).exists()),
-    "building the database": Moment(lambda scene: any(scene.root.glob(".mlflow-*/mlflow.db"))),
-    "first suggestion": Moment(lambda scene: scene.suggestions()),
-    "searching": Moment(lambda scene: len(scene.records()) >= 2),
-    "interrupted": Moment(lambda scene: len(scene.records()) >= 4, signal.SIGINT, 130),
-    "terminated": Moment(lambda scene: len(scene.records()) >= 6, signal.SIGTERM, 143),
+    "setting up": Moment(lambda scene, _: (scene.root / scene.name).exists()),
+    "building the database": Moment(lambda scene, _: any(scene.root.glob(".mlflow-*/mlflow.db"))),
+    "searching": Moment(new_records(2)),
+    "interrupted": Moment(new_records(1), signal.SIGINT, 130),
+    "terminated": Moment(new_records(1), signal.SIGTERM, 143),
     "confirming": Moment(
-        lambda scene: any(r["config"]["phase"] == "confirm" for r in scene.records().values())
+        lambda scene, _: any(r["config"]["phase"] == "confirm" for r in scene.records().values())
     ),
-    "reporting": Moment(lambda scene: (scene.root / scene.name / "leaderboard.csv").exists()),
+    "reporting": Moment(lambda scene, _: (scene.root / scene.name / "leaderboard.csv").exists()),
 }
 
 
 def disturb(scene: Scene, moment: Moment, delay: float) -> None:
+    before = len(scene.records())
     process = scene.start()
-    wait_for(lambda: moment.come(scene), process)
+    wait_for(lambda: moment.come(scene, before), process)
     time.sleep(delay)
     if moment.number == signal.SIGKILL:
         kill(process)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kit import Scene
+from tests.faults.kit import Scene, wait_for
 from tests.faults.test_tracking import free_port
 
 SPEC = """\
@@ -27,19 +28,27 @@ TOGETHER = 8
 
 
 @pytest.fixture
-def ray_address() -> Iterator[str]:
-    """A Ray head with eight CPUs of its own account."""
+def ray_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A Ray head for all of them."""
     port = free_port()
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     command = ["ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
-    command += ["--num-cpus=8", "--include-dashboard=false", "--disable-usage-stats"]
+    command += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
+    command += ["--node-ip-address=127.0.0.1"]
     head = subprocess.Popen(
         [sys.executable, "-m", *command],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    wait_for(lambda: listening(port), head)
     yield f"127.0.0.1:{port}"
     head.terminate()
     head.wait()
+
+
+def listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_eight_processes_at_once_on_nothing(tmp_path: Path, ray_address: str) -> None:
