@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sweeps import listings
+from sweeps.reading import masked
 
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     console = Console()
-    from sweeps.spec import SpecError
+    from sweeps.reading import SpecError
     from sweeps.store import LockedError, StoreError
 
     logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
@@ -56,10 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreError as error:
         print(f"calsweep: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        again = shlex.join(["calsweep", *(sys.argv[1:] if arguments is None else arguments)])
+    except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
+        words = ["calsweep", *(sys.argv[1:] if arguments is None else arguments)]
+        again = shlex.join(masked(word) for word in words)
         print(f"calsweep: stopped; nothing is lost, and this goes on: {again}", file=sys.stderr)
-        return 143 if _terminated.is_set() else 130
+        return 143 if _terminated.is_set() or isinstance(stop, SystemExit) else 130
 
 
 _terminated = threading.Event()
@@ -170,20 +172,19 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Console) -> None:
     from sweeps.report.paper_table import print_paper_table
     from sweeps.report.terminal import print_leaderboard
-    from sweeps.tracking import masked
 
     plan = outcome.plan
     if outcome.table is not None:
         print_paper_table(outcome.table, plan, console)
     elif not outcome.leaderboard.empty:
         print_leaderboard(outcome.leaderboard, plan, console)
-    where = "" if options.store == "runs" else f" --store {options.store}"
+    where = _given(options)
     pruned = f", {plan.pruned} stopped early" if plan.pruned else ""
     lines = [
         f"trials    {plan.done} of {plan.total} done, {plan.trained} trained now{pruned}, "
         f"{plan.failed} failed",
         f"report    {plan.store.location(plan.spec.name, 'report.html')}",
-        f"compare   calsweep ui{where}",
+        f"compare   calsweep ui{'' if options.store == 'runs' else f' --store {options.store}'}",
         "resume, extend or repeat: the same command",
     ]
     for reason, count in plan.reasons.most_common(5):
@@ -196,16 +197,24 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
         lines.append(
             f"MLflow could not be reached at {masked(outcome.tracking_uri)} "
             f"({outcome.tracking_error}); the records are safe, and this "
-            f"publishes them: calsweep sync {options.spec}{where}"
+            f"publishes them: calsweep sync {options.spec}{where.partition(' --address')[0]}"
         )
     _say(console, *lines)
+
+
+def _given(options: argparse.Namespace) -> str:
+    """The options that say where things are, to be given again."""
+    given = {"--store": options.store if options.store != "runs" else None}
+    given |= {"--tracking": options.tracking, "--address": options.address}
+    words = [word for name, value in given.items() if value for word in (name, str(value))]
+    return "".join(f" {shlex.quote(masked(word))}" for word in words)
 
 
 def _sync(options: argparse.Namespace, console: Console) -> int:
     from sweeps.runner import sync_sweep
     from sweeps.spec import load_spec
     from sweeps.store import Store
-    from sweeps.tracking import TrackingError, masked
+    from sweeps.tracking import TrackingError
 
     loaded = load_spec(_spec_path(options.spec))
     try:
@@ -259,8 +268,10 @@ def _ui(options: argparse.Namespace, console: Console) -> int:
     import os
 
     from sweeps.spec import SpecError
+    from sweeps.store import Store
+    from sweeps.tracking import default_uri
 
-    database = Path(options.store) / "mlflow.db"
+    database = Path(default_uri(Store(options.store)).removeprefix("sqlite:///"))
     if not database.exists():
         raise SpecError(f"{database}: there is no such file; run a sweep first, or name --store")
     console.print(f"http://127.0.0.1:{options.port}  (stop with Ctrl-C)", highlight=False)

@@ -14,7 +14,7 @@ import torch
 from calibration import metrics, post_hoc
 from calibration.data import Dataset, load_dataset
 from calibration.models import MODELS, build_model
-from sweeps.reading import Location, ProblemError, shortened
+from sweeps.reading import Location, ProblemError, masked, shortened
 from sweeps.row_checks import check_rows, named
 from sweeps.schema import Resources, Spec, Table
 from sweeps.store import RESERVED_NAMES
@@ -126,13 +126,17 @@ def _check_tracking(spec: Spec) -> None:
         if not (is_known if separator else uri == "databricks"):
             raise ProblemError(
                 ("tracking", "uri"),
-                f"found {shortened(uri)}; write e.g. http://host:5000, sqlite:////path/mlflow.db "
-                "or postgresql://user@host/database",
+                f"found {masked(shortened(uri))}; write e.g. http://host:5000, "
+                "sqlite:////path/mlflow.db or postgresql://user@host/database",
             )
-    if experiment is not None and (not experiment.isprintable() or len(experiment) > 250):
+    if experiment is not None and (
+        not experiment.isprintable()
+        or not any(c.isalnum() for c in experiment)
+        or len(experiment.encode()) > 250
+    ):
         raise ProblemError(
             ("tracking", "experiment"),
-            f"found {shortened(experiment)}; a name has at most 250 printable characters",
+            f"found {shortened(experiment)}; a name has letters or digits, at most 250 bytes",
         )
 
 

@@ -10,7 +10,6 @@ change to a run that is already there, goes through the client.
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import tempfile
 import uuid
@@ -57,15 +56,28 @@ def create_database(uri: str) -> None:
     """
     from mlflow.tracking import MlflowClient
 
-    path = Path(uri.removeprefix(PREFIX))
-    if not uri.startswith(PREFIX) or path.exists():
+    path = database_path(uri)
+    if path is None or path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=path.parent) as directory:
         draft = Path(directory) / path.name
         MlflowClient(tracking_uri=f"{PREFIX}{draft}").search_experiments(max_results=1)
-        with contextlib.suppress(FileExistsError):
+        try:
             path.hardlink_to(draft)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without links
+            if not path.exists():
+                draft.replace(path)
+
+
+def database_path(uri: str) -> Path | None:
+    """The file of a sqlite database, in whatever dialect its URI is written; else None."""
+    scheme, _, rest = uri.partition(":///")
+    if scheme.partition("+")[0] != "sqlite" or not rest:
+        return None
+    return Path(rest.partition("?")[0])
 
 
 @dataclass(frozen=True)
@@ -100,8 +112,8 @@ class Database:
     @classmethod
     def open(cls, uri: str) -> Database | None:
         """The database behind ``uri``; None if it is of another kind or another schema."""
-        path = uri.removeprefix(PREFIX)
-        if not uri.startswith(PREFIX) or not Path(path).is_file():
+        path = database_path(uri)
+        if path is None or not path.is_file():
             return None
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         connection.execute("PRAGMA foreign_keys = ON")

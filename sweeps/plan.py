@@ -6,68 +6,19 @@ every study for its persisted suggestions and the store for their records.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from calibration.hyperparameters import Value
-from calibration.methods import make_method
-from sweeps.schema import Objective, SearchConfig
-from sweeps.search import Result, Study
-from sweeps.space import Space
+from sweeps.cells import Cell, Cells, Entry, objective_values
+from sweeps.search import Result
 from sweeps.spec import LoadedSpec
-from sweeps.store import Store, file_name
-from sweeps.trial import FAILED, TrialConfig, environment, missing_maps, rung_values
+from sweeps.store import Store
+from sweeps.trial import FAILED, environment, missing_maps, rung_values
 
-Phase = Literal["search", "confirm"]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One trial's place in the sweep: ``number`` counts within its cell and phase."""
-
-    key: str
-    config: TrialConfig
-    number: int
-    row: str
-    study_id: str
-
-    @property
-    def cell(self) -> tuple[str, str]:
-        """The names of the dataset and of the spec's row."""
-        return self.config.dataset_name, self.row
-
-
-@dataclass
-class Cell:
-    """One row of the spec on one dataset: its search, and the confirmation of what it found."""
-
-    dataset: str
-    row: str
-    study: Study
-    study_id: str
-    seeds: int
-    done: int = 0
-    failed: int = 0
-    pruned: int = 0
-    running: int = 0
-    confirming: bool = False
-    hopeless: bool = False
-
-    @property
-    def name(self) -> str:
-        """What the cell's study is called."""
-        return f"{self.dataset}/{self.row}"
-
-    @property
-    def total(self) -> int:
-        """How many trials it will have, as far as can be told."""
-        budget = self.study.budget
-        searched = self.study.asked if budget is None else budget
-        return self.done if self.hopeless else searched + self.seeds
+__all__ = ["Cell", "Entry", "Hooks", "Options", "Plan"]
 
 
 @dataclass
@@ -106,16 +57,17 @@ class Plan:
         self.store = store
         self.options = options or Options()
         self.hooks = Hooks()
-        self.trained = 0
+        self._trained: set[str] = set()
         self.reasons: Counter[str] = Counter()
         self.entries: dict[str, Entry] = {}
         self._replaying = False
+        self._seen: set[str] = set()
         self._running: dict[str, list[Entry]] = {}
         self._deaths: Counter[str] = Counter()
         self._queue: deque[Entry] = deque()
-        self._training = {row: self.spec.row_training(row) for row in self.spec.methods}
+        self._make = Cells(loaded)
         self.cells = {
-            (dataset, row): self._cell(dataset, row)
+            (dataset, row): self._make.cell(dataset, row, self.options.extra)
             for dataset in loaded.datasets
             for row in self.spec.methods
         }
@@ -132,11 +84,18 @@ class Plan:
                 if number in suggestions:
                     hyperparameters = suggestions[number]["hyperparameters"]
                     cell.study.replay(number, hyperparameters)
-                    self._consider(self._search_entry(cell, number, hyperparameters))
+                    self._consider(self._make.search_entry(cell, number, hyperparameters))
                 else:  # its file was damaged
                     self._consider(self._ask(cell))
-            self._confirm_when_searched(cell)
+        # Only now: a search bounded by time looks finished before all of it is taken over.
         self._replaying = False
+        for cell in self.cells.values():
+            self._confirm_when_searched(cell)
+
+    @property
+    def trained(self) -> int:
+        """How many trials were given out to be trained, each counted once."""
+        return len(self._trained)
 
     @property
     def total(self) -> int:
@@ -172,7 +131,9 @@ class Plan:
         while True:
             entry = self._next_queued()
             if entry is not None:
-                self.trained += self.store.record(entry.key) is None
+                if self.store.record(entry.key) is None:
+                    self._trained.add(entry.key)
+                self._seen.add(entry.key)
                 self._running[entry.key] = [entry]
                 self.cells[entry.cell].running += 1
                 self.hooks.started(entry)
@@ -189,6 +150,8 @@ class Plan:
         reached = rung_values(body["curve"], study.rungs)
         for epoch, nll in reached.items():
             stop = study.report(entry.number, epoch, nll)
+            if stop:  # what it did at later rungs it did while the question was open
+                break
         if stop:
             reason = (
                 f"stopped by {self.spec.scheduler.name} after epoch {body['epochs']}: its best "
@@ -241,7 +204,7 @@ class Plan:
         chosen = self.chosen(cell)
         if chosen is None:
             return []
-        return [self._confirm_entry(cell, chosen, i) for i in range(self.spec.confirm_seeds)]
+        return [self._make.confirm_entry(cell, chosen, i) for i in range(self.spec.confirm_seeds)]
 
     def chosen(self, cell: Cell) -> dict[str, Value] | None:
         """The hyperparameters to confirm; None while the search goes on or if all of it failed."""
@@ -282,7 +245,7 @@ class Plan:
 
     def _ask(self, cell: Cell) -> Entry:
         number, hyperparameters = cell.study.ask()
-        entry = self._search_entry(cell, number, hyperparameters)
+        entry = self._make.search_entry(cell, number, hyperparameters)
         if self.options.persist:
             suggestion = {"number": number, "hyperparameters": hyperparameters, "key": entry.key}
             self.store.write_suggestion(self.spec.name, cell.study_id, number, suggestion)
@@ -330,7 +293,7 @@ class Plan:
         cell.study.tell(number, Result(values, nll, float(record["seconds"]), record["status"]))
 
     def _confirm_when_searched(self, cell: Cell) -> None:
-        if not cell.study.finished or cell.confirming:
+        if not cell.study.finished or cell.confirming or self._replaying:
             return
         cell.confirming = True
         chosen = self.chosen(cell)
@@ -338,7 +301,7 @@ class Plan:
             cell.hopeless = True
             return
         for repeat in range(self.spec.confirm_seeds):
-            self._consider(self._confirm_entry(cell, chosen, repeat))
+            self._consider(self._make.confirm_entry(cell, chosen, repeat))
 
     def _outcome(self, entry: Entry) -> dict[str, Any] | None:
         return self.store.outcome(self.spec.name, entry.study_id, entry.key)
@@ -347,98 +310,16 @@ class Plan:
         record = self._outcome(entry)
         if record is None:
             return False
-        if self._replaying and self.options.persist:
-            if record["status"] == "failed" and self.options.retry_failed:
-                self.store.retire(entry.key)
-                return False
-            # Once, where a sweep is taken up: a file that has changed since is not taken over.
-            if record["status"] == "done" and not self.store.intact(entry.key):
-                return False
+        first_seen = self.options.persist and entry.key not in self._seen
+        self._seen.add(entry.key)
+        again = first_seen and self.options.retry_failed
+        if again and record["status"] == "failed":
+            self.store.retire(entry.key)
+            return False
+        # Once, where a sweep is taken up: a file that has changed since is not taken over.
+        if first_seen and record["status"] == "done" and not self.store.intact(entry.key):
+            return False
         if record["status"] != "done" or entry.config.phase == "search":
             return True
-        return not missing_maps(self.store, entry.key, self.spec.maps, self.spec.evaluation)
-
-    def _cell(self, dataset: str, row: str) -> Cell:
-        space = self.spec.space(row)
-        search = self.spec.search
-        study = Study(
-            space,
-            search,
-            self.spec.seed,
-            f"{dataset}/{row}",
-            scheduler=self.spec.scheduler,
-            epochs=self._training[row].epochs,
-            extra=self.options.extra,
-        )
-        template = self._config(dataset, row, {}, self.spec.seed, "search")
-        identity = {
-            "trial": template.model_dump(mode="json"),
-            "fixed": space.fixed,
-            "searched": {name: repr(domain) for name, domain in space.searched.items()},
-            "search": _search_identity(search),
-            **_further_identity(space),
-        }
-        if self.spec.scheduler.name != "none":
-            identity["scheduler"] = self.spec.scheduler.model_dump()
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-        study_id = f"{file_name(dataset)}/{file_name(row)}/{digest}"
-        return Cell(dataset, row, study, study_id, self.spec.confirm_seeds)
-
-    def _search_entry(self, cell: Cell, number: int, hyperparameters: dict[str, Any]) -> Entry:
-        config = self._config(cell.dataset, cell.row, hyperparameters, self.spec.seed, "search")
-        return Entry(config.key(), config, number, cell.row, cell.study_id)
-
-    def _confirm_entry(self, cell: Cell, chosen: dict[str, Value], repeat: int) -> Entry:
-        seed = self.spec.seed + 1 + repeat
-        config = self._config(cell.dataset, cell.row, chosen, seed, "confirm")
-        return Entry(config.key(), config, repeat, cell.row, cell.study_id)
-
-    def _config(
-        self,
-        dataset: str,
-        row: str,
-        hyperparameters: dict[str, Value],
-        seed: int,
-        phase: Phase,
-    ) -> TrialConfig:
-        index = list(self.loaded.datasets).index(dataset)
-        method = self.spec.methods[row].method
-        # Defaults are written out: a record says what was used, and keys change with it.
-        complete = make_method(method, hyperparameters).hyperparameters.model_dump()
-        return TrialConfig(
-            dataset=self.spec.datasets[index],
-            dataset_name=dataset,
-            fingerprint=self.loaded.datasets[dataset].fingerprint,
-            protocol=self.spec.protocol,
-            model=self.spec.model,
-            method=method,
-            hyperparameters=complete,
-            training=self._training[row],
-            seed=seed,
-            phase=phase,
-        )
-
-
-def objective_values(
-    measured: Mapping[str, float], objectives: Sequence[Objective]
-) -> tuple[float, ...]:
-    """What a trial's validation metrics say to each of the objectives."""
-    measured = {"accuracy": 1 - measured.get("error", float("nan")), **measured}
-    return tuple(measured.get(objective.metric, float("nan")) for objective in objectives)
-
-
-def _search_identity(search: SearchConfig) -> dict[str, Any]:
-    """What of the search makes it another one: not its budget, which may be raised."""
-    objectives = search.objective
-    single = len(objectives) == 1 and objectives[0].direction == "minimize"
-    identity: dict[str, Any] = {
-        "sampler": search.sampler,
-        "resolution": search.resolution,
-        "objective": objectives[0].metric if single else [o.model_dump() for o in objectives],
-    }
-    return identity if search.seed is None else identity | {"seed": search.seed}
-
-
-def _further_identity(space: Space) -> dict[str, Any]:
-    further = {"conditions": space.conditions, "grid": space.grid, "first": space.first}
-    return {name: repr(value) for name, value in further.items() if value}
+        evaluation = self.spec.evaluation
+        return not missing_maps(self.store, entry.key, self.spec.maps, evaluation, failed=again)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -93,6 +94,8 @@ class Publisher:
         self._database = Database.open(uri) if _is_local(self._artifacts) else None
         self.runs: dict[str, Known] = {} if new else self._existing()
         self.parent = self._parent()
+        self.open = True
+        """The sweep's own run is RUNNING."""
 
     def publish(self, entry: Entry) -> None:
         """Bring one trial's run to what its outcome says; nothing if it has none."""
@@ -142,6 +145,7 @@ class Publisher:
         """The sweep ends before its end: what still runs here has been killed."""
         self._kill_running()
         self.client.set_terminated(self.parent, "KILLED")
+        self.open = False
 
     def publish_sweep(self, summary: str) -> None:
         """Bring the parent run to its end: spec, tables, figures, environment, a description."""
@@ -155,9 +159,17 @@ class Publisher:
         self._store_artifacts(
             self.parent, "", {n: data for n, data in files.items() if data is not None}
         )
+        self._mark_superseded()
         self.client.set_tag(self.parent, "mlflow.note.content", summary)
         ended = "FAILED" if self.plan.failed else "FINISHED"
         self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
+
+    def _mark_superseded(self) -> None:
+        """Runs of trials that the plan has left behind, as a better setting was confirmed."""
+        planned = {entry.key for entry in self.plan.entries.values()}
+        for key, run in self.runs.items():
+            if key not in planned and run.run_id != self.parent:
+                self.client.set_tag(run.run_id, "calsweep.superseded", "true")
 
     def _experiment(self) -> tuple[Experiment, bool]:
         """The experiment, and whether it is new."""
@@ -261,8 +273,12 @@ class Publisher:
             points=[*(p for row in rows for p in row), *content.result_points(outcome, maps)],
         )
         place = f"{self._artifacts.rstrip('/')}/{run.run_id}/artifacts"
-        _write_files(place, content.trial_files(self.store, entry, outcome))
-        database.insert(self.experiment, place, run)
+        try:
+            _write_files(place, content.trial_files(self.store, entry, outcome))
+            database.insert(self.experiment, place, run)
+        except BaseException:  # of a run that is not there nothing is left
+            shutil.rmtree(_path(place), ignore_errors=True)
+            raise
         self.runs[entry.key] = Known(run.run_id, place, run.status, entry.row, lineage, stamp)
 
     def _create(self, entry: Entry, lineage: str, start: int) -> Known:
@@ -355,8 +371,12 @@ def _is_local(place: str) -> bool:
     return place.startswith(("file:///", "/"))
 
 
+def _path(place: str) -> Path:
+    return Path(unquote(urlsplit(place).path) if place.startswith("file:") else place)
+
+
 def _write_files(place: str, files: Mapping[str, bytes]) -> None:
-    root = Path(unquote(urlsplit(place).path) if place.startswith("file:") else place)
+    root = _path(place)
     for name, data in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ import math
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
@@ -63,11 +64,25 @@ class _Loader(yaml.SafeLoader):
             )
 
 
+USERINFO = re.compile(r"://[^/\s]*@")
+
 _Loader.add_implicit_resolver(
     f"{_YAML}float",
     re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
+
+
+def masked(text: str, uri: str = "") -> str:
+    """``text`` without the user and the password that ``uri``, or any URI in it, names."""
+    text = USERINFO.sub("://***@", text)
+    try:
+        password = urlsplit(uri).password
+    except ValueError:
+        return text
+    for secret in {password, unquote(password)} if password else ():
+        text = text.replace(secret, "***")
+    return text
 
 
 def read_text(path: Path) -> str:
@@ -104,6 +119,8 @@ def parse(path: Path, text: str) -> tuple[dict[str, Any], Lines]:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     except yaml.YAMLError as error:
         raise _invalid(path, text, error) from None
+    except (ValueError, OverflowError) as error:  # a date that is none, say
+        raise SpecError(f"{path}: not valid YAML: {error}") from None
     finally:
         loader.dispose()
     if not isinstance(written, dict):

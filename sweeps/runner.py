@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from sweeps.tracking import Recorder, default_uri, sync
 from sweeps.tuning import train
 
 JOURNAL = "optuna.log"
-STATE = "sweep.json"
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def run_sweep(
     with store.lock(sweep) as lock:
         extra = max(extend, extension(store, sweep))
         store.write_file(sweep, "spec.yaml", loaded.text.encode())
-        store.write_file(sweep, STATE, json.dumps({"extra": extra}).encode())
+        store.write_state(sweep, {"extra": extra})
         plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
         uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
         recorder = Recorder(uri, plan, store)
@@ -115,8 +113,7 @@ def sync_sweep(
 
 def extension(store: Store, sweep: str) -> int:
     """How many search trials beyond its spec's budget a sweep was given."""
-    found = store.read_file(sweep, STATE)
-    return int(json.loads(found)["extra"]) if found else 0
+    return int((store.state(sweep) or {}).get("extra", 0))
 
 
 @contextmanager
@@ -127,6 +124,8 @@ def _journal(plan: Plan, store: Store) -> Iterator[Journal]:
         path = (Path(scratch) if store.local is None else store.local / sweep) / JOURNAL
         journal = Journal(path)
         journal.rebuild({cell.name: cell.study for cell in plan.cells.values()})
-        yield journal
-        if store.local is None:
-            store.write_file(sweep, JOURNAL, path.read_bytes())
+        try:
+            yield journal
+        finally:
+            if store.local is None and path.exists():
+                store.write_file(sweep, JOURNAL, path.read_bytes())

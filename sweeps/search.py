@@ -79,6 +79,8 @@ class Study:
         self._results: dict[int, Result] = {}
         self._front: list[int] = []
         self._spent = 0.0
+        # Time alone would suggest the few points of a small space again and again.
+        self._points_in_all = space.size if config.limit is None else math.inf
 
     @property
     def budget(self) -> int | None:
@@ -108,7 +110,9 @@ class Study:
         if self.budget is not None and self.asked >= self.budget:
             return True
         limit = self.config.time
-        return limit is not None and not self.points and self._spent >= limit
+        if limit is None or self.points:
+            return False
+        return self._spent >= limit or self._asked >= self._points_in_all
 
     @property
     def finished(self) -> bool:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from calibration.models import MODELS
 from sweeps.descriptions import Note, note
+from sweeps.reading import masked
 from sweeps.schema import Choice, Objective, Spec
 
 LISTED_ELSEWHERE = ("datasets", "methods", "table")
@@ -82,7 +83,7 @@ def _setting(spec: Spec, field: str, value: Any, about: Note, *, default: bool) 
     if value is None:
         value = _left_open(spec, field)
     unit = about.unit if isinstance(value, int | float | tuple) else ""
-    return Setting(field, _shown(value), unit, default, about.text)
+    return Setting(field, masked(_shown(value)), unit, default, about.text)
 
 
 def _left_open(spec: Spec, field: str) -> Any:

@@ -8,6 +8,7 @@ method's default otherwise.
 from __future__ import annotations
 
 import difflib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from calibration.hyperparameters import (
     Choice,
     Domain,
     Hyperparameters,
+    Integer,
     LogUniform,
     Uniform,
     Value,
@@ -44,6 +46,20 @@ class Space:
     conditions: dict[str, Condition] = field(default_factory=dict)
     grid: tuple[Point, ...] = ()
     first: tuple[Point, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """How many points there are at most; infinite with a continuous knob."""
+        counts: list[float] = []
+        for domain in self.searched.values():
+            match domain:
+                case Choice(values):
+                    counts.append(len(values))
+                case Integer(low, high):
+                    counts.append(high - low + 1)
+                case _:
+                    return math.inf
+        return math.prod(counts)
 
     def active(self, knob: str, chosen: Mapping[str, Value]) -> bool:
         """Whether ``knob`` is searched beside the values chosen so far.

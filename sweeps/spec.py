@@ -26,6 +26,7 @@ from sweeps.reading import (
     Location,
     ProblemError,
     SpecError,
+    masked,
     parse,
     place,
     read_text,
@@ -66,7 +67,8 @@ def load_spec(path: Path, *, directory: Path | None = None) -> LoadedSpec:
         datasets = check_meaning(spec)
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
-    return LoadedSpec(spec, text, datasets, notes, ours)
+    # What is kept and shown of a spec must not hold a server's password.
+    return LoadedSpec(spec, masked(text), datasets, notes, ours)
 
 
 def _add_row_lines(written: dict[str, Any], lines: Lines) -> None:

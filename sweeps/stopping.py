@@ -13,17 +13,20 @@ from sweeps.schema import SchedulerConfig
 
 # The median of fewer finished trials says little.
 MEDIAN_STARTUP = 5
+# Every rung costs the driver a report with the whole curve.
+MOST_RUNGS = 100
 
 
 def rungs(config: SchedulerConfig, epochs: int) -> list[int]:
     """The epochs, before the last, at which the scheduler wants to hear of a trial.
 
     ``asha``: grace, grace · reduction, grace · reduction², …; ``median``: every multiple of
-    grace; nothing for ``none``.
+    grace, at most a hundred; nothing for ``none``.
     """
     grace = _grace(config, epochs)
     if config.name == "median":
-        return list(range(grace, epochs, grace))
+        every = max(grace, -(-epochs // MOST_RUNGS))
+        return list(range(every, epochs, every))
     found = []
     while config.name == "asha" and grace < epochs:
         found.append(grace)

@@ -111,6 +111,15 @@ class Store:
         """Held by the one driver of a sweep; entering it raises ``LockedError``."""
         return sweep_lock(self._files, sweep_directory(sweep))
 
+    def state(self, sweep: str) -> dict[str, Any] | None:
+        """What ``write_state`` wrote last, or None."""
+        path = f"{sweep_directory(sweep)}/.state.json"
+        return self._sealed.read(path, sweep, lambda content: self._sealed.content(path, content))
+
+    def write_state(self, sweep: str, values: dict[str, Any]) -> None:
+        """Replace what a sweep remembers from run to run beside its spec."""
+        self._files.write(f"{sweep_directory(sweep)}/.state.json", seal(values))
+
     # --- trials
 
     def record(self, key: str) -> dict[str, Any] | None:
@@ -151,10 +160,15 @@ class Store:
         return filed
 
     def intact(self, key: str) -> bool:
-        """Whether a trial's record and all its files are there and undamaged."""
+        """Whether a trial's record and all its files are there and undamaged.
+
+        On a remote store the files are not fetched for it: whoever reads one verifies it.
+        """
         record = self.record(key)
         if record is None:
             return False
+        if self.local is None:
+            return True
         names = record["files"] if record["format"] > 1 else FORMAT_1_FILES
         try:
             for name in names:
@@ -263,8 +277,8 @@ class Store:
         self._forget(key)
 
     def outcome(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
-        """How a trial ended for this study: its record, or that of having been stopped."""
-        return self.record(key) or self.stopped(sweep, study, key)
+        """How a trial ended for this study: stopped by it, even if others trained it whole."""
+        return self.stopped(sweep, study, key) or self.record(key)
 
     # --- reading what may be damaged
 

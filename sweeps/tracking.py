@@ -8,17 +8,16 @@ waits in the store for the server's return, for the next run of the sweep, or fo
 from __future__ import annotations
 
 import queue
-import re
 import threading
 import time
 from collections import Counter, deque
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from sweeps.mlflow_database import create_database
 from sweeps.plan import Entry, Plan
 from sweeps.publisher import Publisher
+from sweeps.reading import masked
 from sweeps.store import Store
 
 __all__ = [
@@ -36,7 +35,6 @@ LIVE_REST = 9.0
 """After a live curve the recorder rests from live curves for so many times what it took."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
 REFUSALS = 3
-USERINFO = re.compile(r"://[^/\s]*@")
 
 
 class TrackingError(RuntimeError):
@@ -49,39 +47,38 @@ def default_uri(store: Store) -> str:
     return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
 
 
-def masked(text: str, uri: str = "") -> str:
-    """``text`` without the user and the password that ``uri``, or any URI in it, names."""
-    text = USERINFO.sub("://***@", text)
-    try:
-        password = urlsplit(uri).password
-    except ValueError:
-        return text
-    for secret in {password, unquote(password)} if password else ():
-        text = text.replace(secret, "***")
-    return text
-
-
 def sync(uri: str, plan: Plan, store: Store, summary: str | None) -> int:
     """Publish all that the store has of a sweep; how many trials had been missing.
 
     ``summary`` describes the sweep; None says that it was interrupted. Raises
     ``TrackingError`` when the server or the database cannot be written.
     """
+    refused: list[Exception] = []
     try:
         publisher = Publisher(uri, plan, store)
         for entry in list(plan.entries.values()):
-            publisher.publish(entry)
+            try:
+                publisher.publish(entry)
+            except Exception as error:  # one that is refused must not keep back the others
+                refused.append(error)
+                publisher = Publisher(uri, plan, store)  # raises if it is the server
         if summary is None:
             publisher.interrupt()
         else:
             publisher.publish_sweep(summary)
     except Exception as error:
-        reason = masked(f"{type(error).__name__}: {error}", uri)
-        raise TrackingError(
-            f"cannot publish to {masked(uri)}: {reason}; the records are safe: start the server, "
-            "or name another with --tracking, and sync again"
-        ) from None
+        raise _unpublished(uri, error) from None
+    if refused:
+        raise _unpublished(uri, refused[0], f"{len(refused)} trials: ") from None
     return publisher.published
+
+
+def _unpublished(uri: str, error: Exception, what: str = "") -> TrackingError:
+    reason = masked(f"{type(error).__name__}: {error}", uri)
+    return TrackingError(
+        f"cannot publish to {masked(uri)}: {what}{reason}; the records are safe: start the server, "
+        "or name another with --tracking, and sync again"
+    )
 
 
 class _Close(NamedTuple):
@@ -254,6 +251,8 @@ class Recorder:
                 ended = self._end(None)
             elif self._waiting:
                 self._publish_next()
+                # A publisher made anew has taken up the sweep's run again.
+                ended = ended and self._publisher is not None and not self._publisher.open
             else:
                 ended = self._end(closing.summary)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any
 
 import torch
@@ -25,8 +26,6 @@ class CalibrationTrial(tune.Trainable):
     in the store under the trial's key is the only state.
     """
 
-    watchdog: Watchdog | None = None
-
     def setup(self, config: dict[str, Any]) -> None:
         """Take up a configuration; nothing is loaded before the first step."""
         torch.set_num_threads(max(1, int(config["cpu"])))
@@ -39,7 +38,7 @@ class CalibrationTrial(tune.Trainable):
             rungs=config["rungs"],
         )
         self._reached = 0
-        self._watch(config["time_limit"])
+        self._time_left: float | None = config["time_limit"]
 
     def step(self) -> dict[str, Any]:
         """Train for one block.
@@ -48,42 +47,37 @@ class CalibrationTrial(tune.Trainable):
         stop the trial; a store that cannot be written ends the sweep, not the process.
         """
         try:
-            done = self.trial.advance(BLOCK_SECONDS)
+            done = self._advance()
         except StoreError as error:
-            self._unwatch()
             return {"done": True, "store_error": str(error), "pid": os.getpid()}
         run = self.trial.run
         epoch = run.epoch if run else 0
         result: dict[str, Any] = {"done": done, "epoch": epoch, "pid": os.getpid()}
-        if done:
-            self._unwatch()
-        elif self._reached < (reached := sum(rung <= epoch for rung in self.trial.rungs)):
+        if not done and self._reached < (
+            reached := sum(rung <= epoch for rung in self.trial.rungs)
+        ):
             self._reached = reached
             result["body"] = json.dumps(self.trial.body())
         return result
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Serve another trial in the same process: all state is replaced."""
-        self._unwatch()
         self.setup(new_config)
         return True
 
-    def cleanup(self) -> None:
-        """Nothing is left to be watched."""
-        self._unwatch()
+    def _advance(self) -> bool:
+        """One block, watched: only what the trial itself takes counts against its limit."""
+        if self._time_left is None:
+            return self.trial.advance(BLOCK_SECONDS)
+        began = time.monotonic()
+        watchdog = Watchdog(self._time_left, self._overdue)
+        try:
+            return self.trial.advance(BLOCK_SECONDS)
+        finally:
+            watchdog.disarm()
+            self._time_left = max(0.01, self._time_left - (time.monotonic() - began))
 
-    def _watch(self, limit: float | None) -> None:
-        if limit is None:
-            return
-        trial = self.trial
-
-        def overdue() -> None:
-            epoch = trial.run.epoch if trial.run else 0
-            trial.fail(f"took longer than its time limit of {limit:g} s; it had {epoch} epochs")
-
-        self.watchdog = Watchdog(limit, overdue)
-
-    def _unwatch(self) -> None:
-        if self.watchdog is not None:
-            self.watchdog.disarm()
-            self.watchdog = None
+    def _overdue(self) -> None:
+        limit, run = self.config["time_limit"], self.trial.run
+        epoch = run.epoch if run else 0
+        self.trial.fail(f"took longer than its time limit of {limit:g} s; it had {epoch} epochs")

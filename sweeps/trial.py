@@ -145,8 +145,11 @@ class TrialRun:
             if record["status"] == "done":
                 self._evaluate()
             return True
-        run = self.run or self._start()
-        self.run = run
+        if self.run is None:
+            self.run = self._start()
+            if any(rung <= self.run.epoch for rung in self.rungs):
+                return False  # what was decided there is not known: ask before going on
+        run = self.run
         deadline = time.monotonic() + seconds
         rung = next((epoch for epoch in self.rungs if epoch > run.epoch), math.inf)
         while not run.done and run.epoch < rung and time.monotonic() < deadline:
@@ -305,10 +308,12 @@ def load_network(config: TrialConfig, store: Store) -> TrainingRun:
     return run
 
 
-def missing_maps(store: Store, key: str, wanted: list[str], evaluation: Evaluation) -> list[str]:
-    """The wanted maps whose evaluation is not in the store, or failed when it was tried."""
+def missing_maps(
+    store: Store, key: str, wanted: list[str], evaluation: Evaluation, *, failed: bool = True
+) -> list[str]:
+    """The wanted maps whose evaluation is not in the store or, if asked, failed when tried."""
     there = store.maps(key, evaluation.tag)
-    return [name for name in wanted if FAILED in there.get(name, {FAILED: ""})]
+    return [name for name in wanted if name not in there or (failed and FAILED in there[name])]
 
 
 @lru_cache(maxsize=8)

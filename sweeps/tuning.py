@@ -67,9 +67,12 @@ def train(
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except ConnectionError as error:
+    except (ConnectionError, ValueError, ImportError, RuntimeError) as error:
+        if address is None:
+            raise
         raise SpecError(f"--address {address}: no Ray cluster answers there: {error}") from None
-    signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
+    finally:
+        signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
     from sweeps.searcher import PlanSearcher  # needs Ray
 
     scratch = tempfile.mkdtemp(prefix="calsweep-tune-")
@@ -89,7 +92,7 @@ def train(
 
 
 def _tune(plan: Plan, scratch: Path, searcher: PlanSearcher) -> None:
-    from ray import cluster_resources, tune
+    from ray import nodes, tune
 
     from sweeps.searcher import Forget, PlanScheduler
     from sweeps.trainable import CalibrationTrial
@@ -103,7 +106,7 @@ def _tune(plan: Plan, scratch: Path, searcher: PlanSearcher) -> None:
             search_alg=searcher,
             scheduler=PlanScheduler(searcher),
             num_samples=-1,
-            max_concurrent_trials=_slots(cluster_resources(), resources.cpu, resources.gpu),
+            max_concurrent_trials=_slots(nodes(), resources.cpu, resources.gpu),
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(
@@ -126,14 +129,19 @@ def _tune(plan: Plan, scratch: Path, searcher: PlanSearcher) -> None:
         raise
 
 
-def _slots(available: dict[str, float], cpu: float, gpu: float) -> int:
+def _slots(nodes: list[dict[str, Any]], cpu: float, gpu: float) -> int:
     """How many trials run at once: Tune keeps only one pending unless it is told."""
-    by_cpu = available.get("CPU", 1) / cpu
-    by_gpu = available.get("GPU", 0) / gpu if gpu else by_cpu
-    slots = int(min(by_cpu, by_gpu))
+    alive = [node["Resources"] for node in nodes if node["Alive"]]
+
+    def fit(node: dict[str, float]) -> int:
+        by_cpu = node.get("CPU", 0) / cpu
+        return int(min(by_cpu, node.get("GPU", 0) / gpu) if gpu else by_cpu)
+
+    slots = sum(map(fit, alive))
     if slots < 1:
+        most = [max((node.get(name, 0) for node in alive), default=0) for name in ("CPU", "GPU")]
         raise SpecError(
-            f"resources: a trial wants {cpu:g} CPU and {gpu:g} GPU, and here are "
-            f"{available.get('CPU', 0):g} and {available.get('GPU', 0):g}; lower the demand"
+            f"resources: a trial wants {cpu:g} CPU and {gpu:g} GPU, and no machine here has more "
+            f"than {most[0]:g} and {most[1]:g}; lower the demand"
         )
     return slots

@@ -42,7 +42,9 @@ def leaderboard(tidy: pd.DataFrame) -> pd.DataFrame:
     table = table.reset_index().sort_values(
         ["dataset", CHOSEN_BY], kind="stable", na_position="last", ignore_index=True
     )
-    eligible = table[table[CHOSEN_BY].notna()]
+    # A row that failed on some seeds is measured on fewer: it may be lucky, and cannot win.
+    whole = table["seeds"] == table.groupby("dataset")["seeds"].transform("max")
+    eligible = table[table[CHOSEN_BY].notna() & whole]
     table["winner"] = table.index.isin(eligible.groupby("dataset", sort=False).head(1).index)
     return table
 
@@ -82,7 +84,7 @@ def failed_maps(plan: Plan, store: Store) -> dict[str, str]:
         for dataset, row in plan.cells
         for entry in plan.confirmed(dataset, row)
         for name, evaluation in store.maps(entry.key, plan.spec.evaluation.tag).items()
-        if FAILED in evaluation
+        if name in plan.spec.maps and FAILED in evaluation
     }
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -96,8 +97,10 @@ class Scene:
         """Put another spec in place."""
         (self.directory / "spec.yaml").write_text(f"name: {self.name}\n{spec}")
 
-    def start(self, *arguments: str, command: str = "run") -> subprocess.Popen[str]:
-        """The command, running; its group can be signalled as a terminal would."""
+    def start(
+        self, *arguments: str, command: str = "run", watched: bool = True
+    ) -> subprocess.Popen[str]:
+        """The command, running; ended with the test if it is watched."""
         options = ["--store", self.store]
         if self.tracking:
             options += ["--tracking", self.tracking]
@@ -109,7 +112,8 @@ class Scene:
             text=True,
             env=os.environ | {"COLUMNS": "140"},
         )
-        STARTED.append(process)
+        if watched:
+            STARTED.append(process)
         return process
 
     def run(self, *arguments: str, command: str = "run") -> subprocess.CompletedProcess[str]:
@@ -174,8 +178,17 @@ class Scene:
                 assert self.curve_steps(run) == epochs
 
 
-def retrained(record: dict[str, Any], place: Path, **knobs: Any) -> dict[str, Any]:
+def retrained(record: dict[str, Any], scene: Scene, **knobs: Any) -> dict[str, Any]:
     """The record of the same training, made in this process without any disturbance."""
+    sys.modules.pop("paced", None)  # that of another scene
+    sys.path.insert(0, str(scene.directory))
+    try:
+        return _retrained(record, scene.directory / "calm", knobs)
+    finally:
+        sys.path.remove(str(scene.directory))
+
+
+def _retrained(record: dict[str, Any], place: Path, knobs: dict[str, Any]) -> dict[str, Any]:
     config = TrialConfig.model_validate(record["config"])
     config = config.model_copy(update={"hyperparameters": config.hyperparameters | knobs})
     store = Store(place)
@@ -217,7 +230,8 @@ def workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
             title = " ".join(child.cmdline())
         except psutil.Error:
             continue
-        if "CalibrationTrial" in title and child.status() != psutil.STATUS_ZOMBIE:
+        # Idle it has our class's name, at work that of Tune's wrapper.
+        if title.startswith(("ray::CalibrationTrial", "ray::ResourceTrainable")):
             found.append(child)
     return found
 
@@ -228,6 +242,12 @@ def sweep_up() -> None:
         process = STARTED.pop()
         if process.poll() is None:
             kill(process)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
 
 
 def start_server(directory: Path, port: int) -> subprocess.Popen[bytes]:

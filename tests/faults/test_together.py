@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kit import Scene, wait_for
-from tests.faults.test_tracking import free_port
+from tests.faults.kit import Scene, free_port, wait_for
 
 SPEC = """\
 datasets: [blobs-1.7]

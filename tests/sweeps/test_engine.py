@@ -125,6 +125,46 @@ def test_an_extended_sweep_is_the_larger_one(tmp_path: Path, sampler: str) -> No
     assert by_option.done == by_option.total == whole.total == 15
 
 
+def test_what_one_sweep_stopped_stays_stopped_when_another_trains_it(tmp_path: Path) -> None:
+    search = "search: {sampler: random, trials: 30}\n"
+    first = fresh(tmp_path, search + "scheduler: asha\n")
+    run_out(first)
+    run_out(fresh(tmp_path, search))
+    again = fresh(tmp_path, search + "scheduler: asha\n")
+    assert again.finished
+    assert again.pruned == first.pruned
+
+
+def test_a_search_bounded_by_time_confirms_the_same_after_a_restart(tmp_path: Path) -> None:
+    """The trial that spends the time ends before a better one that runs beside it."""
+    spec = "search: {sampler: random, time: 20s}\n"
+    plan = fresh(tmp_path, spec)
+    one, other = plan.next(), plan.next()
+    better, worse = sorted((one, other), key=lambda entry: loss(entry, 27))
+    train(plan, worse)
+    train(plan, better)
+    run_out(plan)
+    assert (
+        plan.confirmed("blobs-1.7", "focal")[0].config.hyperparameters["lr"]
+        == (better.config.hyperparameters["lr"])
+    )
+    again = fresh(tmp_path, spec)
+    assert again.finished
+    assert again.done == again.total == 3
+
+
+def test_a_search_bounded_by_time_does_not_suggest_a_small_space_for_ever(tmp_path: Path) -> None:
+    small = "methods: {focal: {lr: 0.1, weight_decay: 0, gamma: [1, 2]}}\n"
+    (tmp_path / "engine.yaml").write_text(
+        SPEC.replace(SPEC[SPEC.index("methods") : SPEC.index("training")], small)
+        + "search: {sampler: random, time: 10h}\n"
+    )
+    plan = Plan(load_spec(tmp_path / "engine.yaml"), Store(tmp_path / "runs"))
+    run_out(plan)
+    assert plan.finished
+    assert plan.done == plan.total == 2 + 1
+
+
 def test_a_search_bounded_by_time_ends_when_it_is_spent(tmp_path: Path) -> None:
     plan = fresh(tmp_path, "search: {sampler: random, time: 100s}\n")
     run_out(plan)
@@ -212,3 +252,45 @@ def test_values_at_rungs_are_the_best_so_far_of_the_evaluated_epochs() -> None:
     assert rung_values([{"epoch": 5, "val/nll": "inf"}], [1, 4]) == {}
     # Several epochs in one step may pass more than one rung.
     assert rung_values([{"epoch": 5, "val/nll": 0.2}], [1, 4, 6]) == {1: 0.2, 4: 0.2}
+
+
+def test_failures_of_both_phases_are_tried_again(tmp_path: Path) -> None:
+    search = "search: {sampler: random, trials: 3}\nconfirm_seeds: 2\n"
+    (tmp_path / "engine.yaml").write_text(SPEC.replace("confirm_seeds: 1\n", "") + search)
+
+    def plan(**options: Any) -> Plan:
+        made = Plan(
+            load_spec(tmp_path / "engine.yaml"), Store(tmp_path / "runs"), Options(**options)
+        )
+        made.replay()
+        return made
+
+    first, failed = plan(), set()
+    while (entry := first.next()) is not None:
+        if len(failed) < 1 or (entry.config.phase == "confirm" and len(failed) < 2):
+            failed.add(entry.key)
+            record = {"status": "failed", "reason": "a bug", "config": {}}
+            first.store.file_record(entry.key, record)
+            first.complete(entry.key)
+        else:
+            train(first, entry)
+    assert first.failed == 2
+    again = plan(retry_failed=True)
+    trained = {key for key, _ in run_out(again)}
+    assert again.failed == 0
+    assert trained >= failed
+    assert plan().finished
+
+
+def test_a_decision_that_was_lost_is_made_before_a_trial_goes_on(tmp_path: Path) -> None:
+    """Stopped at one rung, it must not be saved by how it did at the next."""
+    plan = fresh(tmp_path, "search: {sampler: random, trials: 30}\nscheduler: asha\n")
+    stopped = []
+    while (entry := plan.next()) is not None:
+        rungs = plan.cells[entry.cell].study.rungs
+        if entry.config.phase == "search" and plan.report(entry, body(entry, rungs[-1])):
+            stopped.append(entry.key)
+            plan.complete(entry.key)
+        else:
+            train(plan, entry)
+    assert plan.pruned == len(stopped) > 0

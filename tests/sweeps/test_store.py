@@ -168,8 +168,10 @@ def test_a_stopped_trial_is_one_study_s_affair(store: Store) -> None:
     assert store.outcome("sweep", STUDY, KEY) == stopped
     assert store.stopped("sweep", "another/study", KEY) is None
     assert store.record(KEY) is None
+    # Another sweep trains it whole: this study has still stopped it.
     store.file_record(KEY, RECORD)
-    assert store.outcome("sweep", STUDY, KEY) == store.record(KEY)
+    assert store.outcome("sweep", STUDY, KEY) == stopped
+    assert store.outcome("sweep", "another/study", KEY) == store.record(KEY)
 
 
 def test_a_sweep_s_files_are_listed_without_what_is_not_theirs(store: Store, raw: Raw) -> None:
