@@ -13,8 +13,8 @@ from sweeps.listings import describe_domain
 from sweeps.plan import Cell, Options, Plan
 from sweeps.rehearsal import rehearse
 from sweeps.runner import extension
-from sweeps.settings import settings
 from sweeps.spec import LoadedSpec
+from sweeps.spec.settings import settings
 from sweeps.store import Store
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sweeps import listings
-from sweeps.reading import masked
+from sweeps.masking import masked
 
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     console = Console()
-    from sweeps.reading import SpecError
+    from sweeps.spec.reading import SpecError
     from sweeps.store import LockedError, StoreError
 
     logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
@@ -227,7 +227,7 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
 
 
 def _schema(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.json_schema import json_schema
+    from sweeps.spec.json_schema import json_schema
 
     print(json.dumps(json_schema(), indent=2, ensure_ascii=False))
     return 0

@@ -12,11 +12,11 @@ import pandas as pd
 import torch
 from rich.console import Console
 
-from sweeps.journal import Journal
 from sweeps.plan import Hooks, Options, Plan
 from sweeps.progress import Progress
 from sweeps.report.results import failed_maps
 from sweeps.report.write import write_report
+from sweeps.search.journal import Journal
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 from sweeps.tracking import Recorder, default_uri, sync

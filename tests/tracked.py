@@ -21,10 +21,10 @@ import torch
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from sweeps.mlflow_database import create_database
 from sweeps.plan import Entry, Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
+from sweeps.tracking.database import create_database
 
 SPEC = """\
 name: s

@@ -213,9 +213,9 @@ def calsweep(trials: int, seeds: int, maps: str) -> dict[str, float]:
     from rich.console import Console
 
     from sweeps.plan import Entry
-    from sweeps.publisher import Publisher
     from sweeps.runner import run_sweep
     from sweeps.store import Store
+    from sweeps.tracking.publisher import Publisher
 
     published: dict[str, float] = {}
     publish = Publisher.publish

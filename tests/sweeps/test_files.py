@@ -17,9 +17,9 @@ from pathlib import Path
 import boto3
 import pytest
 
-from sweeps.files import LocalFiles, open_files, write_atomically
-from sweeps.remote import RemoteFiles
 from sweeps.store import Store, StoreError
+from sweeps.store.files import LocalFiles, open_files, write_atomically
+from sweeps.store.remote import RemoteFiles
 
 KEY = "ab" * 16
 PROCESSES = 4

@@ -24,9 +24,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
-from sweeps.journal import Journal
 from sweeps.schema import SchedulerConfig, SearchConfig
 from sweeps.search import Result, Study
+from sweeps.search.journal import Journal
 from sweeps.space import Space
 
 SPACE = Space(

@@ -17,8 +17,8 @@ from calibration.methods import METHODS
 from calibration.models import MODELS
 from calibration.post_hoc import CALIBRATORS
 from sweeps.cli import SPECS
-from sweeps.json_schema import json_schema
 from sweeps.schema import ROW_KEYS, Sampler, Scheduler, Spec
+from sweeps.spec.json_schema import json_schema
 
 GOOD: dict[str, Any] = {"name": "a", "datasets": ["iris"], "methods": ["standard"]}
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from sweeps.files import Files, LocalFiles, open_files
-from sweeps.lock import LeaseTimes, LockedError, SweepLock, sweep_lock
 from sweeps.store import Store
+from sweeps.store.files import Files, LocalFiles, open_files
+from sweeps.store.lock import LeaseTimes, LockedError, SweepLock, sweep_lock
 
 FORK = multiprocessing.get_context("fork")
 TIMES = LeaseTimes(renew=0.1, stale=60, settle=0.1)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from sweeps.predictions_table import predictions_parquet
+from sweeps.tracking.predictions_table import predictions_parquet
 from tests.tracked import predictions
 
 

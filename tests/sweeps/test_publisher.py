@@ -10,10 +10,10 @@ from mlflow.entities import Metric, ViewType
 from mlflow.tracking import MlflowClient
 
 from sweeps.plan import Entry, Plan
-from sweeps.publisher import Publisher
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.tracking import sync
+from sweeps.tracking.publisher import Publisher
 from sweeps.trial import TrialRun
 from tests.tracked import (
     BEGAN,

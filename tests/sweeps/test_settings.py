@@ -7,8 +7,8 @@ from pathlib import Path
 from calibration.data import Protocol
 from calibration.training import TrainingConfig
 from sweeps.schema import Resources, SchedulerConfig, SearchConfig, Spec, Tracking
-from sweeps.settings import Setting, settings
 from sweeps.spec import load_spec
+from sweeps.spec.settings import Setting, settings
 
 
 def shown(tmp_path: Path, further: str) -> dict[str, Setting]:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
 from calibration.methods import METHODS, make_method
-from sweeps.samplers import distribution
 from sweeps.schema import SearchConfig
 from sweeps.search import Result, Study
+from sweeps.search.samplers import distribution
 from sweeps.space import Space, extremes, grid, grid_size, parse_domain, resolve
 
 

@@ -14,8 +14,8 @@ from optuna.trial import TrialState
 from calibration.hyperparameters import Uniform
 from sweeps.schema import SchedulerConfig, SearchConfig
 from sweeps.search import Result, Study
+from sweeps.search.stopping import rungs
 from sweeps.space import Space
-from sweeps.stopping import rungs
 
 SPACE = Space({}, {"x": Uniform(0.0, 1.0), "y": Uniform(0.0, 1.0)})
 EPOCHS = 30

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from sweeps.codec import seal
 from sweeps.store import (
     RESERVED_NAMES,
     Store,
@@ -20,6 +19,7 @@ from sweeps.store import (
     encode_tensors,
     file_name,
 )
+from sweeps.store.codec import seal
 from tests.sweeps.conftest import Raw
 
 KEY, OTHER = "ab" * 16, "cd" * 16

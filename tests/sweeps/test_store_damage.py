@@ -19,8 +19,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeps.codec import DamagedError, decode_checkpoint, encode_checkpoint, seal, unseal
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
+from sweeps.store.codec import DamagedError, decode_checkpoint, encode_checkpoint, seal, unseal
 from tests.sweeps.conftest import Raw
 
 KEY, STUDY = "ab" * 16, "blobs/standard/0123"

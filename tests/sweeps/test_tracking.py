@@ -16,11 +16,12 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps import tracking
-from sweeps.mlflow_database import Database, create_database
+from sweeps.masking import masked
 from sweeps.plan import Entry, Plan
-from sweeps.publisher import Publisher
 from sweeps.store import Store
-from sweeps.tracking import Recorder, TrackingError, default_uri, masked, sync
+from sweeps.tracking import Recorder, TrackingError, default_uri, sync
+from sweeps.tracking.database import Database, create_database
+from sweeps.tracking.publisher import Publisher
 from tests.tracked import (
     PUBLISHED_STEPS,
     SPEC,
@@ -178,7 +179,7 @@ def test_a_database_of_another_schema_is_left_to_the_client(tmp_path: Path, uri:
 def test_a_curve_of_which_a_part_arrived_is_completed(
     tmp_path: Path, running: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sweeps.publisher.POINTS_PER_CALL", 6)
+    monkeypatch.setattr("sweeps.tracking.publisher.POINTS_PER_CALL", 6)
     plan = make_plan(tmp_path, text=SPEC.replace("name: s", "name: part"))
     entries = train_all(plan)
     publisher = Publisher(running.uri, plan, plan.store)
@@ -322,7 +323,7 @@ def test_a_publisher_killed_anywhere_leaves_exact_counts(
     tmp_path: Path, uri: str, through_client: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if through_client:
-        monkeypatch.setattr("sweeps.publisher.Database.open", lambda uri: None)
+        monkeypatch.setattr("sweeps.tracking.publisher.Database.open", lambda uri: None)
     plan = make_plan(tmp_path, trials=20)
     entries = train_all(plan)
     for entry in entries:

@@ -19,8 +19,8 @@ from optuna.distributions import distribution_to_json
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.files import StoreError, write_atomically
-from sweeps.search import Study
+from sweeps.search.study import Study
+from sweeps.store.files import StoreError, write_atomically
 
 # What JournalStorage calls its operations.
 CREATE_STUDY = 0

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeps.mlflow_database import Point
 from sweeps.plan import Entry, Plan
-from sweeps.predictions_table import predictions_parquet
 from sweeps.progress import format_value
 from sweeps.store import Store
+from sweeps.tracking.database import Point
+from sweeps.tracking.predictions_table import predictions_parquet
 from sweeps.trial import FAILED, TrialConfig
 
 SWEEP, KEY, PHASE = "calsweep.sweep", "calsweep.key", "calsweep.phase"

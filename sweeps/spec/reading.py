@@ -12,7 +12,6 @@ import math
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import yaml
 
@@ -64,25 +63,11 @@ class _Loader(yaml.SafeLoader):
             )
 
 
-USERINFO = re.compile(r"://[^/\s]*@")
-
 _Loader.add_implicit_resolver(
     f"{_YAML}float",
     re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
-
-
-def masked(text: str, uri: str = "") -> str:
-    """``text`` without the user and the password that ``uri``, or any URI in it, names."""
-    text = USERINFO.sub("://***@", text)
-    try:
-        password = urlsplit(uri).password
-    except ValueError:
-        return text
-    for secret in {password, unquote(password)} if password else ():
-        text = text.replace(secret, "***")
-    return text
 
 
 def read_text(path: Path) -> str:

@@ -16,10 +16,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from calibration.hyperparameters import Value
 from calibration.seeds import derive_seed
-from sweeps.samplers import Guided, distribution, sampler, suggest, treated_together
 from sweeps.schema import SchedulerConfig, SearchConfig
+from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
+from sweeps.search.stopping import pruner, rungs
 from sweeps.space import Point, Space, grid
-from sweeps.stopping import pruner, rungs
 
 NO_SCHEDULER = SchedulerConfig()
 

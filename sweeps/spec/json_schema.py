@@ -17,10 +17,10 @@ from calibration.models import MODELS
 from calibration.post_hoc import CALIBRATORS
 from calibration.registry import Registry
 from calibration.training import TrainingConfig
-from sweeps.descriptions import declaring, note, plain
-from sweeps.knob_schema import WHEN, knob_schema, value_schema
-from sweeps.meaning import TABLE_METRICS
 from sweeps.schema import Spec
+from sweeps.spec.descriptions import declaring, note, plain
+from sweeps.spec.knob_schema import WHEN, knob_schema, value_schema
+from sweeps.spec.meaning import TABLE_METRICS
 
 Schema = dict[str, Any]
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sweeps.files import Files, LocalFiles, StoreError
+from sweeps.store.files import Files, LocalFiles, StoreError
 
 log = logging.getLogger("calsweep")
 

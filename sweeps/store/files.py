@@ -72,7 +72,7 @@ def open_files(root: str | Path) -> Files:
         return LocalFiles(Path(unquote(parts.path)))
     if "::" in protocol or not rest.strip("/"):
         raise StoreError(f"{text}: not the URI of one directory; write e.g. s3://bucket/directory")
-    from sweeps.remote import RemoteFiles  # a local store needs no fsspec
+    from sweeps.store.remote import RemoteFiles  # a local store needs no fsspec
 
     return RemoteFiles(protocol, text.rstrip("/"))
 

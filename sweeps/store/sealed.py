@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sweeps.codec import DamagedError, NewerError, unseal
-from sweeps.files import Files, StoreError
+from sweeps.store.codec import DamagedError, NewerError, unseal
+from sweeps.store.files import Files, StoreError
 
 TRIES = 3
 

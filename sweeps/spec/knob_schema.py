@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from calibration.hyperparameters import Hyperparameters
-from sweeps.descriptions import note
 from sweeps.domains import describe
+from sweeps.spec.descriptions import note
 
 Schema = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """The sweep specification: a YAML file, checked whole before anything starts.
 
-Three passes: the text is read (``sweeps.reading``), pydantic checks the structure
-(``sweeps.schema``), and then what the names and values refer to (``sweeps.meaning``). Every
+Three passes: the text is read (``sweeps.spec.reading``), pydantic checks the structure
+(``sweeps.schema``), and then what the names and values refer to (``sweeps.spec.meaning``). Every
 complaint is a ``SpecError`` naming the file, the line, the field, the value and what would
 be right.
 """
@@ -20,20 +20,20 @@ from pydantic import BaseModel, ValidationError
 
 from calibration.data import DATASETS, AbsentDataError, Dataset, Protocol, load_dataset
 from calibration.training import TrainingConfig
-from sweeps.meaning import check_meaning
-from sweeps.reading import (
+from sweeps.masking import masked
+from sweeps.schema import Choice, Spec
+from sweeps.spec.meaning import check_meaning
+from sweeps.spec.reading import (
     Lines,
     Location,
     ProblemError,
     SpecError,
-    masked,
     parse,
     place,
     read_text,
     shortened,
 )
-from sweeps.row_checks import ORACLE, named
-from sweeps.schema import Choice, Spec
+from sweeps.spec.row_checks import ORACLE, named
 
 __all__ = ["ORACLE", "LoadedSpec", "ProblemError", "SpecError", "load_spec"]
 

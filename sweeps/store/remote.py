@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from sweeps.files import StoreError
+from sweeps.store.files import StoreError
 
 READERS = 16
 TRIES = 5

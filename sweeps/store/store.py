@@ -27,26 +27,22 @@ from typing import Any, TypeVar
 
 import torch
 
-from sweeps.codec import (
+from sweeps.store.codec import (
     DamagedError,
     check_archive,
     decode_arrays,
     decode_checkpoint,
     decode_tensors,
     digest,
-    encode_arrays,
     encode_checkpoint,
-    encode_tensors,
     seal,
 )
-from sweeps.files import LocalFiles, StoreError, open_files, write_atomically
-from sweeps.layout import (
+from sweeps.store.files import LocalFiles, StoreError, open_files
+from sweeps.store.layout import (
     FORMAT_1_FILES,
-    RESERVED_NAMES,
     attempt_directory,
     attempt_parts,
     checked_key,
-    file_name,
     part,
     study_directory,
     sweep_directory,
@@ -54,19 +50,8 @@ from sweeps.layout import (
     trial_directory,
     trial_file,
 )
-from sweeps.lock import LockedError, SweepLock, sweep_lock
-from sweeps.sealed import SealedFiles
-
-__all__ = [
-    "RESERVED_NAMES",
-    "LockedError",
-    "Store",
-    "StoreError",
-    "encode_arrays",
-    "encode_tensors",
-    "file_name",
-    "write_atomically",
-]
+from sweeps.store.lock import SweepLock, sweep_lock
+from sweeps.store.sealed import SealedFiles
 
 ATTEMPT = re.compile(rb'"attempt": "([0-9a-f]{32})"')
 HEX = re.compile(r"[0-9a-f]{32}")

@@ -14,21 +14,10 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import NamedTuple
 
-from sweeps.mlflow_database import create_database
+from sweeps.masking import masked
 from sweeps.plan import Entry, Plan
-from sweeps.publisher import Publisher
-from sweeps.reading import masked
 from sweeps.store import Store
-
-__all__ = [
-    "Publisher",
-    "Recorder",
-    "TrackingError",
-    "create_database",
-    "default_uri",
-    "masked",
-    "sync",
-]
+from sweeps.tracking.publisher import Publisher
 
 LIVE_SECONDS = 2.0
 LIVE_REST = 9.0

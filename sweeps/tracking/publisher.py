@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from sweeps import run_content as content
-from sweeps.mlflow_database import (
+from sweeps.plan import Entry, Plan
+from sweeps.store import Store, file_name
+from sweeps.tracking import run_content as content
+from sweeps.tracking.database import (
     PREFIX,
     Database,
     FinishedRun,
@@ -28,9 +30,7 @@ from sweeps.mlflow_database import (
     Point,
     create_database,
 )
-from sweeps.plan import Entry, Plan
-from sweeps.run_content import ENDS, KEY, LINEAGE, PARENT, PHASE, PUBLISHED, ROW, SWEEP
-from sweeps.store import Store, file_name
+from sweeps.tracking.run_content import ENDS, KEY, LINEAGE, PARENT, PHASE, PUBLISHED, ROW, SWEEP
 from sweeps.trial import environment
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from calibration.models import MODELS
-from sweeps.descriptions import Note, note
-from sweeps.reading import masked
+from sweeps.masking import masked
 from sweeps.schema import Choice, Objective, Spec
+from sweeps.spec.descriptions import Note, note
 
 LISTED_ELSEWHERE = ("datasets", "methods", "table")
 _SHORT_FORMS = {"scheduler": "name", "tracking": "uri", "protocol": "name", "model": "name"}

@@ -14,9 +14,10 @@ import torch
 from calibration import metrics, post_hoc
 from calibration.data import Dataset, load_dataset
 from calibration.models import MODELS, build_model
-from sweeps.reading import Location, ProblemError, masked, shortened
-from sweeps.row_checks import check_rows, named
+from sweeps.masking import masked
 from sweeps.schema import Resources, Spec, Table
+from sweeps.spec.reading import Location, ProblemError, shortened
+from sweeps.spec.row_checks import check_rows, named
 from sweeps.store import RESERVED_NAMES
 
 LARGEST_MODEL = 1_000_000_000
