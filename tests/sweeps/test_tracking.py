@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps import tracking
 from sweeps.masking import masked
 from sweeps.plan import Entry, Plan
 from sweeps.store import Store
-from sweeps.tracking import Recorder, TrackingError, default_uri, sync
+from sweeps.tracking import Recorder, TrackingError, default_uri, recorder, sync
 from sweeps.tracking.database import Database, create_database
 from sweeps.tracking.publisher import Publisher
 from tests.tracked import (
@@ -117,7 +116,7 @@ def uri(tmp_path: Path) -> str:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of the waits: what is tested is their order."""
     for name in ("LIVE_SECONDS", "FIRST_WAIT", "LONGEST_WAIT"):
-        monkeypatch.setattr(f"sweeps.tracking.{name}", getattr(tracking, name) / 10)
+        monkeypatch.setattr(recorder, name, getattr(recorder, name) / 10)
 
 
 def wait_until(happened: Callable[[], object]) -> None:
