@@ -156,6 +156,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
 
     _say(console, _introduction(loaded.spec), *loaded.notes)
+    if options.extend and (loaded.spec.search.sampler == "grid" or not loaded.spec.search.limit):
+        _say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
     outcome = run_sweep(
         loaded,
         store,
@@ -189,6 +191,9 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
     ]
     for reason, count in plan.reasons.most_common(5):
         lines.append(f"{count} failed: {' '.join(reason.split())[:300]}")
+    for cell in plan.cells.values():
+        if cell.hopeless:
+            lines.append(f"{cell.dataset} {cell.row}: every search trial failed, so it has no row")
     if plan.failed:
         lines.append(f"once mended: calsweep run {options.spec} --retry-failed{where}")
     for name, reason in outcome.failed_maps.items():
