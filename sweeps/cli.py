@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import shlex
 import signal
 import sys
@@ -57,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except StoreError as error:
         print(f"calsweep: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
         words = ["calsweep", *(sys.argv[1:] if arguments is None else arguments)]
         again = shlex.join(masked(word) for word in words)
@@ -270,8 +274,6 @@ def _check(options: argparse.Namespace, console: Console) -> int:
 
 
 def _ui(options: argparse.Namespace, console: Console) -> int:
-    import os
-
     from sweeps.spec import SpecError
     from sweeps.store import Store
     from sweeps.tracking import default_uri
