@@ -86,7 +86,7 @@ class Cells:
             epochs=self._training[row].epochs,
             extra=extra,
         )
-        template = self._config(dataset, row, {}, self.spec.seed, "search")
+        template = self.config(dataset, row, {}, self.spec.seed, "search")
         identity = {
             "trial": template.model_dump(mode="json"),
             "fixed": space.fixed,
@@ -102,16 +102,16 @@ class Cells:
 
     def search_entry(self, cell: Cell, number: int, hyperparameters: dict[str, Any]) -> Entry:
         """A cell's search trial ``number``."""
-        config = self._config(cell.dataset, cell.row, hyperparameters, self.spec.seed, "search")
+        config = self.config(cell.dataset, cell.row, hyperparameters, self.spec.seed, "search")
         return Entry(config.key(), config, number, cell.row, cell.study_id)
 
     def confirm_entry(self, cell: Cell, chosen: dict[str, Value], repeat: int) -> Entry:
         """A cell's confirm trial with its seed number ``repeat``."""
         seed = self.spec.seed + 1 + repeat
-        config = self._config(cell.dataset, cell.row, chosen, seed, "confirm")
+        config = self.config(cell.dataset, cell.row, chosen, seed, "confirm")
         return Entry(config.key(), config, repeat, cell.row, cell.study_id)
 
-    def _config(
+    def config(
         self,
         dataset: str,
         row: str,
@@ -119,6 +119,7 @@ class Cells:
         seed: int,
         phase: Phase,
     ) -> TrialConfig:
+        """The trial of a row with these hyperparameters, the others at their defaults."""
         index = list(self.loaded.datasets).index(dataset)
         method = self.spec.methods[row].method
         # Defaults are written out: a record says what was used, and keys change with it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
 import subprocess
 from collections.abc import Iterator
@@ -37,25 +37,28 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def fill(place: Path, leave: int) -> Path:
-    """Take all of a disk's room but so many bytes."""
+def fill(place: Path) -> Path:
+    """Take all of a disk's room."""
     ballast = place / "ballast"
-    free = os.statvfs(place)
-    with ballast.open("wb") as file:
-        file.write(b"\0" * max(0, free.f_bavail * free.f_frsize - leave))
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
     return ballast
 
 
 def test_a_full_store_is_said_clearly_and_damage_is_mended_once_there_is_room(
     small_disk: Path,
 ) -> None:
-    scene = Scene(small_disk / "sweep", SPEC)
-    ballast = fill(small_disk, 150_000)
-    full = scene.run()
-    assert full.returncode == 1
-    assert "o space left" in full.stderr
-    assert "runs" in full.stderr
-    assert "Traceback" not in full.stderr
+    slowly = SPEC.replace("standard: {", 'paced: {method: "paced:Paced", pause: 0.03, ')
+    scene = Scene(small_disk / "sweep", slowly)
+    process = scene.start()
+    wait_for(lambda: len(scene.records()) >= 2, process)
+    ballast = fill(small_disk)
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert "o space left" in err
+    assert "runs" in err
+    assert "Traceback" not in err
     before = scene.attempts()
     assert 0 < len(before) < TRIALS
     ballast.unlink()

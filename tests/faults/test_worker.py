@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.faults.kit import MODULE, Scene, kill, retrained, wait_for, workers
 
-EPOCHS = 250
+EPOCHS = 200
 SPEC = f"""\
 datasets: [blobs-1.7]
 model: {{name: mlp, widths: [8]}}

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from sweeps.cells import Cells
 from sweeps.cli import SPECS
 from sweeps.plan import Options, Plan
 from sweeps.report.paper_table import across
@@ -60,7 +61,9 @@ def test_cells_of_the_bo4sc_table_can_be_made_again(tmp_path: Path) -> None:
         knobs = {k: yaml.safe_load(v) for k, _, v in (pair.partition("=") for pair in chosen)}
         ours = table.rows[row]
         fixed = plan.cells["blobs-1.7", ours].study.space.fixed
-        config = plan._config("blobs-1.7", ours, fixed | knobs, plan.spec.seed + 1, "confirm")
+        config = Cells(plan.loaded).config(
+            "blobs-1.7", ours, fixed | knobs, plan.spec.seed + 1, "confirm"
+        )
         trial = TrialRun(
             config, store, maps=["identity"], evaluation=Evaluation(plan.spec.bins), device="cpu"
         )

@@ -165,19 +165,3 @@ def test_the_command_says_what_it_did_and_where_to_look(swept: tuple[Path, str])
         assert word in printed
     assert (directory / "runs" / "tiny" / "report.html").read_text().count("<img") >= 3
     assert len(list((directory / "runs" / "tiny" / "figures").glob("*.png"))) >= 3
-
-
-def test_extending_trains_only_what_is_new(swept: tuple[Path, str]) -> None:
-    directory, _ = swept
-    before = set(records(directory))
-    extended = SPEC.replace("confirm_seeds: 2", "confirm_seeds: 3").replace(
-        "temperature,", "temperature, histogram_mass,"
-    )
-    (directory / "more.yaml").write_text(extended)
-    done = calsweep(directory, "run", "more.yaml")
-    assert done.returncode == 0, done.stderr
-    new = set(records(directory)) - before
-    assert len(new) == 2
-    table = pd.read_csv(directory / "runs" / "tiny" / "leaderboard.csv")
-    assert (table["seeds"] == 3).all()
-    assert "histogram_mass" in set(table["post_hoc"])

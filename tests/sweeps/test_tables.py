@@ -21,6 +21,7 @@ from calibration import metrics
 from calibration.bilevel import ENGINES
 from calibration.data import load_dataset
 from calibration.methods.standard import Standard
+from sweeps.cells import Cells
 from sweeps.cli import SPECS, main
 from sweeps.plan import Options, Plan
 from sweeps.rehearsal import rehearse
@@ -229,7 +230,7 @@ def test_every_row_of_the_full_tables_trains(
         loaded = load_spec(short)
     plan = Plan(loaded, Store(tmp_path / "runs"), Options(persist=False))
     assert all(not cell.study.space.searched for cell in plan.cells.values())
-    config = plan._config(dataset, "FLγ-SECE", {}, 1, "confirm")
+    config = Cells(loaded).config(dataset, "FLγ-SECE", {}, 1, "confirm")
     assert (config.training.epochs, config.training.schedule) == (350, "step")
     factors = [config.training.lr_factor(epoch) for epoch in (0, 149, 150, 249, 250, 349)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
