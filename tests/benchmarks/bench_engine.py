@@ -17,6 +17,7 @@ tracking and report, to see what grows.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -42,6 +43,7 @@ confirm_seeds: {seeds}
 post_hoc: {maps}
 """
 SMALL, LARGE = 32, 256
+ADDED_BY_THE_STORE = {"key", "attempt", "files", "checksum", "format"}
 SIMULATED = 10_000
 FASTER_THAN_STOCK, SMALL_LIMIT, LARGE_LIMIT, TAIL_LIMIT, GROWTH_LIMIT = 10.0, 2.0, 1.3, 0.10, 2.0
 
@@ -189,7 +191,10 @@ def stock(trials: int) -> dict[str, float]:
     from ray.tune.search.optuna import OptunaSearch
 
     place = Path(os.environ["BENCH_DIRECTORY"])
-    ray.init(num_cpus=CPUS, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False)
+    logger = MLflowLoggerCallback(
+        tracking_uri=f"sqlite:///{place / 'mlflow.db'}", experiment_name="stock"
+    )
     start = time.perf_counter()
     tune.Tuner(
         _stock_trainable,
@@ -199,7 +204,7 @@ def stock(trials: int) -> dict[str, float]:
         ),
         run_config=tune.RunConfig(
             storage_path=str(place / "tune"),
-            callbacks=[MLflowLoggerCallback(tracking_uri=f"sqlite:///{place / 'mlflow.db'}")],
+            callbacks=[logger],
             verbose=0,
         ),
     ).fit()
@@ -261,7 +266,8 @@ def simulate(trials: int) -> dict[str, float]:
     place = Path(os.environ["BENCH_DIRECTORY"]) / "runs"
     loaded = _loaded(trials, 1, "[]")
     search = loaded.spec.search.model_copy(update={"sampler": "random"})
-    loaded.spec = loaded.spec.model_copy(update={"search": search})
+    spec = loaded.spec.model_copy(update={"search": search})
+    loaded = dataclasses.replace(loaded, spec=spec)
     store = Store(place)
     plan = Plan(loaded, store)
     recorder = Recorder(default_uri(store), plan, store)
@@ -275,7 +281,11 @@ def simulate(trials: int) -> dict[str, float]:
             trial = TrialRun(entry.config, store, maps=[], evaluation=Evaluation(), device="cpu")
             trial.advance(600)
             made = store.record(entry.key)
-            body = {k: made[k] for k in made if k not in ("key", "attempt", "files", "checksum")}
+            body = {
+                k: made[k]
+                for k in made
+                if k not in ("key", "attempt", "files", "checksum", "format")
+            }
             arrays = encode_arrays(store.predictions(entry.key))
             return
         measured = body["validation"] | {"nll": chance.random()}
