@@ -278,7 +278,8 @@ def simulate(trials: int) -> dict[str, float]:
     def file(entry: Entry) -> None:
         nonlocal body, arrays
         if not body or entry.config.phase == "confirm":
-            trial = TrialRun(entry.config, store, maps=[], evaluation=Evaluation(), device="cpu")
+            maps = plan.spec.maps
+            trial = TrialRun(entry.config, store, maps=maps, evaluation=Evaluation(), device="cpu")
             trial.advance(600)
             made = store.record(entry.key)
             body = {
