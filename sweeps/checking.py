@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeps.cells import Cell
 from sweeps.estimate import estimate
 from sweeps.listings import describe_domain
-from sweeps.plan import Cell, Options, Plan
+from sweeps.plan import Options, Plan
 from sweeps.rehearsal import rehearse
 from sweeps.runner import extension
 from sweeps.spec import LoadedSpec

@@ -30,6 +30,7 @@ from sweeps.masking import masked
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
     from sweeps.schema import Spec
+    from sweeps.spec import LoadedSpec
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -151,11 +152,22 @@ def _spec_path(path: Path) -> Path:
     return ready if not path.exists() and path.suffix == "" and ready.exists() else path
 
 
-def _run(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.spec import load_spec
-    from sweeps.store import Store
+def _loaded(options: argparse.Namespace) -> LoadedSpec:
+    """The spec of a command that publishes; a wrong --tracking is bad input too."""
+    from sweeps.spec import SpecError, load_spec
+    from sweeps.spec.meaning import tracking_problem
 
     loaded = load_spec(_spec_path(options.spec))
+    problem = None if options.tracking is None else tracking_problem(options.tracking)
+    if problem is not None:
+        raise SpecError(f"--tracking: {problem}")
+    return loaded
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.store import Store
+
+    loaded = _loaded(options)
     store = Store(options.store)
     from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
 
@@ -220,12 +232,11 @@ def _given(options: argparse.Namespace) -> str:
 
 
 def _sync(options: argparse.Namespace, console: Console) -> int:
+    loaded = _loaded(options)
     from sweeps.runner import sync_sweep
-    from sweeps.spec import load_spec
     from sweeps.store import Store
     from sweeps.tracking import TrackingError
 
-    loaded = load_spec(_spec_path(options.spec))
     try:
         published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
     except TrackingError as error:

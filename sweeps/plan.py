@@ -18,8 +18,6 @@ from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 from sweeps.trial import FAILED, environment, missing_maps, rung_values
 
-__all__ = ["Cell", "Entry", "Hooks", "Options", "Plan"]
-
 
 @dataclass
 class Hooks:

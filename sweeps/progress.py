@@ -12,7 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.plan import Cell, Entry, Plan
+from sweeps.cells import Cell, Entry
+from sweeps.plan import Plan
 
 LINE_EVERY_SECONDS = 5.0
 

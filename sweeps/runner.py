@@ -17,7 +17,7 @@ from sweeps.progress import Progress
 from sweeps.report.results import failed_maps
 from sweeps.report.write import write_report
 from sweeps.search.journal import Journal
-from sweeps.spec import LoadedSpec
+from sweeps.spec import LoadedSpec, SpecError
 from sweeps.store import Store
 from sweeps.tracking import Recorder, default_uri, sync
 from sweeps.tuning import train
@@ -102,8 +102,13 @@ def run_sweep(
 def sync_sweep(
     loaded: LoadedSpec, store: Store, tracking_uri: str | None = None
 ) -> tuple[int, str]:
-    """Publish everything the store holds of a sweep; how many trials were missing, and where to."""
+    """Publish everything the store holds of a sweep; how many trials were missing, and where to.
+
+    Raises ``SpecError`` if the store holds nothing of it, ``TrackingError`` if MLflow refuses.
+    """
     torch.set_num_threads(1)
+    if store.read_file(loaded.spec.name, "spec.yaml") is None:
+        raise SpecError(f"{store.root}: there is no sweep {loaded.spec.name!r}; run it first")
     uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
     with store.lock(loaded.spec.name):
         plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))

@@ -21,7 +21,8 @@ import torch
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from sweeps.plan import Entry, Plan
+from sweeps.cells import Entry
+from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
 from sweeps.tracking.database import create_database

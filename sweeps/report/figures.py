@@ -14,7 +14,8 @@ from torch import Tensor
 from calibration import plots, post_hoc
 from calibration.data import Part
 from calibration.training import TrainingRun
-from sweeps.plan import Entry, Plan
+from sweeps.cells import Entry
+from sweeps.plan import Plan
 from sweeps.report.results import headline_rows, label
 from sweeps.spec import ORACLE
 from sweeps.store import Store, file_name

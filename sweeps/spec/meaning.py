@@ -117,19 +117,25 @@ def _check_resources(resources: Resources) -> None:
         )
 
 
+def tracking_problem(uri: str) -> str | None:
+    """Why ``uri`` cannot be that of an MLflow server or database; None if it can."""
+    plugins = [point.name for point in entry_points(group="mlflow.tracking_store")]
+    scheme, separator, rest = uri.partition("://")
+    known = {*TRACKING_SCHEMES, *plugins} - {"file"}
+    is_known = scheme.partition("+")[0].lower() in known and bool(rest) and uri.isprintable()
+    if is_known if separator else uri == "databricks":
+        return None
+    return (
+        f"found {masked(shortened(uri))}; write e.g. http://host:5000, "
+        "sqlite:////path/mlflow.db or postgresql://user@host/database"
+    )
+
+
 def _check_tracking(spec: Spec) -> None:
     uri, experiment = spec.tracking.uri, spec.tracking.experiment
-    plugins = [point.name for point in entry_points(group="mlflow.tracking_store")]
-    if uri is not None:
-        scheme, separator, rest = uri.partition("://")
-        known = {*TRACKING_SCHEMES, *plugins} - {"file"}
-        is_known = scheme.partition("+")[0].lower() in known and bool(rest) and uri.isprintable()
-        if not (is_known if separator else uri == "databricks"):
-            raise ProblemError(
-                ("tracking", "uri"),
-                f"found {masked(shortened(uri))}; write e.g. http://host:5000, "
-                "sqlite:////path/mlflow.db or postgresql://user@host/database",
-            )
+    problem = None if uri is None else tracking_problem(uri)
+    if problem is not None:
+        raise ProblemError(("tracking", "uri"), problem)
     if experiment is not None and (
         not experiment.isprintable()
         or not any(c.isalnum() for c in experiment)

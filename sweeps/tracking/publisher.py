@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from sweeps.plan import Entry, Plan
+from sweeps.cells import Entry
+from sweeps.plan import Plan
 from sweeps.store import Store, file_name
 from sweeps.tracking import run_content as content
 from sweeps.tracking.database import (

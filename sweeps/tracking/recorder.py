@@ -14,8 +14,9 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import NamedTuple
 
+from sweeps.cells import Entry
 from sweeps.masking import masked
-from sweeps.plan import Entry, Plan
+from sweeps.plan import Plan
 from sweeps.store import Store
 from sweeps.tracking.publisher import Publisher
 

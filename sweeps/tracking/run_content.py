@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sweeps.plan import Entry, Plan
+from sweeps.cells import Entry
+from sweeps.plan import Plan
 from sweeps.progress import format_value
 from sweeps.store import Store
 from sweeps.tracking.database import Point

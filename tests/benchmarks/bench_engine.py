@@ -217,7 +217,7 @@ def calsweep(trials: int, seeds: int, maps: str) -> dict[str, float]:
 
     from rich.console import Console
 
-    from sweeps.plan import Entry
+    from sweeps.cells import Entry
     from sweeps.runner import run_sweep
     from sweeps.store import Store
     from sweeps.tracking.publisher import Publisher
@@ -256,7 +256,8 @@ def simulate(trials: int) -> dict[str, float]:
 
     import psutil
 
-    from sweeps.plan import Entry, Hooks, Plan
+    from sweeps.cells import Entry
+    from sweeps.plan import Hooks, Plan
     from sweeps.report.write import write_report
     from sweeps.schema import Evaluation
     from sweeps.store import Store, encode_arrays

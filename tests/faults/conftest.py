@@ -21,7 +21,7 @@ def outages(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Outages | None]:
     """The long sweep, begun with the first fault test if anything asks for it."""
-    if not any("outages" in getattr(item, "fixturenames", ()) for item in _asking(request)):
+    if not any("away" in item.name for item in request.session.items):
         yield None
         return
     begun = Outages(tmp_path_factory.mktemp("outages"))
@@ -30,7 +30,3 @@ def outages(
     begun.join()
     if begun.server is not None:
         stop_server(begun.server)
-
-
-def _asking(request: pytest.FixtureRequest) -> list[pytest.Item]:
-    return [item for item in request.session.items if "away" in item.name]

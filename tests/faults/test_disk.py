@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.disks import small_disk
 from tests.faults.kit import Scene, kill, wait_for
 
 SPEC = """\
@@ -28,13 +29,9 @@ TRIALS = 8 + 2
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, small enough to be filled."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24M", "tmpfs", place], check=True)
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+def full_soon(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "24M") as place:
+        yield place
 
 
 def fill(place: Path) -> Path:
@@ -47,13 +44,13 @@ def fill(place: Path) -> Path:
 
 
 def test_a_full_store_is_said_clearly_and_damage_is_mended_once_there_is_room(
-    small_disk: Path,
+    full_soon: Path,
 ) -> None:
     slowly = SPEC.replace("standard: {", 'paced: {method: "paced:Paced", pause: 0.03, ')
-    scene = Scene(small_disk / "sweep", slowly)
+    scene = Scene(full_soon / "sweep", slowly)
     process = scene.start()
     wait_for(lambda: len(scene.records()) >= 2, process)
-    ballast = fill(small_disk)
+    ballast = fill(full_soon)
     _, err = process.communicate()
     assert process.returncode == 1
     assert "o space left" in err
@@ -91,14 +88,14 @@ def damage_and_repeat(scene: Scene) -> None:
     pd.testing.assert_frame_equal(scene.leaderboard(), leaderboard)
 
 
-def test_a_read_only_store_is_said_clearly(small_disk: Path) -> None:
-    scene = Scene(small_disk / "sweep", SPEC)
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+def test_a_read_only_store_is_said_clearly(full_soon: Path) -> None:
+    scene = Scene(full_soon / "sweep", SPEC)
+    subprocess.run(["mount", "-o", "remount,ro", full_soon], check=True)
     refused = scene.run()
     assert refused.returncode == 1
     assert "ead-only" in refused.stderr
     assert "Traceback" not in refused.stderr
-    subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+    subprocess.run(["mount", "-o", "remount,rw", full_soon], check=True)
     assert not scene.root.exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,26 @@ def test_a_trial_that_fits_no_machine_is_one_message(tmp_path) -> None:
 def test_ui_without_a_sweep_says_so(tmp_path, capsys: pytest.CaptureFixture) -> None:
     assert main(["ui", "--store", str(tmp_path)]) == 2
     assert "run a sweep first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "quickstart", "--tracking", "htp://bob:s3cret@host"], ["--tracking", "http://"]),
+        (["sync", "quickstart", "--tracking", "mlflow.db"], ["--tracking", "mlflow.db"]),
+        (["sync", "quickstart"], ["no sweep 'quickstart'", "run it first"]),
+    ],
+)
+def test_a_wrong_place_is_said_at_once_and_nothing_is_created(
+    arguments: list[str],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert [word for word in words if word not in said] == []
+    assert "s3cret" not in said
+    assert list(tmp_path.iterdir()) == []

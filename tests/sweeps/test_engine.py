@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sweeps.plan import Entry, Options, Plan
+from sweeps.cells import Entry
+from sweeps.plan import Options, Plan
 from sweeps.report.results import pareto
 from sweeps.spec import load_spec
 from sweeps.store import Store

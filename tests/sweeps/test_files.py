@@ -20,6 +20,7 @@ import pytest
 from sweeps.store import Store, StoreError
 from sweeps.store.files import LocalFiles, open_files, write_atomically
 from sweeps.store.remote import RemoteFiles
+from tests.disks import small_disk
 
 KEY = "ab" * 16
 PROCESSES = 4
@@ -167,24 +168,20 @@ def test_without_hard_links_the_first_still_wins(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, small enough to be filled."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", place], check=True)
-    yield place
-    subprocess.run(["umount", "-l", place], check=True)
+def full_soon(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "400k") as place:
+        yield place
 
 
-def test_a_full_disk_spoils_nothing_and_room_mends_it(small_disk: Path) -> None:
-    store = Store(small_disk / "runs")
+def test_a_full_disk_spoils_nothing_and_room_mends_it(full_soon: Path) -> None:
+    store = Store(full_soon / "runs")
     old, new = "aa", "bb"
     assert store.file_record(old, {"status": "done"}, {"a": b"x" * 10_000})
     store.write_checkpoint(new, {"epoch": 1})
-    ballast = small_disk / "ballast"
-    free = os.statvfs(small_disk)
+    ballast = full_soon / "ballast"
+    free = os.statvfs(full_soon)
     ballast.write_bytes(bytes(free.f_bavail * free.f_frsize - 40_000))
-    before = sorted(small_disk.rglob("*"))
+    before = sorted(full_soon.rglob("*"))
     calls = [
         lambda: store.file_record(
             new, {"status": "done"}, {"a": b"x" * 30_000, "b": bytes(30_000)}
@@ -194,9 +191,9 @@ def test_a_full_disk_spoils_nothing_and_room_mends_it(small_disk: Path) -> None:
         lambda: store.write_file("sweep", "report.html", b"x" * 60_000),
     ]
     for call in calls:
-        with pytest.raises(StoreError, match=rf"cannot write {small_disk}/runs/.*no space left"):
+        with pytest.raises(StoreError, match=rf"cannot write {full_soon}/runs/.*no space left"):
             call()
-    after = sorted(p for p in small_disk.rglob("*") if p != small_disk / "runs" / "sweep")
+    after = sorted(p for p in full_soon.rglob("*") if p != full_soon / "runs" / "sweep")
     assert after == before  # no half-written file, no directory of an attempt
     assert store.intact(old)
     assert store.record(new) is None
@@ -208,12 +205,12 @@ def test_a_full_disk_spoils_nothing_and_room_mends_it(small_disk: Path) -> None:
     assert store.files("sweep") == ["report.html"]
 
 
-def test_a_read_only_disk_can_be_read(small_disk: Path) -> None:
-    store = Store(small_disk / "runs")
+def test_a_read_only_disk_can_be_read(full_soon: Path) -> None:
+    store = Store(full_soon / "runs")
     store.file_record("aa", {"status": "done"}, {"a": b"1"})
     store.file_record("bb", {"status": "done"}, {"a": b"1"})
-    (small_disk / "runs" / "records" / "bb" / "record.json").write_bytes(b"damaged")
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    (full_soon / "runs" / "records" / "bb" / "record.json").write_bytes(b"damaged")
+    subprocess.run(["mount", "-o", "remount,ro", full_soon], check=True)
     try:
         for call in (
             lambda: store.file_record("cc", {"status": "done"}),
@@ -223,15 +220,15 @@ def test_a_read_only_disk_can_be_read(small_disk: Path) -> None:
             lambda: store.retire("aa"),
             lambda: store.lock("sweep").__enter__(),
         ):
-            with pytest.raises(StoreError, match=rf"{small_disk}/runs/.*[Rr]ead-only"):
+            with pytest.raises(StoreError, match=rf"{full_soon}/runs/.*[Rr]ead-only"):
                 call()
         assert store.intact("aa")
         assert store.record("bb") is None
     finally:
-        subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
+        subprocess.run(["mount", "-o", "remount,rw", full_soon], check=True)
     assert store.file_record("cc", {"status": "done"}, {"a": b"1"})
     assert store.file_record("bb", {"status": "done"})
-    assert (small_disk / "runs" / "damaged" / "bb-1" / "record.json").read_bytes() == b"damaged"
+    assert (full_soon / "runs" / "damaged" / "bb-1" / "record.json").read_bytes() == b"damaged"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.plan import Entry, Plan
+from sweeps.cells import Entry
+from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
 

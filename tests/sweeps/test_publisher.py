@@ -9,7 +9,8 @@ import pytest
 from mlflow.entities import Metric, ViewType
 from mlflow.tracking import MlflowClient
 
-from sweeps.plan import Entry, Plan
+from sweeps.cells import Entry
+from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.tracking import sync

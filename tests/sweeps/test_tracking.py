@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from mlflow.tracking import MlflowClient
 
+from sweeps.cells import Entry
 from sweeps.masking import masked
-from sweeps.plan import Entry, Plan
+from sweeps.plan import Plan
 from sweeps.store import Store
 from sweeps.tracking import Recorder, TrackingError, default_uri, recorder, sync
 from sweeps.tracking.database import Database, create_database
