@@ -13,10 +13,10 @@ from sweeps.estimate import estimate
 from sweeps.listings import describe_domain
 from sweeps.plan import Options, Plan
 from sweeps.rehearsal import rehearse
-from sweeps.runner import extension
 from sweeps.spec import LoadedSpec
 from sweeps.spec.settings import settings
 from sweeps.store import Store
+from sweeps.sweep import extension
 
 
 def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:

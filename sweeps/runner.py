@@ -17,8 +17,9 @@ from sweeps.progress import Progress
 from sweeps.report.results import failed_maps
 from sweeps.report.write import write_report
 from sweeps.search.journal import Journal
-from sweeps.spec import LoadedSpec, SpecError
+from sweeps.spec import LoadedSpec
 from sweeps.store import Store
+from sweeps.sweep import SPEC, Sweep, extension
 from sweeps.tracking import Recorder, default_uri, sync
 from sweeps.tuning import train
 
@@ -59,8 +60,8 @@ def run_sweep(
     sweep = loaded.spec.name
     with store.lock(sweep) as lock:
         extra = max(extend, extension(store, sweep))
-        store.write_file(sweep, "spec.yaml", loaded.text.encode())
-        store.write_state(sweep, {"extra": extra})
+        store.write_file(sweep, SPEC, loaded.text.encode())
+        store.write_state(sweep, {"extra": extra, "directory": str(loaded.directory)})
         plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
         uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
         recorder = Recorder(uri, plan, store)
@@ -107,18 +108,12 @@ def sync_sweep(
     Raises ``SpecError`` if the store holds nothing of it, ``TrackingError`` if MLflow refuses.
     """
     torch.set_num_threads(1)
-    if store.read_file(loaded.spec.name, "spec.yaml") is None:
-        raise SpecError(f"{store.root}: there is no sweep {loaded.spec.name!r}; run it first")
+    Sweep(loaded, store)  # raises if there is none
     uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
     with store.lock(loaded.spec.name):
         plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
         plan.replay()
         return sync(uri, plan, store, write_report(plan, store).summary), uri
-
-
-def extension(store: Store, sweep: str) -> int:
-    """How many search trials beyond its spec's budget a sweep was given."""
-    return int((store.state(sweep) or {}).get("extra", 0))
 
 
 @contextmanager

@@ -35,18 +35,22 @@ from sweeps.spec.reading import (
 )
 from sweeps.spec.row_checks import ORACLE, named
 
-__all__ = ["ORACLE", "LoadedSpec", "ProblemError", "SpecError", "load_spec"]
+__all__ = ["ORACLE", "LoadedSpec", "ProblemError", "SpecError", "load_spec", "read_spec"]
 
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A checked spec, its text, its datasets, what to tell, and the values as they were written."""
+    """A checked spec, its text, its datasets, what to tell, and the values as they were written.
+
+    Relative paths among its datasets' options were taken from ``directory``.
+    """
 
     spec: Spec
     text: str
     datasets: dict[str, Dataset]
     notes: list[str]
     written: Mapping[str, Any]
+    directory: Path
 
 
 def load_spec(path: Path, *, directory: Path | None = None) -> LoadedSpec:
@@ -56,19 +60,23 @@ def load_spec(path: Path, *, directory: Path | None = None) -> LoadedSpec:
     file's own. Top-level keys that begin with ``x-`` are the author's own, a place for YAML
     anchors.
     """
-    text = read_text(path)
+    return read_spec(read_text(path), path, path.parent if directory is None else directory)
+
+
+def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:
+    """Check the text of a specification, which complaints say is in the file ``path``."""
     written, lines = parse(path, text)
     _add_row_lines(written, lines)
     ours = {key: value for key, value in written.items() if not key.startswith("x-")}
+    directory = directory.resolve()
     try:
-        spec = _validated(ours)
-        spec = _from_directory(spec, path.parent if directory is None else directory)
+        spec = _from_directory(_validated(ours), directory)
         spec, notes = _with_available_datasets(spec)
         datasets = check_meaning(spec)
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     # What is kept and shown of a spec must not hold a server's password.
-    return LoadedSpec(spec, masked(text), datasets, notes, ours)
+    return LoadedSpec(spec, masked(text), datasets, notes, ours, directory)
 
 
 def _add_row_lines(written: dict[str, Any], lines: Lines) -> None:
@@ -176,9 +184,7 @@ def _from_directory(spec: Spec, directory: Path) -> Spec:
             fields = kind.model_fields.items()
             paths = {n for n, f in fields if Path in (f.annotation, *get_args(f.annotation))}
         options = {
-            name: str(directory.resolve() / value)
-            if name in paths and isinstance(value, str)
-            else value
+            name: str(directory / value) if name in paths and isinstance(value, str) else value
             for name, value in choice.options.items()
         }
         choices.append(Choice(name=choice.name, options=options))

@@ -39,6 +39,9 @@ class Files(Protocol):
     def names(self, directory: str) -> list[str]:
         """The names of the files directly in a directory, sorted; hidden ones left out."""
 
+    def directories(self, directory: str) -> list[str]:
+        """The names of the directories in a directory, hidden ones left out, sorted."""
+
     def write(self, name: str, content: bytes) -> None:
         """Write or replace a file."""
 
@@ -114,6 +117,16 @@ class LocalFiles:
             except FileNotFoundError:
                 return []
         return sorted(files)
+
+    def directories(self, directory: str) -> list[str]:  # noqa: D102
+        path = self.path / directory
+        with _local_errors("read", path):
+            try:
+                with os.scandir(path) as entries:
+                    found = [entry.name for entry in entries if entry.is_dir()]
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(name for name in found if not name.startswith("."))
 
     def write(self, name: str, content: bytes) -> None:  # noqa: D102
         path = self.path / name

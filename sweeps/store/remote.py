@@ -79,16 +79,22 @@ class RemoteFiles:
             return {name: content for name, content in found if content is not None}
 
     def names(self, directory: str) -> list[str]:  # noqa: D102
+        return self._listed(directory, "file")
+
+    def directories(self, directory: str) -> list[str]:  # noqa: D102
+        return self._listed(directory, "directory")
+
+    def _listed(self, directory: str, kind: str) -> list[str]:
         with self._errors("read", directory):
-            path = self._path(directory)
+            path = self._path(directory).rstrip("/")
             try:
                 found = self._system.ls(path, detail=True)
             except FileNotFoundError as error:
                 if _code(error) == "NoSuchBucket":
                     raise
                 return []
-            files = [str(entry["name"]) for entry in found if entry["type"] == "file"]
-            inside = [f.rpartition("/")[2] for f in files if f.rpartition("/")[0] == path]
+            paths = [str(e["name"]).rstrip("/") for e in found if e["type"] == kind]
+            inside = [p.rpartition("/")[2] for p in paths if p.rpartition("/")[0] == path]
         return sorted(name for name in inside if name and not name.startswith("."))
 
     def write(self, name: str, content: bytes) -> None:  # noqa: D102

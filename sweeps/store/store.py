@@ -40,6 +40,8 @@ from sweeps.store.codec import (
 from sweeps.store.files import LocalFiles, StoreError, open_files
 from sweeps.store.layout import (
     FORMAT_1_FILES,
+    KEY,
+    RESERVED_NAMES,
     attempt_directory,
     attempt_parts,
     checked_key,
@@ -71,6 +73,14 @@ class Store:
         self._sealed = SealedFiles(self._files)
         self.root = self._files.root
         self.local = self._files.path if isinstance(self._files, LocalFiles) else None
+
+    def sweeps(self) -> list[str]:
+        """The names of the directories that may be sweeps'."""
+        return [name for name in self._files.directories("") if name not in RESERVED_NAMES]
+
+    def keys(self) -> list[str]:
+        """The keys of all trials that have a record or are on their way."""
+        return [name for name in self._files.directories("records") if KEY.fullmatch(name)]
 
     # --- a sweep's own files
 

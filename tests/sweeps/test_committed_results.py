@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from sweeps.cells import Cells
-from sweeps.cli import SPECS
+from sweeps.commands.arguments import SPECS
 from sweeps.plan import Options, Plan
 from sweeps.report.paper_table import across
 from sweeps.schema import Evaluation, Table

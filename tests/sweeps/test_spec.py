@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibration.hyperparameters import Choice, Uniform
-from sweeps.cli import SPECS
+from sweeps.commands.arguments import SPECS
 from sweeps.spec import SpecError, load_spec
 
 GOOD = """\

@@ -22,7 +22,8 @@ from calibration.bilevel import ENGINES
 from calibration.data import load_dataset
 from calibration.methods.standard import Standard
 from sweeps.cells import Cells
-from sweeps.cli import SPECS, main
+from sweeps.cli import main
+from sweeps.commands.arguments import SPECS
 from sweeps.plan import Options, Plan
 from sweeps.rehearsal import rehearse
 from sweeps.spec import SpecError, load_spec

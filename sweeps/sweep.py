@@ -1,0 +1,94 @@
+"""A sweep that was run, as the store tells it: opened by its name, trained no further."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from sweeps.plan import Options, Plan
+from sweeps.report.results import leaderboard, results
+from sweeps.schema import Spec
+from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
+from sweeps.store import Store
+
+SPEC = "spec.yaml"
+
+
+class Sweep:
+    """What has come of a sweep so far. Nothing here trains or writes a record.
+
+    Raises ``SpecError`` if the store holds nothing of it.
+    """
+
+    def __init__(self, loaded: LoadedSpec, store: Store) -> None:
+        self.loaded = loaded
+        self.store = store
+        if store.read_file(self.name, SPEC) is None:
+            raise SpecError(f"{store.root}: there is no sweep {self.name!r}; run it first")
+
+    @property
+    def spec(self) -> Spec:
+        """What it was asked to do."""
+        return self.loaded.spec
+
+    @property
+    def name(self) -> str:
+        """Its name, which is that of its directory in the store."""
+        return self.spec.name
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Its trials and what came of them, as of the first time it is asked for."""
+        options = Options(persist=False, extra=extension(self.store, self.name))
+        plan = Plan(self.loaded, self.store, options)
+        plan.replay()
+        return plan
+
+    @cached_property
+    def results(self) -> pd.DataFrame:
+        """One row per (dataset, method, post-hoc map, seed) with every metric."""
+        return results(self.plan, self.store)
+
+    @cached_property
+    def leaderboard(self) -> pd.DataFrame:
+        """Mean and spread over seeds, best first; ``winner`` marks one row per dataset."""
+        return leaderboard(self.results)
+
+
+def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:
+    """The sweep of that name, or of that YAML file, in a store.
+
+    Relative paths in the store's own copy of the spec start where the original lay. Raises
+    ``SpecError`` if there is no such sweep, or if its data are gone or have changed their form.
+    """
+    place = store if isinstance(store, Store) else Store(store)
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml") or "/" in str(name):
+        return Sweep(load_spec(path), place)
+    text = _stored_spec(place, str(name))
+    if text is None:
+        known = ", ".join(sweep_names(place)) or "none"
+        raise SpecError(f"{place.root}: there is no sweep {str(name)!r}; there are: {known}")
+    state = place.state(str(name)) or {}
+    directory = Path(state.get("directory", "."))
+    origin = Path(place.location(str(name), SPEC))
+    return Sweep(read_spec(text.decode(), origin, directory), place)
+
+
+def sweep_names(store: Store) -> list[str]:
+    """The names of the sweeps that a store holds."""
+    return [name for name in store.sweeps() if store.read_file(name, SPEC) is not None]
+
+
+def extension(store: Store, sweep: str) -> int:
+    """How many search trials beyond its spec's budget a sweep was given."""
+    return int((store.state(sweep) or {}).get("extra", 0))
+
+
+def _stored_spec(store: Store, name: str) -> bytes | None:
+    try:
+        return store.read_file(name, SPEC)
+    except ValueError:  # no name that a sweep can have
+        return None
