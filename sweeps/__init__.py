@@ -1,1 +1,66 @@
-"""Sweeps over calibration methods: spec, search, records, tracking, report."""
+"""Sweeps over calibration methods: spec, search, records, tracking, report.
+
+From Python: ``run(spec)`` runs or continues a sweep, ``load(name)`` opens one that was run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweeps.sweep import Sweep
+
+__all__ = ["load", "run"]
+
+# The modules behind these two take seconds to import; the name of a package should not.
+
+
+def run(
+    spec: str | Path | Mapping[str, Any],
+    *,
+    store: str | Path = "runs",
+    tracking: str | None = None,
+    address: str | None = None,
+) -> Sweep:
+    """Run, resume or repeat a sweep, as ``calsweep run`` does, and open what came of it.
+
+    ``spec`` is a YAML file, the name of a ready spec, or the same as a mapping; ``store`` a
+    directory or URI, ``tracking`` an MLflow URI (default: the spec's, or sqlite in the
+    store), ``address`` a running Ray cluster. Raises ``sweeps.spec.SpecError`` for a spec
+    that makes no sense and ``sweeps.store.StoreError`` for a store that cannot be used;
+    a trial that fails is no error, and has no part in the results.
+
+    >>> spec = {
+    ...     "name": "first",
+    ...     "datasets": ["blobs-1.7"],
+    ...     "methods": {"standard": {"lr": 0.01, "weight_decay": 0}},
+    ...     "training": {"epochs": 20, "batch_size": "full"},
+    ...     "confirm_seeds": 2,
+    ...     "post_hoc": ["temperature"],
+    ... }
+    >>> sweep = run(spec)
+    >>> sorted(sweep.results["post_hoc"].unique())
+    ['identity', 'temperature']
+    """
+    from sweeps.api import run_spec
+
+    return run_spec(spec, store=store, tracking=tracking, address=address)
+
+
+def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
+    """Open a sweep that was run, by its name or its YAML file.
+
+    ``load(name).results`` is a DataFrame with one row per (dataset, method, post-hoc map,
+    seed) and every metric; ``.leaderboard`` has mean and interval over seeds, ``.analysis``
+    the comparisons, costs and importances. Raises ``sweeps.spec.SpecError`` if the store
+    has no such sweep.
+
+    >>> first = load("first")  # the sweep of the example above
+    >>> first.results.groupby(["method", "post_hoc"])["ece"].count()["standard"].to_dict()
+    {'identity': 2, 'temperature': 2}
+    """
+    from sweeps.sweep import open_sweep
+
+    return open_sweep(sweep, store)

@@ -13,6 +13,7 @@ from sweeps.estimate import estimate
 from sweeps.listings import describe_domain
 from sweeps.plan import Options, Plan
 from sweeps.rehearsal import rehearse
+from sweeps.saying import print_whole, say
 from sweeps.spec import LoadedSpec
 from sweeps.spec.settings import settings
 from sweeps.store import Store
@@ -39,10 +40,10 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
             f"{cost[place]:.2g}",
             _searched(cell),
         )
-    console.print(table)
+    print_whole(console, table)
     workers = max(1, int((os.cpu_count() or 1) / spec.resources.cpu))
     left = sum(_seconds_left(plan, cell, cost[place]) for place, cell in plan.cells.items())
-    _say(
+    say(
         console,
         f"about {_clock(left / workers)} of training at most with {workers} "
         f"trial{'s' if workers > 1 else ''} at once here (s/trial: all epochs; early stopping "
@@ -62,7 +63,7 @@ def print_rehearsal(loaded: LoadedSpec, console: Console) -> int:
     failed = 0
     for tried in rehearse(loaded):
         outcome = tried.failure or f"loss {tried.loss:.3f} after {tried.seconds:.1f} s"
-        _say(console, f"{tried.dataset}  {tried.row}: {outcome}")
+        say(console, f"{tried.dataset}  {tried.row}: {outcome}")
         failed += bool(tried.failure)
     return 1 if failed else 0
 
@@ -90,7 +91,3 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def _say(console: Console, line: str) -> None:
-    console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.insert(0, str(Path.cwd()))
     parser = _parser()
     options = parser.parse_args(arguments)
-    console = Console()
+    console = _Terminal()
     from sweeps.spec.reading import SpecError
     from sweeps.store import LockedError, StoreError
 
@@ -57,6 +57,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = shlex.join(masked(word) for word in words)
         print(f"calsweep: stopped; nothing is lost, and this goes on: {again}", file=sys.stderr)
         return 143 if _terminated.is_set() or isinstance(stop, SystemExit) else 130
+
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        """Say what happened: rich would end the process as if it were interrupted."""
+        raise BrokenPipeError
 
 
 _terminated = threading.Event()

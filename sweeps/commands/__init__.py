@@ -5,6 +5,6 @@ entry-point group ``calsweep.commands``. Modules here import what is slow to imp
 when their command runs.
 """
 
-from sweeps.commands import check, listing, run, ui
+from sweeps.commands import check, init, listing, run, status, ui
 
-ALL = (run, check, ui, listing)
+ALL = (init, check, run, status, ui, listing)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 Command = Callable[[argparse.Namespace, Console], int]
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-SPECS = Path(__file__).parent.parent / "specs"
 
 
 def add_spec(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +21,16 @@ def add_spec(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
 
 
-def add_sweep(parser: argparse.ArgumentParser, name: str = "sweep") -> None:
-    """The argument SWEEP: something that was run."""
+def add_sweep(
+    parser: argparse.ArgumentParser, name: str = "sweep", *, optional: bool = False
+) -> None:
+    """The argument SWEEP: something that was run; without it, if ``optional``, all of them."""
     parser.add_argument(
-        name, metavar=name.upper(), help="the name of a sweep in the store, or its YAML file"
+        name,
+        metavar=name.upper(),
+        nargs="?" if optional else None,
+        help="the name of a sweep in the store, or its YAML file"
+        + (" (default: every sweep)" if optional else ""),
     )
 
 
@@ -43,30 +48,8 @@ def add_tracking(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def spec_path(path: Path) -> Path:
-    """The file of a spec that may be given by the name of a ready one."""
-    ready = SPECS / f"{path}.yaml"
-    return ready if not path.exists() and path.suffix == "" and ready.exists() else path
-
-
 def opened(options: argparse.Namespace, name: str = "sweep") -> Sweep:
     """The sweep that a command names. Raises ``SpecError`` if the store has no such sweep."""
     from sweeps.sweep import open_sweep
 
     return open_sweep(getattr(options, name), options.store)
-
-
-def check_tracking(uri: str | None) -> None:
-    """Raise ``SpecError`` if ``--tracking`` cannot be meant."""
-    from sweeps.spec import SpecError
-    from sweeps.spec.meaning import tracking_problem
-
-    problem = None if uri is None else tracking_problem(uri)
-    if problem is not None:
-        raise SpecError(f"--tracking: {problem}")
-
-
-def say(console: Console, *lines: str) -> None:
-    """Print lines as they are."""
-    for line in lines:
-        console.print(line, soft_wrap=True, highlight=False, markup=False)

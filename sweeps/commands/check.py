@@ -7,7 +7,8 @@ import json
 
 from rich.console import Console
 
-from sweeps.commands.arguments import Subparsers, add_spec, add_store, say, spec_path
+from sweeps.commands.arguments import Subparsers, add_spec, add_store
+from sweeps.saying import say
 
 
 def add(commands: Subparsers) -> None:
@@ -29,6 +30,7 @@ def add(commands: Subparsers) -> None:
 def _check(options: argparse.Namespace, console: Console) -> int:
     from sweeps.checking import print_plan, print_rehearsal
     from sweeps.spec import load_spec
+    from sweeps.spec.ready import spec_path
     from sweeps.store import Store
 
     loaded = load_spec(spec_path(options.spec))

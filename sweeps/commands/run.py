@@ -14,11 +14,9 @@ from sweeps.commands.arguments import (
     add_spec,
     add_store,
     add_tracking,
-    check_tracking,
-    say,
-    spec_path,
 )
 from sweeps.masking import masked
+from sweeps.saying import say
 
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
@@ -57,9 +55,11 @@ def _count(text: str) -> int:
 def _loaded(options: argparse.Namespace) -> LoadedSpec:
     """The spec of a command that publishes; a wrong --tracking is bad input too."""
     from sweeps.spec import load_spec
+    from sweeps.spec.meaning import check_tracking_option
+    from sweeps.spec.ready import spec_path
 
     loaded = load_spec(spec_path(options.spec))
-    check_tracking(options.tracking)
+    check_tracking_option(options.tracking)
     return loaded
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from sweeps.plan import Plan
+from sweeps.saying import print_whole
 from sweeps.schema import Table
 from sweeps.spec import ORACLE
 
@@ -36,7 +36,6 @@ HEADINGS = {
     "posterior_gap": "Posterior gap",
 }
 # Proper scores and the count are no shares of anything: never in per cent.
-WIDE = Console(width=1000)
 NO_SHARES = ("nll", "brier", "mce_count", "l2_debiased")
 Z95 = 1.645
 
@@ -124,10 +123,7 @@ def print_paper_table(lines: pd.DataFrame, plan: Plan, console: Console) -> None
     table = plan.spec.table
     assert table is not None, "only specs with a table have one"
     for dataset in plan.loaded.datasets:
-        shown = _terminal_table(lines[lines["dataset"] == dataset], table, dataset)
-        # A number cut in two is worse than a line that wraps: take the width it needs.
-        wide = Console(file=console.file, width=Measurement.get(WIDE, WIDE.options, shown).maximum)
-        (console if wide.width <= console.width else wide).print(shown, crop=False)
+        print_whole(console, _terminal_table(lines[lines["dataset"] == dataset], table, dataset))
     console.print(notes(plan, lines), style="dim", highlight=False, markup=False)
 
 

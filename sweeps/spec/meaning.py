@@ -16,7 +16,7 @@ from calibration.data import Dataset, load_dataset
 from calibration.models import MODELS, build_model
 from sweeps.masking import masked
 from sweeps.schema import Resources, Spec, Table
-from sweeps.spec.reading import Location, ProblemError, shortened
+from sweeps.spec.reading import Location, ProblemError, SpecError, shortened
 from sweeps.spec.row_checks import check_rows, named
 from sweeps.store import RESERVED_NAMES
 
@@ -129,6 +129,13 @@ def tracking_problem(uri: str) -> str | None:
         f"found {masked(shortened(uri))}; write e.g. http://host:5000, "
         "sqlite:////path/mlflow.db or postgresql://user@host/database"
     )
+
+
+def check_tracking_option(uri: str | None) -> None:
+    """Raise ``SpecError`` if what was given as ``--tracking`` cannot be meant."""
+    problem = None if uri is None else tracking_problem(uri)
+    if problem is not None:
+        raise SpecError(f"--tracking: {problem}")
 
 
 def _check_tracking(spec: Spec) -> None:

@@ -76,11 +76,16 @@ class SweepLock(ABC):
         if self.lost.is_set():
             raise self._refuse({})
 
+    def holder(self) -> str | None:
+        """Who runs the sweep now, to be shown to people; None if nobody does. Locks nothing."""
+        holder = _holder(self.files.read(self.name) or b"")
+        stale = time.time() - holder.get("renewed", 0.0) > LeaseTimes().stale
+        if not holder or _is_dead(holder) or (holder["renewed"] and stale):
+            return None
+        return _who(holder)
+
     def _refuse(self, holder: dict[str, Any]) -> LockedError:
-        who = "another process"
-        if holder:
-            since = datetime.fromtimestamp(holder["since"], UTC)
-            who = f"process {holder['pid']} on {holder['host']} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        who = _who(holder) if holder else "another process"
         return LockedError(
             f"{self.files.root}/{self.sweep}: this sweep is being run by {who}; wait for it, "
             "or stop it and run the same command again"
@@ -200,6 +205,11 @@ class Lease(SweepLock):
     def _content(self) -> bytes:
         now = {"token": self._token, "since": self._since, "renewed": time.time()}
         return json.dumps(_self() | now).encode() + b"\n"
+
+
+def _who(holder: dict[str, Any]) -> str:
+    since = datetime.fromtimestamp(holder["since"], UTC)
+    return f"process {holder['pid']} on {holder['host']} since {since:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _self() -> dict[str, Any]:

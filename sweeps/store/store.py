@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,7 +78,7 @@ class Store:
         """The names of the directories that may be sweeps'."""
         return [name for name in self._files.directories("") if name not in RESERVED_NAMES]
 
-    def keys(self) -> list[str]:
+    def trial_keys(self) -> list[str]:
         """The keys of all trials that have a record or are on their way."""
         return [name for name in self._files.directories("records") if KEY.fullmatch(name)]
 
@@ -154,6 +154,10 @@ class Store:
         self._forget(key)
         return filed
 
+    def trial_location(self, key: str) -> str:
+        """Where a trial's files lie, to be shown to people."""
+        return f"{self.root}/{trial_directory(key)}"
+
     def intact(self, key: str) -> bool:
         """Whether a trial's record and all its files are there and undamaged.
 
@@ -213,6 +217,11 @@ class Store:
         home = attempt_directory(key, record["attempt"])
         return self._sealed.read_all(f"{home}/maps/{part(tag, 'tag')}", key)
 
+    def map_tags(self, key: str) -> list[str]:
+        """The ways in which a trial's maps were evaluated."""
+        home, _ = self._done(key)
+        return self._files.directories(f"{home}/maps")
+
     def write_map(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
         """File the evaluation of one post-hoc map of a trial that is done."""
         home, _ = self._done(key)
@@ -270,6 +279,17 @@ class Store:
         sealed = seal({**record, "key": key, "attempt": uuid.uuid4().hex, "files": {}})
         self._sealed.create(path, sealed, lambda: self.stopped(sweep, study, key))
         self._forget(key)
+
+    def stopped_trials(self) -> Iterator[tuple[str, str, str]]:
+        """Sweep, study and key of every trial that was stopped early."""
+        for sweep in self.sweeps():
+            home = f"{sweep}/stopped"
+            for dataset in self._files.directories(home):
+                for row in self._files.directories(f"{home}/{dataset}"):
+                    for code in self._files.directories(f"{home}/{dataset}/{row}"):
+                        study = f"{dataset}/{row}/{code}"
+                        for name in self._files.names(f"{home}/{study}"):
+                            yield sweep, study, name.removesuffix(".json")
 
     def outcome(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
         """How a trial ended for this study: stopped by it, even if others trained it whole."""

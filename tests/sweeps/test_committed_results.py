@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from sweeps.cells import Cells
-from sweeps.commands.arguments import SPECS
 from sweeps.plan import Options, Plan
 from sweeps.report.paper_table import across
 from sweeps.schema import Evaluation, Table
 from sweeps.spec import load_spec
+from sweeps.spec.ready import SPECS
 from sweeps.store import Store
 from sweeps.trial import TrialRun
 

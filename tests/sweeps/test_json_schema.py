@@ -16,9 +16,9 @@ from calibration.data import DATASETS
 from calibration.methods import METHODS
 from calibration.models import MODELS
 from calibration.post_hoc import CALIBRATORS
-from sweeps.commands.arguments import SPECS
 from sweeps.schema import ROW_KEYS, Sampler, Scheduler, Spec
 from sweeps.spec.json_schema import json_schema
+from sweeps.spec.ready import SPECS
 
 GOOD: dict[str, Any] = {"name": "a", "datasets": ["iris"], "methods": ["standard"]}
 

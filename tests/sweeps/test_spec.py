@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from calibration.hyperparameters import Choice, Uniform
-from sweeps.commands.arguments import SPECS
 from sweeps.spec import SpecError, load_spec
+from sweeps.spec.ready import SPECS
 
 GOOD = """\
 name: small

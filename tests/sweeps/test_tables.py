@@ -23,10 +23,10 @@ from calibration.data import load_dataset
 from calibration.methods.standard import Standard
 from sweeps.cells import Cells
 from sweeps.cli import main
-from sweeps.commands.arguments import SPECS
 from sweeps.plan import Options, Plan
 from sweeps.rehearsal import rehearse
 from sweeps.spec import SpecError, load_spec
+from sweeps.spec.ready import SPECS
 from sweeps.store import Store
 from sweeps.trial import TrialConfig, load_network
 

@@ -1,0 +1,53 @@
+"""``calsweep init``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from sweeps.commands.arguments import Subparsers
+from sweeps.saying import say
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    init = commands.add_parser("init", help="write a first spec for your own data")
+    init.add_argument("--data", type=Path, required=True, help="a CSV, Parquet or NPZ file")
+    init.add_argument("--target", metavar="COLUMN", help="the column with the classes (not NPZ)")
+    init.add_argument(
+        "--methods",
+        choices=("fast", "all"),
+        default="fast",
+        help="those that train as fast as cross-entropy (default), or every one",
+    )
+    init.add_argument("--out", type=Path, help="the file to write (default: named after the data)")
+    init.set_defaults(command=_init)
+
+
+def _init(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.new_spec import new_spec
+    from sweeps.spec import SpecError, read_spec
+
+    out: Path | None = options.out
+    directory = Path.cwd() if out is None else out.parent
+    name, text = new_spec(options.data, options.target, options.methods, directory)
+    path = Path(f"{name}.yaml") if out is None else out
+    if path.exists():
+        raise SpecError(f"{path}: exists; name another file with --out, or remove it")
+    if not directory.is_dir():
+        raise SpecError(f"{path}: there is no directory {directory}; make it first")
+    loaded = read_spec(text, path, directory)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be written: {error.strerror}") from None
+    say(
+        console,
+        f"{path}: {len(loaded.spec.methods)} methods on {', '.join(loaded.datasets)}",
+        f"check it  calsweep check {path}",
+        f"run it    calsweep run {path}",
+    )
+    return 0
