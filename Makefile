@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PREFER_BINARY=1 $(BIN)/python -m pip install --quiet
 
 # What the tests need from the system, as command:package.
-SYSTEM := git:git
+SYSTEM := git:git chromium:chromium chromedriver:chromium-driver
 
 .PHONY: help quickstart test lint bench clean system
 help:  ## this list

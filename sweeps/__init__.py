@@ -1,6 +1,19 @@
 """Sweeps over calibration methods: spec, search, records, tracking, report.
 
 From Python: ``run(spec)`` runs or continues a sweep, ``load(name)`` opens one that was run.
+
+>>> spec = {
+...     "name": "first",
+...     "datasets": ["blobs-1.7"],
+...     "methods": {"standard": {"lr": 0.01, "weight_decay": 0}},
+...     "training": {"epochs": 20, "batch_size": "full"},
+...     "confirm_seeds": 2,
+...     "post_hoc": ["temperature"],
+... }
+>>> run(spec).results.groupby(["method", "post_hoc"])["ece"].count()["standard"].to_dict()
+{'identity': 2, 'temperature': 2}
+>>> load("first").leaderboard["seeds"].unique().tolist()
+[2]
 """
 
 from __future__ import annotations
@@ -31,18 +44,6 @@ def run(
     store), ``address`` a running Ray cluster. Raises ``sweeps.spec.SpecError`` for a spec
     that makes no sense and ``sweeps.store.StoreError`` for a store that cannot be used;
     a trial that fails is no error, and has no part in the results.
-
-    >>> spec = {
-    ...     "name": "first",
-    ...     "datasets": ["blobs-1.7"],
-    ...     "methods": {"standard": {"lr": 0.01, "weight_decay": 0}},
-    ...     "training": {"epochs": 20, "batch_size": "full"},
-    ...     "confirm_seeds": 2,
-    ...     "post_hoc": ["temperature"],
-    ... }
-    >>> sweep = run(spec)
-    >>> sorted(sweep.results["post_hoc"].unique())
-    ['identity', 'temperature']
     """
     from sweeps.api import run_spec
 
@@ -56,10 +57,6 @@ def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
     seed) and every metric; ``.leaderboard`` has mean and interval over seeds, ``.analysis``
     the comparisons, costs and importances. Raises ``sweeps.spec.SpecError`` if the store
     has no such sweep.
-
-    >>> first = load("first")  # the sweep of the example above
-    >>> first.results.groupby(["method", "post_hoc"])["ece"].count()["standard"].to_dict()
-    {'identity': 2, 'temperature': 2}
     """
     from sweeps.sweep import open_sweep
 

@@ -17,5 +17,6 @@ def say(console: Console, *lines: str) -> None:
 
 def print_whole(console: Console, table: Table) -> None:
     """Print a table in the width it needs: a number cut in two is worse than a long line."""
-    wide = Console(file=console.file, width=Measurement.get(WIDE, WIDE.options, table).maximum)
+    width = Measurement.get(WIDE, WIDE.options, table).maximum
+    wide = type(console)(file=console.file, width=width)
     (console if wide.width <= console.width else wide).print(table, crop=False)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from sweeps.analysis import Analysis, analyse
 from sweeps.plan import Options, Plan
-from sweeps.report.results import leaderboard, results
 from sweeps.schema import Spec
 from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
 from sweeps.store import Store
@@ -47,14 +47,19 @@ class Sweep:
         return plan
 
     @cached_property
+    def analysis(self) -> Analysis:
+        """Intervals, comparisons with the baseline, ranks, trade-offs, importance, costs."""
+        return analyse(self.plan, self.store)
+
+    @property
     def results(self) -> pd.DataFrame:
         """One row per (dataset, method, post-hoc map, seed) with every metric."""
-        return results(self.plan, self.store)
+        return self.analysis.results
 
-    @cached_property
+    @property
     def leaderboard(self) -> pd.DataFrame:
-        """Mean and spread over seeds, best first; ``winner`` marks one row per dataset."""
-        return leaderboard(self.results)
+        """Mean, spread and interval over seeds, best first; ``winner`` marks one per dataset."""
+        return self.analysis.leaderboard
 
 
 def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:

@@ -41,6 +41,10 @@ def ece(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
     """Expected calibration error: Σ_m (n_m/N)·|acc_m - conf_m| over equal-width bins.
 
     Naeini et al. 2015, Guo et al. 2017. conf_m is the mean confidence in the bin.
+
+    >>> probabilities = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]]
+    >>> ece(probabilities, [0, 1, 1, 1])  # (0.1 + 0.8 + 0.3 + 0.4) / 4
+    tensor(0.4000, dtype=torch.float64)
     """
     return ece_of(Predictions.of(probabilities, labels), check_count(bins, "bins"))
 

@@ -36,6 +36,12 @@ def fit(name: str, logits: Tensor, labels: Tensor) -> Calibrator:
     """A new calibrator of that name (or import path), fitted on held-out data.
 
     Raises ``UnknownNameError`` for an unknown name and ``ValueError`` for bad data.
+
+    >>> import torch
+    >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])  # says 98 % …
+    >>> labels = torch.tensor([0, 0, 1])  # … and is right two times out of three
+    >>> fit("temperature", logits, labels)(logits[:1])
+    tensor([[0.6667, 0.3333]], dtype=torch.float64)
     """
     return CALIBRATORS[name]().fit(logits, labels)
 

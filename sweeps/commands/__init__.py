@@ -5,6 +5,6 @@ entry-point group ``calsweep.commands``. Modules here import what is slow to imp
 when their command runs.
 """
 
-from sweeps.commands import check, init, listing, run, status, ui
+from sweeps.commands import check, compare, init, listing, run, status, ui
 
-ALL = (init, check, run, status, ui, listing)
+ALL = (init, check, run, status, compare, ui, listing)

@@ -1,0 +1,91 @@
+"""A sweep's results, analysed: from its records alone, nothing is trained or evaluated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from calibration.metrics import METRICS
+from sweeps.analysis import costs as costing
+from sweeps.analysis import tradeoffs
+from sweeps.analysis.comparisons import COMPARED, compare, find_baseline
+from sweeps.analysis.importance import importance
+from sweeps.analysis.overlap import correlation_ratio
+from sweeps.analysis.seed_intervals import GROUPS, with_intervals
+from sweeps.plan import Plan
+from sweeps.report.results import CHOSEN_BY, chosen_rows, leaderboard, results
+from sweeps.statistics import Ranks, ranks
+from sweeps.store import Store
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What can be said of a sweep.
+
+    ``results`` has a row per (dataset, method, post-hoc map, seed), ``leaderboard`` their
+    means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``chosen`` is the
+    map of each (dataset, method) with the best cross-fitted validation NLL, ``comparisons``
+    the paired tests of these against ``baseline``, ``ranks`` their ranks over datasets by
+    metric, where there are enough of both. ``fronts``, ``hypervolumes``, ``importance`` and
+    ``costs`` are described where they are made. A sweep with nothing confirmed has frames
+    without rows.
+    """
+
+    results: pd.DataFrame
+    leaderboard: pd.DataFrame
+    chosen: dict[tuple[str, str], str]
+    comparisons: pd.DataFrame
+    baseline: str
+    ranks: dict[str, Ranks]
+    fronts: pd.DataFrame
+    hypervolumes: dict[str, float]
+    importance: pd.DataFrame
+    costs: pd.DataFrame
+
+
+def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
+    """Analyse what a replayed plan and its store hold by now.
+
+    ``baseline`` is a row, or a row and a map as in ``focal + temperature``; see
+    ``find_baseline``, whose ``SpecError`` it may raise.
+    """
+    reference = find_baseline(plan.spec, baseline)
+    tidy = results(plan, store)
+    if tidy.empty:
+        tidy = pd.DataFrame(columns=[*GROUPS, "seed", *METRICS, CHOSEN_BY, "train_seconds"])
+        table = tidy.drop(columns="seed").assign(seeds=0, winner=False)
+        table[[f"{name}_sd" for name in METRICS]] = float("nan")
+    else:
+        table = leaderboard(tidy)
+    ratios = {name: correlation_ratio(plan, name) for name in tidy["dataset"].unique()}
+    table = with_intervals(table, tidy, ratios)
+    best = chosen_rows(table)
+    chosen = dict(
+        zip(zip(best["dataset"], best["method"], strict=True), best["post_hoc"], strict=True)
+    )
+    compared = compare(tidy, chosen, reference, ratios)
+    fronts = tradeoffs.fronts(table)
+    return Analysis(
+        results=tidy,
+        leaderboard=table,
+        chosen=chosen,
+        comparisons=compared,
+        baseline=reference.label,
+        ranks=_ranks(best),
+        fronts=fronts,
+        hypervolumes=tradeoffs.hypervolumes(fronts, reference),
+        importance=importance(plan),
+        costs=costing.costs(plan, store, compared, chosen, reference),
+    )
+
+
+def _ranks(best: pd.DataFrame) -> dict[str, Ranks]:
+    """By metric, over the datasets on which the methods have all finished."""
+    found: dict[str, Ranks] = {}
+    for metric in COMPARED:
+        scores = best.pivot(index="dataset", columns="method", values=metric)
+        ranked = ranks(scores.dropna(axis=1))
+        if ranked is not None:
+            found[metric] = ranked
+    return found

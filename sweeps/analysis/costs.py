@@ -1,0 +1,133 @@
+"""What every method cost, and what it brought for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from sweeps.analysis.comparisons import TOO_FEW, Baseline
+from sweeps.cells import Entry
+from sweeps.plan import Plan
+from sweeps.store import Store
+
+COLUMNS = [
+    *("dataset", "method", "search_trials", "failed", "pruned", "search_seconds"),
+    *("confirm_trials", "confirm_seconds", "cpu_seconds", "gpu_seconds", "wall_seconds"),
+    *("seconds_per_training", "relative_cost", "ece_change", "error_change", "verdict"),
+]
+
+
+class _Spent(NamedTuple):
+    """What some trials of a cell came to; a record they share counts once."""
+
+    trials: int
+    failed: int
+    pruned: int
+    seconds: float
+    spans: list[tuple[float, float]]
+    per_training: float
+
+
+def costs(
+    plan: Plan,
+    store: Store,
+    comparisons: pd.DataFrame,
+    chosen: Mapping[tuple[str, str], str],
+    baseline: Baseline,
+) -> pd.DataFrame:
+    """One row per dataset and method, from the records of its search and confirm trials.
+
+    Seconds are those of training; ``cpu_seconds`` and ``gpu_seconds`` multiply them by what
+    the spec gives every trial. ``wall_seconds`` is the time during which at least one trial
+    was in training, from its first epoch to its last; cells that take turns share it.
+    ``seconds_per_training`` is the mean of the confirmed trials, ``relative_cost`` its ratio
+    to the baseline's. ``ece_change`` and ``error_change`` are the differences from the
+    baseline, with the method's chosen map; ``verdict`` is that on ECE.
+
+    A record that another sweep made is counted as what it cost then.
+    """
+    searched: dict[tuple[str, str], list[Entry]] = {cell: [] for cell in plan.cells}
+    for entry in plan.entries.values():
+        if entry.config.phase == "search":
+            searched[entry.cell].append(entry)
+    lines = []
+    for dataset, method in plan.cells:
+        search = _spent(plan, store, searched[dataset, method])
+        confirm = _spent(plan, store, plan.confirmed(dataset, method))
+        seconds = search.seconds + confirm.seconds
+        lines.append(
+            {
+                "dataset": dataset,
+                "method": method,
+                "search_trials": search.trials,
+                "failed": search.failed + confirm.failed,
+                "pruned": search.pruned,
+                "search_seconds": search.seconds,
+                "confirm_trials": confirm.trials,
+                "confirm_seconds": confirm.seconds,
+                "cpu_seconds": seconds * plan.spec.resources.cpu,
+                "gpu_seconds": seconds * plan.spec.resources.gpu,
+                "wall_seconds": _covered([*search.spans, *confirm.spans]),
+                "seconds_per_training": confirm.per_training,
+                **_brought(comparisons, dataset, method, chosen.get((dataset, method))),
+            }
+        )
+    table = pd.DataFrame(lines, columns=COLUMNS)
+    own = table[table["method"] == baseline.method].set_index("dataset")["seconds_per_training"]
+    table["relative_cost"] = table["seconds_per_training"] / table["dataset"].map(own)
+    return table
+
+
+def _spent(plan: Plan, store: Store, entries: Sequence[Entry]) -> _Spent:
+    records: dict[str, dict[str, Any] | None] = {}
+    for entry in entries:
+        if entry.key not in records:
+            records[entry.key] = store.outcome(plan.spec.name, entry.study_id, entry.key)
+    there = {key: record for key, record in records.items() if record is not None}
+    states = [there[entry.key]["status"] for entry in entries if entry.key in there]
+    done = [_seconds(record) for record in there.values() if record["status"] == "done"]
+    return _Spent(
+        trials=len(states),
+        failed=states.count("failed"),
+        pruned=states.count("pruned"),
+        seconds=sum(_seconds(record) for record in there.values()),
+        spans=[_span(record) for record in there.values() if record.get("times")],
+        per_training=float(np.mean(done)) if done else np.nan,
+    )
+
+
+def _seconds(record: Mapping[str, Any]) -> float:
+    return float(record.get("seconds", 0.0))
+
+
+def _span(record: Mapping[str, Any]) -> tuple[float, float]:
+    """When its training began and ended; stamps are taken at the end of every epoch."""
+    first, last = float(record["times"][0]), float(record["times"][-1])
+    return min(first, last - _seconds(record)), last
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The length of the spans' union."""
+    total, reached = 0.0, -np.inf
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _brought(
+    comparisons: pd.DataFrame, dataset: str, method: str, post_hoc: str | None
+) -> dict[str, Any]:
+    same = (comparisons["dataset"] == dataset) & (comparisons["method"] == method)
+    rows = comparisons[same & (comparisons["post_hoc"] == post_hoc)]
+    by_metric = {row["metric"]: row for row in rows.to_dict("records")}
+    if not by_metric:
+        return {"ece_change": np.nan, "error_change": np.nan, "verdict": TOO_FEW}
+    return {
+        "ece_change": by_metric["ece"]["difference"],
+        "error_change": by_metric["error"]["difference"],
+        "verdict": by_metric["ece"]["verdict"],
+    }
