@@ -1,0 +1,219 @@
+"""A trained classifier by itself: rebuilt from saved values, without the data it was trained on.
+
+A directory with three files is a classifier: ``model.json`` (what it is: inputs, classes,
+transform, network, threshold), ``network.pt`` (its tensors) and ``map.json`` (its post-hoc map).
+Nothing in them is unpickled. Only what the network, the map or the transform is made of is
+imported, from this package or from the user's own modules.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor
+
+from calibration.data import Column
+from calibration.data.columns import encode_columns
+from calibration.data.saving import load_transform
+from calibration.methods import Learner, Method, make_method
+from calibration.models import FunctionalModel, build_model
+from calibration.optimisers import Adam
+from calibration.post_hoc import Calibrator
+from calibration.post_hoc.saving import load_map
+from calibration.seeds import seeded
+from calibration.training import PREDICTION_BATCH
+
+DESCRIPTION, NETWORK, MAP = "model.json", "network.pt", "map.json"
+
+
+class Named(BaseModel):
+    """A registered thing, or an import path, and what it is made with."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    options: dict[str, Any]
+
+
+class Inputs(BaseModel):
+    """What a row is: named columns, or the shape and type of one raw input.
+
+    Columns that are ``optional`` may be left out as a whole: values of them were missing in
+    training too. With ``by_position`` the columns' names are made up, and an array will do.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    shape: tuple[int, ...]
+    dtype: Literal["uint8", "float32", "float64"]
+    columns: tuple[Column, ...] = ()
+    optional: tuple[str, ...] = ()
+    by_position: bool = True
+
+
+class Description(BaseModel):
+    """Everything that makes a classifier but its tensors and its map.
+
+    ``method`` is there if the training method learned a map of the logits of its own;
+    ``about`` is for readers.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = 1
+    class_names: tuple[str, ...]
+    inputs: Inputs
+    transform: dict[str, Any]
+    network: Named
+    network_input: tuple[int, ...]
+    method: Named | None = None
+    mixed_precision: bool = False
+    threshold: float = 0.0
+    about: dict[str, Any] = {}
+
+
+class Prediction(NamedTuple):
+    """Predicted classes (N,), their confidence (N,), and probabilities (N, K) if there are any."""
+
+    classes: Tensor
+    confidence: Tensor
+    probabilities: Tensor | None
+
+
+class Classifier:
+    """A network behind its transform and before its map, ready to predict; thread-safe.
+
+    ``network`` is what ``TrainingRun.network`` gave. Raises ``ValueError`` if the description
+    names what does not exist or does not fit the network.
+    """
+
+    def __init__(
+        self, description: Description, network: Mapping[str, Any], calibrator: Calibrator
+    ) -> None:
+        self.description = description
+        self.calibrator = calibrator
+        self.classes = len(description.class_names)
+        self._transform = load_transform(description.transform)
+        self._method: Method | None = None
+        if description.method is not None:
+            self._method = make_method(description.method.name, description.method.options)
+        with seeded(0, "deployment"):  # building draws weights that are replaced at once
+            made = description.network
+            module = build_model(made.name, made.options, description.network_input, self.classes)
+        model = FunctionalModel(module)
+        self._learner = Learner(
+            model, Adam(), self.classes, samples=0, mixed_precision=description.mixed_precision
+        )
+        self._parameters, self._buffers = network["parameters"], network["buffers"]
+        self._method_state = network.get("method", {})
+        self._one_at_a_time = threading.Lock()
+
+    @classmethod
+    def load(cls, directory: Path) -> Classifier:
+        """The classifier in a directory. Raises ``ValueError`` or ``OSError`` if it is damaged."""
+        description = Description.model_validate_json((directory / DESCRIPTION).read_text("utf-8"))
+        network = torch.load(directory / NETWORK, map_location="cpu", weights_only=True)
+        calibrator = load_map(json.loads((directory / MAP).read_text("utf-8")))
+        return cls(description, network, calibrator)
+
+    def predict(self, data: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:
+        """Predict rows as ``encode`` takes them.
+
+        Returns ``class`` (its name), ``confidence``, ``probabilities`` (a list in the order of
+        ``class_names``; None where the map calibrates the predicted class's confidence alone)
+        and ``abstain`` (the confidence is below the threshold), under the index of ``data``.
+        """
+        index = data.index if isinstance(data, pd.DataFrame) else None
+        found = self.predict_raw(self.encode(data))
+        named = np.array(self.description.class_names, dtype=object)[found.classes.numpy()]
+        rows: list[Any] = [None] * len(named)
+        return pd.DataFrame(
+            {
+                "class": named,
+                "confidence": found.confidence.numpy(),
+                "probabilities": pd.Series(
+                    rows if found.probabilities is None else found.probabilities.tolist(),
+                    index=index,
+                    dtype=object,
+                ),
+                "abstain": (found.confidence < self.description.threshold).numpy(),
+            },
+            index=index,
+        )
+
+    def predict_raw(self, inputs: Tensor) -> Prediction:
+        """Predict raw inputs."""
+        logits = self.logits(inputs)
+        if not len(logits):
+            empty = torch.empty(0, dtype=torch.float64)
+            rows = None if self.calibrator.top_label else empty.reshape(0, self.classes)
+            return Prediction(torch.empty(0, dtype=torch.int64), empty, rows)
+        return interpret(self.calibrator(logits), logits)
+
+    @torch.no_grad()
+    def logits(self, inputs: Tensor) -> Tensor:
+        """The network's logits for raw inputs, as in the training run that it came from."""
+        # The functional model puts the weights into its module for the time of a call.
+        with self._one_at_a_time:
+            pieces = [
+                self._learner.forward(
+                    self._parameters, self._buffers, self._transform(chunk), training=False
+                )[0].logits
+                for chunk in inputs.split(PREDICTION_BATCH)
+            ]
+        logits = torch.cat(pieces)
+        if self._method is None:
+            return logits
+        return self._method.map_logits(logits, self._method_state)
+
+    def encode(self, data: pd.DataFrame | NDArray[Any]) -> Tensor:
+        """Raw inputs of a frame, by column name, or of an array of numbers.
+
+        Missing values and categories never seen are treated as in training. Raises
+        ``ValueError`` naming the column or the shape that is wrong.
+        """
+        inputs = self.description.inputs
+        if isinstance(data, pd.DataFrame) and inputs.columns:
+            named = {column.name for column in inputs.columns} <= {str(c) for c in data.columns}
+            if named or not inputs.by_position:
+                return self._encode_columns(data)
+        array = np.asarray(data)
+        if array.dtype == object:
+            array = array.astype(np.float64)
+        if array.dtype.kind not in "biuf" or array.shape[1:] != inputs.shape:
+            raise ValueError(
+                f"inputs must be numbers of shape (N, {', '.join(map(str, inputs.shape))}), "
+                f"found {array.dtype} of shape {array.shape}"
+            )
+        if not inputs.by_position:
+            raise ValueError(
+                "inputs must be a DataFrame with the columns "
+                f"{', '.join(column.name for column in inputs.columns)}"
+            )
+        if np.isinf(array).any() or (not inputs.columns and np.isnan(array).any()):
+            raise ValueError("inputs must be finite")
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=inputs.dtype))
+
+    def _encode_columns(self, frame: pd.DataFrame) -> Tensor:
+        inputs = self.description.inputs
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
+        absent = [name for name in inputs.optional if name not in frame]
+        whole = frame.assign(**dict.fromkeys(absent, np.nan))
+        return encode_columns(whole, inputs.columns, "inputs")
+
+
+def interpret(output: Tensor, logits: Tensor) -> Prediction:
+    """What a map's output says: probability rows (N, K), or top-label confidences (N,)."""
+    if output.ndim == 2:
+        confidence, classes = output.max(-1)
+        return Prediction(classes, confidence, output)
+    return Prediction(logits.argmax(-1), output, None)

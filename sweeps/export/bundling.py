@@ -1,0 +1,87 @@
+"""The code that an exported model takes along, and the packages that it expects.
+
+The package ``calibration`` always goes along, and so do the user's own modules behind an
+import path or an entry point, with whatever local modules they import. What is installed from
+elsewhere becomes a pinned requirement.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator
+from importlib.metadata import packages_distributions, version
+from pathlib import Path
+from typing import NamedTuple
+
+import calibration
+
+REQUIRED = ("mlflow", "numpy", "pandas", "pydantic", "scipy", "torch")
+"""What predicting imports, and nothing of what sweeping does."""
+OURS = "calibration"
+
+
+class Bundle(NamedTuple):
+    """Files and directories to copy, and pinned requirements."""
+
+    code: list[Path]
+    requirements: list[str]
+
+
+def bundle(modules: Iterable[str]) -> Bundle:
+    """What it takes to import ``modules``, given by their dotted names, somewhere else."""
+    code = {OURS: Path(next(iter(calibration.__path__)))}
+    packages = {name: name for name in REQUIRED}
+    waiting = [module.partition(".")[0] for module in modules]
+    seen: set[str] = set()
+    while waiting:
+        top = waiting.pop()
+        if top in seen or top == OURS or top in sys.stdlib_module_names:
+            continue
+        seen.add(top)
+        place = _place(top)
+        if place is None:
+            continue
+        if _is_installed(place):
+            for distribution in packages_distributions().get(top, []):
+                packages[distribution] = distribution
+            continue
+        code[top] = place
+        waiting += _imports(place)
+    pins = [f"{name}=={_release(name)}" for name in sorted(packages, key=str.lower)]
+    return Bundle(list(code.values()), pins)
+
+
+def _place(top: str) -> Path | None:
+    """The file of a module, or the directory of a package; None if there is neither."""
+    try:
+        found = importlib.util.find_spec(top)
+    except (ImportError, ValueError):  # a module that is made up as it runs
+        return None
+    if found is None:
+        return None
+    if found.submodule_search_locations:
+        return Path(next(iter(found.submodule_search_locations)))
+    return Path(found.origin) if found.has_location and found.origin else None
+
+
+def _is_installed(place: Path) -> bool:
+    homes = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    return any(place.is_relative_to(home) for home in homes)
+
+
+def _imports(place: Path) -> Iterator[str]:
+    """The top-level names that a file, or the files of a package, import."""
+    for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module.partition(".")[0]
+
+
+def _release(name: str) -> str:
+    # A build such as 2.13.0+cpu is not found where packages usually come from.
+    return version(name).partition("+")[0]

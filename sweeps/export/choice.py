@@ -1,0 +1,147 @@
+"""Which network leaves the sweep: decided by validation data, or by name."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sweeps.cells import Entry
+from sweeps.report.results import CHOSEN_BY, label
+from sweeps.spec import ORACLE, SpecError
+from sweeps.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """One confirmed network with one post-hoc map.
+
+    ``row`` is its line of the leaderboard (means over seeds), ``seeds`` the tidy lines behind
+    it, ``evaluation`` what was measured of this network. ``is_winner`` says
+    that validation data chose the row, ``by_hand`` that they did not choose the seed.
+    """
+
+    entry: Entry
+    post_hoc: str
+    row: pd.Series[Any]
+    seeds: pd.DataFrame
+    record: dict[str, Any]
+    evaluation: dict[str, Any]
+    is_winner: bool
+    by_hand: bool
+
+    @property
+    def dataset(self) -> str:
+        """The name of its dataset."""
+        return self.entry.config.dataset_name
+
+    @property
+    def label(self) -> str:
+        """What the row is called, e.g. ``focal + temperature``."""
+        return label(self.entry.row, self.post_hoc)
+
+
+def choose(
+    sweep: Sweep, dataset: str | None = None, row: str | None = None, seed: int | None = None
+) -> Chosen:
+    """The winner on a dataset, or another row of its leaderboard by name.
+
+    Of its confirmed networks the one with the lowest cross-fitted validation NLL, or the one
+    of ``seed``. Raises ``SpecError`` if the sweep is not finished, has no such dataset, row or
+    seed, or no winner.
+    """
+    dataset = _dataset(sweep, dataset)
+    plan = sweep.plan
+    if not plan.finished:
+        raise SpecError(
+            f"sweep {sweep.name!r} is not finished ({plan.done} of {plan.total} trials); "
+            "run it to its end first"
+        )
+    table = sweep.leaderboard
+    rows = table if table.empty else table[table["dataset"] == dataset]
+    rows = rows if rows.empty else rows[rows["method"] != ORACLE]
+    if rows.empty:
+        raise SpecError(f"sweep {sweep.name!r} has no confirmed network on {dataset}: all failed")
+    line = _winner(rows, sweep, dataset) if row is None else _named(rows, row, dataset)
+    tidy = sweep.results
+    same = (tidy["dataset"] == dataset) & (tidy["method"] == line["method"])
+    seeds = tidy[same & (tidy["post_hoc"] == line["post_hoc"])]
+    plain = tidy[same & (tidy["post_hoc"] == "identity")].set_index("seed")[CHOSEN_BY]
+    number = _best(seeds, plain) if seed is None else _seed(seeds, seed, dataset)
+    entries = {e.config.seed: e for e in plan.confirmed(dataset, line["method"])}
+    entry = entries[number]
+    record = sweep.store.record(entry.key)
+    assert record is not None, "it has a line among the results"
+    found = sweep.store.maps(entry.key, sweep.spec.evaluation.tag)[line["post_hoc"]]
+    return Chosen(
+        entry,
+        str(line["post_hoc"]),
+        line,
+        seeds,
+        record,
+        found,
+        is_winner=bool(line["winner"]),
+        by_hand=seed is not None,
+    )
+
+
+def _dataset(sweep: Sweep, dataset: str | None) -> str:
+    names = list(sweep.loaded.datasets)
+    if dataset is None and len(names) > 1:
+        raise SpecError(
+            f"sweep {sweep.name!r} has several datasets; say which one with --dataset: "
+            f"{', '.join(names)}"
+        )
+    if dataset is not None and dataset not in names:
+        raise SpecError(
+            f"--dataset: sweep {sweep.name!r} has no {dataset!r}; it has {', '.join(names)}"
+        )
+    return dataset or names[0]
+
+
+def _winner(rows: pd.DataFrame, sweep: Sweep, dataset: str) -> pd.Series[Any]:
+    found = rows[rows["winner"]]
+    if found.empty:
+        raise SpecError(
+            f"sweep {sweep.name!r} has no winner on {dataset}; name a row with --row: "
+            f"{_names(rows)}"
+        )
+    return found.iloc[0]
+
+
+def _named(rows: pd.DataFrame, row: str, dataset: str) -> pd.Series[Any]:
+    wanted = " + ".join(part.strip() for part in row.split("+")).removesuffix(" + identity")
+    names = [label(m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)]
+    if wanted not in names:
+        near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
+        remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else _names(rows)
+        raise SpecError(f"--row: there is no row {row!r} on {dataset}; {remedy}")
+    return rows.iloc[names.index(wanted)]
+
+
+def _names(rows: pd.DataFrame) -> str:
+    shown = [label(m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)]
+    return ", ".join(shown[:10]) + (", …" if len(shown) > 10 else "")
+
+
+def _best(seeds: pd.DataFrame, plain: pd.Series[Any]) -> int:
+    """The seed of the lowest validation NLL; that of the bare network decides between infinities.
+
+    A map of the top label has no NLL at all, and one that gives probabilities of 0 an infinite.
+    """
+    order = seeds.assign(
+        own=seeds[CHOSEN_BY].fillna(float("inf")), bare=seeds["seed"].map(plain)
+    ).sort_values(["own", "bare", "seed"], kind="stable")
+    return int(order["seed"].iloc[0])
+
+
+def _seed(seeds: pd.DataFrame, seed: int, dataset: str) -> int:
+    there = sorted(int(number) for number in seeds["seed"])
+    if seed not in there:
+        raise SpecError(
+            f"--seed: found {seed}; the row was confirmed on {dataset} with the seeds "
+            f"{', '.join(map(str, there))}"
+        )
+    return seed

@@ -1,0 +1,232 @@
+"""All that an exported model consists of, made from the store and checked against its record."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calibration import post_hoc
+from calibration.abstention import (
+    Accepted,
+    accepted,
+    accuracy_threshold,
+    attainable_accuracy,
+    coverage_threshold,
+)
+from calibration.data import Dataset, Splits
+from calibration.data.columns import MISSING
+from calibration.data.saving import save_transform
+from calibration.data.transforms import TableTransform
+from calibration.deployment import Classifier, Description, Inputs, Named, interpret
+from calibration.evaluation import cross_fitted
+from calibration.methods import METHODS, Method, make_method
+from calibration.models import MODELS
+from calibration.post_hoc import CALIBRATORS
+from sweeps.export.bundling import Bundle, bundle
+from sweeps.export.choice import Chosen
+from sweeps.spec import SpecError
+from sweeps.store import StoreError
+from sweeps.sweep import Sweep
+
+CHECKED_ROWS = 512
+TOLERANCE = 0.01
+"""How far a probability may be from the record's: another processor rounds otherwise."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the threshold is to reach: an accuracy among accepted rows, a coverage, or none."""
+
+    accuracy: float | None = None
+    coverage: float | None = None
+
+
+@dataclass(frozen=True)
+class Package:
+    """A model to be written, and what its card says of it.
+
+    ``on_validation`` and ``on_test`` are what the threshold does to the rows it was chosen on
+    and to those it was not; ``test_range`` the lowest and the highest confidence among the
+    latter; ``overlap`` is the ratio of test to training rows where seeds share their rows, and
+    0 where each draws its own.
+    """
+
+    chosen: Chosen
+    classifier: Classifier
+    network: dict[str, Any]
+    code: Bundle
+    wish: Wish
+    rows: dict[str, int]
+    on_validation: Accepted
+    on_test: Accepted
+    test_range: tuple[float, float]
+    train_share: Tensor
+    overlap: float
+
+    @property
+    def description(self) -> Description:
+        """What becomes ``model.json``."""
+        return self.classifier.description
+
+
+def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
+    """Make the chosen network a model of its own; nothing is written.
+
+    Raises ``SpecError`` if no threshold reaches what is wished for or the network cannot be
+    saved, ``StoreError`` if the store has lost it or it does not do what its record says.
+    """
+    config, key = chosen.entry.config, chosen.entry.key
+    dataset = sweep.loaded.datasets[chosen.dataset]
+    method = make_method(config.method, config.hyperparameters)
+    splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
+    arrays, network = sweep.store.predictions(key), sweep.store.tensors(key, "network.pt")
+    if network is None:
+        raise StoreError(f"no network is stored for trial {key}")
+    logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+    held_back = interpret(cross_fitted(chosen.post_hoc, logits, labels, seed=config.seed), logits)
+    sure, right = held_back.confidence, held_back.classes == labels
+    threshold = _threshold(sure, right, wish)
+    calibrator = post_hoc.fit(chosen.post_hoc, logits, labels)
+    description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
+    classifier = Classifier(description, network, calibrator)
+    _check_network(classifier, splits, logits, chosen)
+    test = interpret(calibrator(arrays["test_logits"]), arrays["test_logits"])
+    on_test = accepted(test.confidence, test.classes == arrays["test_labels"], threshold)
+    counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
+    return Package(
+        chosen,
+        classifier,
+        network,
+        bundle(_modules(chosen, splits, description)),
+        wish,
+        rows={
+            "training": len(splits.train.labels),
+            "validation": len(labels),
+            "test": len(arrays["test_labels"]),
+        },
+        on_validation=accepted(sure, right, threshold),
+        on_test=on_test,
+        test_range=(float(test.confidence.min()), float(test.confidence.max())),
+        train_share=counts / counts.sum(),
+        overlap=0.0 if dataset.independent_draws else on_test.rows / int(counts.sum()),
+    )
+
+
+def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:
+    if wish.coverage is not None:
+        return coverage_threshold(sure, wish.coverage)
+    if wish.accuracy is None:
+        return 0.0
+    found = accuracy_threshold(sure, right, wish.accuracy)
+    if found is None:
+        raise SpecError(
+            f"--accuracy: {wish.accuracy:g} cannot be promised with 95 % confidence from "
+            f"{len(sure)} validation rows; the highest that can is "
+            f"{attainable_accuracy(sure, right):g}"
+        )
+    return found
+
+
+def _description(
+    sweep: Sweep,
+    chosen: Chosen,
+    dataset: Dataset,
+    splits: Splits,
+    method: Method,
+    threshold: float,
+    wish: Wish,
+) -> Description:
+    config = chosen.entry.config
+    try:
+        transform = save_transform(splits.transform)
+        inputs = _inputs(dataset, splits)
+    except ValueError as error:
+        raise SpecError(f"{chosen.dataset}: {error}") from error
+    learned_map = type(method).map_logits is not Method.map_logits
+    written = config.model_dump(mode="json")
+    return Description(
+        class_names=dataset.class_names,
+        inputs=inputs,
+        transform=transform,
+        network=Named(name=config.model.name, options=written["model"]["options"]),
+        network_input=tuple(splits.transform(splits.train.inputs[:1]).shape[1:]),
+        method=(
+            Named(name=config.method, options=written["hyperparameters"]) if learned_map else None
+        ),
+        mixed_precision=config.training.mixed_precision,
+        threshold=threshold,
+        about={
+            "sweep": sweep.name,
+            "dataset": chosen.dataset,
+            "row": chosen.label,
+            "key": chosen.entry.key,
+            "seed": config.seed,
+            "fingerprint": config.fingerprint,
+            "method": config.method,
+            "hyperparameters": written["hyperparameters"],
+            "post_hoc": chosen.post_hoc,
+            "training": written["training"],
+            "protocol": written["protocol"],
+            "threshold_for": {k: v for k, v in vars(wish).items() if v is not None},
+            "environment": chosen.record["environment"],
+            "exported": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        },
+    )
+
+
+def _inputs(dataset: Dataset, splits: Splits) -> Inputs:
+    raw = splits.train.inputs
+    dtype = str(raw.dtype).removeprefix("torch.")
+    if dtype not in ("uint8", "float32", "float64"):
+        raise ValueError(f"raw inputs must be uint8, float32 or float64, found {dtype}")
+    # Whoever has an encoding of their own has it in their dataset, which stays behind.
+    columns = dataset.columns if type(dataset).encode is Dataset.encode else ()
+    made_up = [column.name for column in columns] == [f"x{i}" for i in range(len(columns))]
+    return Inputs.model_validate(
+        {
+            "shape": tuple(raw.shape[1:]),
+            "dtype": dtype,
+            "columns": columns,
+            "optional": _seen_missing(splits, columns),
+            "by_position": made_up,
+        }
+    )
+
+
+def _seen_missing(splits: Splits, columns: tuple[Any, ...]) -> tuple[str, ...]:
+    """The columns that had values missing in training: the network knows what to make of it."""
+    transform = splits.transform
+    if not isinstance(transform, TableTransform):
+        return ()
+    places = [*transform.indicators]
+    places += [place for place, codes in transform.categories if MISSING in codes]
+    return tuple(columns[place].name for place in sorted(places))
+
+
+def _check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen: Chosen) -> None:
+    """What leaves must be what was measured: own code may have changed since."""
+    found = classifier.logits(splits.validation.inputs[:CHECKED_ROWS])
+    apart = (found.double().softmax(-1) - logits[:CHECKED_ROWS].double().softmax(-1)).abs().max()
+    if not apart <= TOLERANCE:
+        raise StoreError(
+            f"trial {chosen.entry.key}: the network built from its record gives other "
+            f"probabilities than the record, by up to {float(apart):.2g}; has the code of "
+            f"{chosen.entry.config.model.name!r} or {chosen.entry.config.method!r} changed?"
+        )
+
+
+def _modules(chosen: Chosen, splits: Splits, description: Description) -> list[str]:
+    """The modules of all that is looked up by name when the model is loaded."""
+    config = chosen.entry.config
+    things: list[Any] = [
+        MODELS[config.model.name],
+        CALIBRATORS[chosen.post_hoc],
+        type(splits.transform),
+    ]
+    if description.method is not None:
+        things.append(METHODS[config.method])
+    return [thing.__module__ for thing in things]

@@ -1,0 +1,150 @@
+"""The exported model in MLflow: logged beside its run, and registered under an alias."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweeps.export.package import Package
+from sweeps.masking import masked
+from sweeps.spec import SpecError
+from sweeps.store import file_name
+from sweeps.sweep import Sweep
+from sweeps.tracking import TrackingError, create_database, default_uri
+from sweeps.tracking.publisher import ENVIRONMENT
+from sweeps.tracking.run_content import KEY, SWEEP
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+EXPORTED = "calsweep.exported"
+"""The tag of a run made for a model whose own run is not in this MLflow: sweep/key."""
+TRACKING, REGISTRY = "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"
+
+
+@dataclass(frozen=True)
+class Registration:
+    """Where a model is to be registered, and as what."""
+
+    name: str
+    alias: str
+    tracking: str
+    registry: str
+
+
+def wanted_registration(
+    sweep: Sweep, dataset: str, *, name: str | None, alias: str, tracking: str | None
+) -> Registration | None:
+    """Where to register: asked for, or because a registry is configured; None if neither.
+
+    The spec's own MLflow comes before the environment's, as that is where the runs are, and
+    the name is the sweep's unless given. Raises ``SpecError`` for names that MLflow refuses.
+    """
+    environment: Mapping[str, str] = os.environ
+    server = tracking or sweep.spec.tracking.uri or environment.get(TRACKING)
+    registry = environment.get(REGISTRY)
+    if name is None and server is None and registry is None:
+        return None
+    if name is not None and (not name.strip() or re.search(r"[/:]", name)):
+        raise SpecError(f"--register: found {name!r}; a name has no / and no :")
+    if not re.fullmatch(r"[\w-]{1,255}", alias, re.ASCII) or re.fullmatch(
+        r"latest|v\d+", alias, re.IGNORECASE
+    ):
+        raise SpecError(
+            f"--alias: found {alias!r}; an alias has letters, digits, - and _, and is neither "
+            "'latest' nor a version such as v1"
+        )
+    several = len(sweep.loaded.datasets) > 1
+    own = file_name(f"{sweep.name}-{dataset}" if several else sweep.name)
+    server = server or default_uri(sweep.store)
+    return Registration(name or own, alias, server, registry or server)
+
+
+def register(registration: Registration, sweep: Sweep, package: Package, model: Path) -> str:
+    """Log the model directory under its run and register it; its ``models:/…`` URI.
+
+    Raises ``TrackingError`` when MLflow refuses or is away.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        return _register(registration, sweep, package, model)
+    except Exception as error:  # MLflow's own, its database's and its server's are many
+        uri = registration.registry
+        reason = masked(f"{type(error).__name__}: {error}", uri)
+        raise TrackingError(f"cannot register in {masked(uri)}: {reason}") from error
+
+
+def _register(registration: Registration, sweep: Sweep, package: Package, model: Path) -> str:
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.tracking import MlflowClient
+
+    create_database(registration.tracking)
+    create_database(registration.registry)
+    client = MlflowClient(registration.tracking, registration.registry)
+    experiment = _experiment(client, registration.tracking, sweep)
+    run = _run(client, experiment, sweep, package)
+    about = package.description.about
+    tags = {f"calsweep.{name}": str(about[name]) for name in ("sweep", "dataset", "row", "key")}
+    logged = client.create_logged_model(
+        experiment, name=file_name(registration.name), source_run_id=run, tags=tags
+    )
+    client.log_model_artifacts(logged.model_id, str(model))
+    client.finalize_logged_model(logged.model_id, "READY")
+    client.log_outputs(run, [LoggedModelOutput(logged.model_id, step=0)])
+    _ensure_registered(client, registration.name)
+    version = client.create_model_version(
+        registration.name,
+        # Not models:/ID, which MLflow looks up where its global settings point.
+        source=logged.artifact_location,
+        run_id=run,
+        tags=tags,
+        description=f"{about['row']} on {about['dataset']}, seed {about['seed']}",
+        model_id=logged.model_id,
+    )
+    client.set_registered_model_alias(registration.name, registration.alias, version.version)
+    return f"models:/{registration.name}@{registration.alias} (version {version.version})"
+
+
+def _ensure_registered(client: MlflowClient, name: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+
+
+def _experiment(client: MlflowClient, uri: str, sweep: Sweep) -> str:
+    name = sweep.spec.tracking.experiment or sweep.name
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        if found.lifecycle_stage == "deleted":
+            client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+    # As the publisher makes it, who may come later.
+    directory = (sweep.store.local or Path.cwd()) / "mlartifacts" / file_name(name)
+    local = uri.startswith("sqlite:")
+    return str(client.create_experiment(name, directory.resolve().as_uri() if local else None))
+
+
+def _run(client: MlflowClient, experiment: str, sweep: Sweep, package: Package) -> str:
+    """The run of the network's own training, or one made for its export."""
+    key = package.chosen.entry.key
+    own = f"tags.`{SWEEP}` = '{sweep.name}' and tags.`{KEY}` = '{key}'"
+    made = f"tags.`{EXPORTED}` = '{sweep.name}/{key}'"
+    for condition in (own, made):
+        found = client.search_runs([experiment], filter_string=condition, max_results=1)
+        if found:
+            return str(found[0].info.run_id)
+    # Without the publisher's tags: it would take the run for one of its own, half done.
+    name = f"export {package.chosen.label} {package.chosen.dataset}"
+    tags = {EXPORTED: f"{sweep.name}/{key}"}
+    run = client.create_run(experiment, run_name=name, tags=tags)
+    client.set_terminated(run.info.run_id)
+    return str(run.info.run_id)

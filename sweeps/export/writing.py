@@ -1,0 +1,98 @@
+"""The model's directory: built beside its place, and moved there whole."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import torch
+
+from calibration.deployment import DESCRIPTION, MAP, NETWORK
+from calibration.post_hoc.saving import save_map
+from sweeps.export.card import card
+from sweeps.export.package import Package
+from sweeps.export.signature import example, signature
+from sweeps.spec import SpecError
+
+CARD = "README.md"
+CODE = Path(__file__).with_name("pyfunc_model.py")
+
+
+def check_place(out: Path) -> None:
+    """Raise ``SpecError`` unless a model can be put at ``out``: nothing, or an empty directory."""
+    if out.is_dir() and not any(out.iterdir()):
+        return
+    if out.exists() or out.is_symlink():
+        raise SpecError(f"--out: {out} is there already; name a new or an empty directory")
+
+
+def write(package: Package, out: Path) -> None:
+    """Write the MLflow model and its card to ``out``, all or nothing.
+
+    Raises ``SpecError`` if there is something in its place or it cannot be written.
+    """
+    check_place(out)
+    place = out.absolute()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as scratch:
+            model = Path(scratch) / "model"
+            _save(package, Path(scratch) / "artifacts", model)
+            (model / CARD).write_text(card(package, out), encoding="utf-8")
+            model.rename(place)
+    except OSError as error:
+        raise SpecError(f"--out: {out} cannot be written: {error}") from error
+
+
+def _save(package: Package, artifacts: Path, model: Path) -> None:
+    from mlflow.pyfunc import save_model
+
+    artifacts.mkdir()
+    description = package.description
+    saved = {
+        DESCRIPTION: json.dumps(description.model_dump(mode="json"), indent=1, ensure_ascii=False),
+        MAP: json.dumps(_saved_map(package)),
+    }
+    for name, text in saved.items():
+        (artifacts / name).write_text(text + "\n", encoding="utf-8")
+    torch.save(package.network, artifacts / NETWORK)
+    about = description.about
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    save_model(
+        path=str(model),
+        python_model=str(CODE),
+        artifacts={
+            "model": str(artifacts / DESCRIPTION),
+            "network": str(artifacts / NETWORK),
+            "map": str(artifacts / MAP),
+        },
+        code_paths=[str(path) for path in package.code.code],
+        pip_requirements=package.code.requirements,
+        signature=signature(description),
+        input_example=example(description),
+        metadata={f"calsweep.{name}": about[name] for name in ("sweep", "dataset", "row", "key")},
+    )
+    _forget_origin(model)
+
+
+def _saved_map(package: Package) -> dict[str, object]:
+    try:
+        return save_map(package.classifier.calibrator)
+    except ValueError as error:
+        raise SpecError(f"post-hoc map {package.chosen.post_hoc!r}: {error}") from error
+
+
+def _forget_origin(model: Path) -> None:
+    """Take this machine's paths out of ``MLmodel``; whoever loads it needs none of them."""
+    from mlflow.models import Model
+
+    saved = Model.load(str(model))
+    flavour = saved.flavors["python_function"]
+    flavour["model_code_path"] = CODE.name
+    for artifact in flavour["artifacts"].values():
+        artifact["uri"] = artifact["path"]
+    saved.save(str(model / "MLmodel"))

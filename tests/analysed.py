@@ -1,0 +1,121 @@
+"""A sweep whose records are made up, so that what an analysis must say of it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from sweeps.analysis import Analysis
+from sweeps.cells import Entry
+from sweeps.plan import Plan
+from sweeps.spec import load_spec
+from sweeps.store import Store, encode_arrays
+
+SPEC = """\
+name: analysed
+datasets: [blobs-1.7, iris, wine]
+model: {name: mlp, widths: [4]}
+methods:
+  standard: {weight_decay: {uniform: [0.0, 0.001]}}
+  focal: {lr: 0.1, weight_decay: 0, gamma: [1, 2, 3]}
+  label_smoothing: {lr: 0.1, weight_decay: 0, epsilon: 0.1}
+search: {trials: 6, sampler: random}
+confirm_seeds: 4
+post_hoc: [temperature, isotonic_top_label]
+resources: {cpu: 2, gpu: 0.5}
+"""
+SMALL = SPEC.replace("[blobs-1.7, iris, wine]", "[iris]")
+# By method and map: validation NLL, and how far ECE is from the plain baseline's 0.05.
+PLANTED = {
+    ("standard", "identity"): (0.50, 0.0),
+    ("standard", "temperature"): (0.40, 0.0),
+    ("focal", "identity"): (0.45, -0.04),
+    ("focal", "temperature"): (0.30, -0.03),
+    ("label_smoothing", "identity"): (0.35, 0.03),
+    ("label_smoothing", "temperature"): (0.60, -0.045),
+}
+Change = Callable[[Entry, dict[str, Any]], dict[str, Any]]
+
+
+def evaluation(entry: Entry, name: str) -> dict[str, Any]:
+    """What a confirmed trial's map was measured to be."""
+    rng = np.random.default_rng([len(entry.row), len(name), entry.config.seed])
+    validation, change = PLANTED[entry.row, "temperature" if name == "temperature" else "identity"]
+    ece = 0.05 + change + 0.002 * entry.config.seed + 0.002 * rng.random()
+    test = {"ece": ece, "error": 0.2 + 0.01 * rng.random()}
+    held_back = {"ece": ece, "error": 0.2}
+    if name != "isotonic_top_label":
+        test |= {"nll": 0.4 + change, "brier": 0.3 + 0.01 * rng.random()}
+        held_back["nll"] = validation
+    return {
+        "test": test,
+        "intervals": {"ece": (ece - 0.02, ece + 0.03)},
+        "floor": (0.01, 0.02),
+        "validation": held_back,
+        "converged": True,
+    }
+
+
+def as_it_is(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+    return record
+
+
+def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
+    """File the record a real trial would: NLL follows one knob, time the row and the trial."""
+    knobs = entry.config.hyperparameters
+    searched = "gamma" if entry.row == "focal" else "lr"
+    seconds = 2.0 if entry.row == "focal" else 1.0
+    began = 100.0 * entry.number + (1000.0 if entry.config.phase == "confirm" else 0.0)
+    record = {
+        "status": "done",
+        "validation": {"nll": float(knobs[searched]) ** 0.5, "ece": 0.1},
+        "curve": [],
+        "seconds": seconds,
+        "times": [began + seconds / 2, began + seconds],
+    }
+    record = change(entry, record)
+    rows = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    arrays = {"test_logits": rows, "test_labels": torch.tensor([1, 1])}
+    if entry.config.dataset_name == "blobs-1.7":
+        arrays["test_posterior"] = rows.softmax(-1).double()
+    confirmed = entry.config.phase == "confirm" and record["status"] == "done"
+    files = {"predictions.npz": encode_arrays(arrays)} if confirmed else {}
+    plan.store.file_record(entry.key, record, files)
+    if confirmed:
+        for name in plan.spec.maps:
+            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, evaluation(entry, name))
+
+
+def fresh(directory: Path, text: str = SPEC) -> Plan:
+    path = directory / "spec.yaml"
+    path.write_text(text)
+    plan = Plan(load_spec(path), Store(directory / "runs"))
+    plan.replay()
+    return plan
+
+
+def swept(directory: Path, text: str = SPEC, change: Change = as_it_is) -> Plan:
+    plan = fresh(directory, text)
+    while (entry := plan.next()) is not None:
+        train(plan, entry, change)
+        plan.complete(entry.key)
+    assert plan.finished
+    return plan
+
+
+def seeds_of(analysis: Analysis, dataset: str, method: str, post_hoc: str) -> pd.DataFrame:
+    tidy = analysis.results
+    same = (tidy["method"] == method) & (tidy["post_hoc"] == post_hoc)
+    return tidy[same & (tidy["dataset"] == dataset)].set_index("seed").sort_index()
+
+
+def line(analysis: Analysis, dataset: str, method: str, metric: str, post_hoc: str) -> pd.Series:
+    table = analysis.comparisons
+    here = (table["dataset"] == dataset) & (table["metric"] == metric)
+    (found,) = table[here & (table["method"] == method) & (table["post_hoc"] == post_hoc)].index
+    return table.loc[found]
