@@ -62,9 +62,11 @@ def scores(prediction: Tensor, labels: Tensor, predicted: Tensor, *, bins: int) 
     return metrics.panel(prediction, predicted == labels, bins=bins)
 
 
-def cross_fitted(name: str, logits: Tensor, labels: Tensor, *, seed: int) -> Tensor:
+def cross_fitted(
+    name: str, logits: Tensor, labels: Tensor, *, seed: int, folds: int = FOLDS
+) -> Tensor:
     """The map's output on each row, fitted on the folds that do not hold it."""
-    fold = _folds(labels, seed)
+    fold = _folds(labels, seed, folds)
     pieces = [
         post_hoc.fit(name, logits[fold != number], labels[fold != number])(logits[fold == number])
         for number in fold.unique()
@@ -72,13 +74,13 @@ def cross_fitted(name: str, logits: Tensor, labels: Tensor, *, seed: int) -> Ten
     return torch.cat(pieces)[fold.argsort(stable=True).argsort()]
 
 
-def _folds(labels: Tensor, seed: int) -> Tensor:
+def _folds(labels: Tensor, seed: int, folds: int) -> Tensor:
     """A fold for every row, drawn at random with every class spread evenly."""
     generator = torch.Generator().manual_seed(derive_seed(seed, "folds"))
     shuffled = torch.randperm(len(labels), generator=generator)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     fold = torch.empty_like(labels)
-    fold[by_class] = torch.arange(len(labels)) % min(FOLDS, len(labels))
+    fold[by_class] = torch.arange(len(labels)) % min(folds, len(labels))
     return fold
 
 

@@ -7,7 +7,9 @@ for all resamples.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from calibration.metrics.proper_scores import brier_losses, nll_losses
 
 # Gaps within this many standard errors of 0 count as noise when the bias is estimated.
 NOISE_WIDTH = 2.0
+KEPT_ELEMENTS = 2**26
 
 _MEANS: Mapping[str, Callable[[Predictions], Tensor]] = MappingProxyType(
     {
@@ -72,6 +75,36 @@ def bootstrap_intervals(
     Memory: ``resamples`` · N bytes. Raises ``ValueError`` on malformed input, unknown metrics,
     and metrics that have no interval or need rows where there are none.
     """
+    check_positive(level, "level", most=1)
+    found = resampled_metrics(
+        probabilities, labels, metrics=metrics, bins=bins, resamples=resamples, seed=seed
+    )
+    return {name: interval_of(name, resampled, level) for name, resampled in found.items()}
+
+
+class Resampled(NamedTuple):
+    """A metric's estimate, its values (R) on the resamples, and the bias of both (or 0)."""
+
+    estimate: Tensor
+    values: Tensor
+    bias: Tensor
+
+
+@torch.no_grad()
+def resampled_metrics(
+    probabilities: Data,
+    labels: Data,
+    *,
+    metrics: Sequence[str] | None = None,
+    bins: int = 15,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Resampled]:
+    """Each metric (INTERVALS by default) on resamples of the samples.
+
+    The resamples depend on N, their number and the seed alone, so that values of two sets of
+    predictions of the same samples are paired. Raises as ``bootstrap_intervals`` does.
+    """
     predictions = Predictions.of(probabilities, labels)
     if predictions.batch:
         raise ValueError(
@@ -79,12 +112,11 @@ def bootstrap_intervals(
             f"found a batch of shape {tuple(predictions.batch)}"
         )
     number = check_count(bins, "bins")
-    tail = (1 - check_positive(level, "level", most=1)) / 2
     names = _names(metrics, predictions.has_rows)
     counts = resample_counts(
         len(predictions.confidence), check_count(resamples, "resamples"), seed
     ).to(predictions.confidence.device)
-    return {name: _interval(name, predictions, number, counts, tail) for name in names}
+    return {name: _resampled(name, predictions, number, counts) for name in names}
 
 
 def _names(metrics: Sequence[str] | None, has_rows: bool) -> Sequence[str]:
@@ -98,13 +130,11 @@ def _names(metrics: Sequence[str] | None, has_rows: bool) -> Sequence[str]:
     return metrics
 
 
-def _interval(
-    name: str, predictions: Predictions, bins: int, counts: Tensor, tail: float
-) -> tuple[float, float]:
+def _resampled(name: str, predictions: Predictions, bins: int, counts: Tensor) -> Resampled:
     estimate = METRICS[name].compute(predictions, bins)
-    if not estimate.isfinite():
-        return float(estimate), float(estimate)
     bias = torch.zeros_like(estimate)
+    if not estimate.isfinite():
+        return Resampled(estimate, estimate.expand(len(counts)), bias)
     if name in _MEANS:
         summed = features.mean_of(_MEANS[name](predictions))
         values = summed.reduce(summed.sums(counts))
@@ -118,6 +148,15 @@ def _interval(
         values = summed.reduce(summed.sums(counts))
     else:
         values = aurc_of_resamples(predictions, counts)
+    return Resampled(estimate, values, bias)
+
+
+def interval_of(name: str, resampled: Resampled, level: float = 0.95) -> tuple[float, float]:
+    """The interval of ``bootstrap_intervals`` from a metric's values on resamples."""
+    estimate, values, bias = resampled
+    tail = (1 - level) / 2
+    if not estimate.isfinite():
+        return float(estimate), float(estimate)
     low, high = (values - values.mean()).quantile(values.new_tensor([tail, 1 - tail]))
     # Few resamples may all lie on one side of their mean's rounding error.
     lower, upper = estimate - bias + low.clamp(max=0), estimate + high.clamp(min=0)
@@ -137,7 +176,16 @@ def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:
 
 
 def resample_counts(samples: int, resamples: int, seed: int) -> Tensor:
-    """How often each resample (rows) contains each sample (columns), uint8."""
+    """How often each resample (rows) contains each sample (columns), uint8; not to be changed.
+
+    The last are kept: predictions of the same samples by several maps share them.
+    """
+    large = samples * resamples > KEPT_ELEMENTS
+    return (_drawn_counts.__wrapped__ if large else _drawn_counts)(samples, resamples, seed)
+
+
+@lru_cache(maxsize=1)
+def _drawn_counts(samples: int, resamples: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     counts = torch.empty(resamples, samples, dtype=torch.uint8)
     step = max(1, ELEMENTS // samples)

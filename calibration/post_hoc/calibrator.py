@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
 
@@ -115,9 +116,9 @@ def checked_logits(logits: Tensor) -> Tensor:
             f"found {tuple(logits.shape)}"
         )
     logits = logits.detach().to("cpu", torch.float64)
-    bad = ~torch.isfinite(logits)
-    if bad.any():
-        row, column = bad.nonzero()[0].tolist()
+    # A finite sum has finite terms: the rest is needed only to say which one is not.
+    if not math.isfinite(logits.sum()) and not (finite := torch.isfinite(logits)).all():
+        row, column = (~finite).nonzero()[0].tolist()
         raise ValueError(
             f"logits must be finite, found {logits[row, column].item()} in row {row}, "
             f"class {column}; clip probabilities away from 0 before taking their logarithm"

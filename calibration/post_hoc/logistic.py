@@ -10,6 +10,7 @@ MAX_STEPS = 200
 DECREMENT_TOLERANCE = 1e-12
 # Samples at a time, so that what is computed stays in the cache.
 BLOCK = 4096
+MANY, SHARE = 10_000, 10
 
 
 def logistic_regression(
@@ -25,8 +26,7 @@ def logistic_regression(
     halved until the objective falls; convergence means that a further step would gain less
     than 1e-12.
     """
-    # From 0, where the curvature is largest: far out, Newton's steps would be too long.
-    theta = np.zeros(len(features))
+    theta = _start(features, target, penalty, centre)
     value, gradient, hessian = _expand(theta, features, target, penalty, centre)
     for _ in range(MAX_STEPS):
         step = _newton_step(gradient, hessian)
@@ -43,6 +43,19 @@ def logistic_regression(
         theta = theta - scale * step
         value, gradient, hessian = trial
     return theta, False
+
+
+def _start(features: Floats, target: Floats, penalty: Floats, centre: Floats) -> Floats:
+    """0, where the curvature is largest: far out, Newton's steps would be too long.
+
+    Of many samples, the solution of a tenth of them: three steps over all are left of ten.
+    """
+    if len(target) > MANY:
+        few = np.ascontiguousarray(features[:, ::SHARE])
+        theta, converged = logistic_regression(few, target[::SHARE], penalty, centre)
+        if converged:
+            return theta
+    return np.zeros(len(features))
 
 
 def shrunk_logistic_regression(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from functools import partial
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from calibration.post_hoc import Calibrator
 from calibration.post_hoc.calibrator import nll
-from calibration.testing.contract import require, require_error
+from calibration.post_hoc.saving import load_map, save_map
+from calibration.testing.contract import ContractError, require, require_error
 
 SUM_TOLERANCE = 1e-9
 
@@ -19,8 +21,8 @@ SUM_TOLERANCE = 1e-9
 def check_calibrator(calibrator: type[Calibrator]) -> None:
     """Check that a calibrator keeps the contract of ``Calibrator``.
 
-    Shapes, types and sums of the output; pickling; determinism, whatever was fitted before
-    and whatever the state of the global random generators; the same result from float32 and
+    Shapes, types and sums of the output; pickling and saving; determinism, whatever was fitted
+    before and whatever the state of the random generators; the same result from float32 and
     float64 logits; NLL on the fitting data never above that before, if ``scaling``; the
     predicted class still the likeliest, if ``keeps_argmax``; refusal of bad input; for 2, 3
     and 10 classes, absent classes, fewer samples than classes, one sample, samples all right
@@ -115,6 +117,9 @@ def _check_repeatable(fitted: Calibrator, logits: Tensor, labels: Tensor, about:
     expected = fitted(fresh)
     restored = pickle.loads(pickle.dumps(fitted))
     require(torch.equal(restored(fresh), expected), about, "pickling must change nothing")
+    require(
+        torch.equal(_saved(fitted, about)(fresh), expected), about, "saving must change nothing"
+    )
     with torch.random.fork_rng():
         torch.manual_seed(12345)
         # The same numbers as float64, in an object that has been fitted to something else.
@@ -124,6 +129,13 @@ def _check_repeatable(fitted: Calibrator, logits: Tensor, labels: Tensor, about:
     tripled = fitted(fresh.repeat(3, 1))[: len(fresh)]
     same = torch.allclose(tripled, expected, rtol=0, atol=1e-12)
     require(same, about, "what a row becomes must not depend on the other rows of the call")
+
+
+def _saved(fitted: Calibrator, about: str) -> Calibrator:
+    try:
+        return load_map(json.loads(json.dumps(save_map(fitted))))
+    except ValueError as error:
+        raise ContractError(f"{about}: must be one that can be saved: {error}") from error
 
 
 def _check_refusals(calibrator: type[Calibrator]) -> None:

@@ -1,0 +1,263 @@
+"""A classifier's stored predictions: logits or probabilities with labels, from NPZ, CSV, Parquet.
+
+NPZ: an array ``logits`` (N, K), or ``probs`` or ``probabilities``, and ``labels`` (N); or two
+such sets, named ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels``. Tables: a
+column of labels, and a column of scores for each class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calibration.data.prediction_files import Found, npz_parts, table_part
+
+Kind = Literal["logits", "probabilities"]
+LEAST_PROBABILITY = 1e-12
+SUM_TOLERANCE = 2.0**-8
+LEAST_ROWS = 10
+
+
+@dataclass(frozen=True)
+class StoredPredictions:
+    """Checked predictions of one file.
+
+    Probabilities have become logits: their logarithms. ``class_names`` are those of the
+    file's columns, or the numbers 0…K−1; ``notes`` say what was taken and what was changed.
+    """
+
+    name: str
+    logits: Tensor
+    labels: Tensor | None
+    class_names: tuple[str, ...]
+    kind: Kind
+    notes: tuple[str, ...]
+
+    @property
+    def classes(self) -> int:
+        """The number K of classes."""
+        return self.logits.shape[1]
+
+
+def read_predictions(path: Path, *, label: str | None = None) -> StoredPredictions:
+    """The predictions in a file; labels are ignored, whatever they are.
+
+    Raises ``ValueError`` naming the file, the array or column, and what would be right.
+    """
+    parts = _found(path, label, labelled=False)
+    if len(parts) > 1:
+        raise ValueError(
+            f"{path}: holds the predictions of two sets, {parts[0].scores_name!r} and "
+            f"{parts[1].scores_name!r}; give a file with one"
+        )
+    return _checked(parts[0], labelled=False)
+
+
+def read_labelled_predictions(
+    path: Path, *, label: str | None = None
+) -> tuple[StoredPredictions, StoredPredictions | None]:
+    """The labelled predictions in a file, and the test set's if the file holds both.
+
+    Raises ``ValueError`` naming the file, the array or column, and what would be right.
+    """
+    parts = [_checked(found, labelled=True) for found in _found(path, label, labelled=True)]
+    if len(parts) == 1:
+        return parts[0], None
+    check_same_classes(parts[0], parts[1], f"{path}: val_…", f"{path}: test_…")
+    return parts[0], parts[1]
+
+
+def check_same_classes(
+    one: StoredPredictions, other: StoredPredictions, first: str, second: str
+) -> None:
+    """Raise ``ValueError`` unless both have the same classes in the same order."""
+    if one.classes != other.classes:
+        raise ValueError(
+            f"{first} has {one.classes} classes, but {second} has {other.classes}; "
+            "both must come from the same classifier"
+        )
+    difference = names_differ(one.class_names, other.class_names)
+    if difference is not None:
+        raise ValueError(
+            f"class {difference} is {one.class_names[difference]!r} in {first}, but "
+            f"{other.class_names[difference]!r} in {second}; the classes must be the same, in the "
+            "same order"
+        )
+
+
+def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
+    """The first class whose names differ; mere numbers 0…K−1 are no names, unless both are."""
+    numbers = tuple(str(k) for k in range(len(one)))
+    if numbers in (one, other) and set(one) != set(other):
+        return None
+    return next((k for k in range(len(one)) if one[k] != other[k]), None)
+
+
+def _found(path: Path, label: str | None, *, labelled: bool) -> list[Found]:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
+    if path.suffix.lower() != ".npz":
+        return [table_part(path, label, labelled=labelled)]
+    if label is not None:
+        raise ValueError(f"{path}: --label names a column of a table; in an NPZ use 'labels'")
+    return npz_parts(path, labelled=labelled)
+
+
+def _checked(found: Found, *, labelled: bool) -> StoredPredictions:
+    origin = f"{found.path}: {found.scores_name}"
+    scores = _scores(found.scores, origin)
+    kind = found.kind or _guessed_kind(scores, origin)
+    names = found.class_names or tuple(str(k) for k in range(scores.shape[1]))
+    if len(names) != scores.shape[1]:
+        raise ValueError(
+            f"{found.path}: class_names names {len(names)} classes, but "
+            f"{found.scores_name} has {scores.shape[1]}"
+        )
+    notes = [f"{found.path}: {len(scores)} × {scores.shape[1]}, {found.taken} taken as {kind}"]
+    notes += found.notes
+    logits = torch.from_numpy(scores)
+    if kind == "probabilities":
+        _check_probabilities(scores, origin, found.column)
+        logits, least, zeros = _logarithms(scores)
+        if zeros:
+            notes.append(
+                f"{found.path}: {zeros} probabilities of 0, which has no logarithm, count as "
+                f"{least:.2g}; stored logits, or more digits, would tell them apart"
+            )
+    labels = None
+    if labelled:
+        labels = _labels(found, names, len(scores))
+    return StoredPredictions(found.path.stem, logits, labels, names, kind, tuple(notes))
+
+
+def _scores(array: NDArray[Any], origin: str) -> NDArray[Any]:
+    """Float32 or float64 (N, K), finite."""
+    if array.dtype.kind not in "iuf":
+        raise ValueError(f"{origin} must be numbers, found the type {array.dtype}")
+    if array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1):
+        raise ValueError(
+            f"{origin} must have a column for each class, found the shape {array.shape}; "
+            "of two classes store both, e.g. np.stack([1 - p, p], 1)"
+        )
+    if array.ndim != 2 or 0 in array.shape:
+        raise ValueError(
+            f"{origin} must have the shape (N, K): N rows and K classes; found {array.shape}"
+        )
+    wide = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
+    scores = np.array(array, dtype=wide, order="C")
+    bad = ~np.isfinite(scores)
+    if bad.any():
+        row, column = (int(place) for place in np.argwhere(bad)[0])
+        remedy = "" if np.isnan(scores[row, column]) else "; write a large number such as ±100"
+        raise ValueError(
+            f"{origin} must be finite, found {scores[row, column]} in row {row}, "
+            f"class {column} (counted from 0){remedy}"
+        )
+    return scores
+
+
+def _guessed_kind(scores: NDArray[Any], origin: str) -> Kind:
+    """Rows that are not negative and sum to 1 are probabilities."""
+    if scores.min() < 0 or scores.max() > 1 + SUM_TOLERANCE:
+        return "logits"
+    sums = scores.sum(1, dtype=np.float64)
+    right = np.abs(sums - 1) <= SUM_TOLERANCE
+    if right.all():
+        return "probabilities"
+    if right.mean() < 0.5:
+        return "logits"
+    row = int(np.flatnonzero(~right)[0])
+    raise ValueError(
+        f"{origin} look like probabilities, but row {row} (counted from 0) sums to "
+        f"{sums[row]:.6g}; mend it, or call the columns logit_… if they are logits"
+    )
+
+
+def _check_probabilities(scores: NDArray[Any], origin: str, column: bool) -> None:
+    name = "logit_…" if column else "logits"
+    if scores.min() < 0:
+        row, place = (int(at) for at in np.argwhere(scores < 0)[0])
+        raise ValueError(
+            f"{origin} must not be negative, found {scores[row, place]:.6g} in row {row}, "
+            f"class {place} (counted from 0); if they are logits, call them {name}"
+        )
+    sums = scores.sum(1, dtype=np.float64)
+    wrong = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
+    if len(wrong):
+        raise ValueError(
+            f"{origin} must sum to 1 over the classes, found {sums[wrong[0]]:.6g} in row "
+            f"{wrong[0]} (counted from 0); if they are logits, call them {name}"
+        )
+
+
+def _logarithms(scores: NDArray[Any]) -> tuple[Tensor, float, int]:
+    """log p, float64; what 0 counts as, and how often.
+
+    A 0 is a number too small for the file: it counts as the least that occurs in it, or as
+    1e-12 where that is less.
+    """
+    zeros = scores == 0
+    least = min(LEAST_PROBABILITY, float(scores[~zeros].min()))
+    logits = torch.from_numpy(scores).double().clamp_min(least).log()
+    return logits, least, int(zeros.sum())
+
+
+def _labels(found: Found, names: tuple[str, ...], rows: int) -> Tensor:
+    """Class numbers (N,): labels that are names of the classes, or their numbers 0…K−1."""
+    origin = f"{found.path}: {found.labels_name}"
+    labels = found.labels
+    if labels is None:  # the files' readers have asked for them
+        raise ValueError(f"{found.path}: there are no labels")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    if labels.ndim == 2 and labels.shape[1] == len(names):
+        raise ValueError(
+            f"{origin} must be class numbers (N,), found the shape {labels.shape}; "
+            "of one-hot rows store labels.argmax(1)"
+        )
+    if labels.shape != (rows,):
+        raise ValueError(
+            f"{origin} must be one class number per row, shape ({rows},), found {labels.shape}"
+        )
+    codes = _codes(labels, names, origin)
+    if rows < LEAST_ROWS:
+        raise ValueError(f"{origin}: {rows} rows are too few to fit or judge anything on")
+    if (codes == codes[0]).all():
+        raise ValueError(
+            f"{origin}: all {rows} rows are of class {names[codes[0]]!r}; "
+            "nothing can be learnt from one class"
+        )
+    return torch.from_numpy(codes)
+
+
+def _codes(labels: NDArray[Any], names: tuple[str, ...], origin: str) -> NDArray[np.int64]:
+    if labels.dtype.kind == "f":
+        raise ValueError(
+            f"{origin} must be whole numbers, found the type {labels.dtype}"
+            + (", with values missing" if np.isnan(labels).any() else "")
+            + "; store them as integers, e.g. labels.astype(int)"
+        )
+    if labels.dtype.kind not in "biuOUST":
+        raise ValueError(f"{origin} must be class numbers or names, found {labels.dtype}")
+    texts, where = np.unique(labels.astype(str), return_inverse=True)
+    places = {name: place for place, name in enumerate(names)}
+    if all(text in places for text in texts):
+        return np.array([places[text] for text in texts], dtype=np.int64)[where]
+    if labels.dtype.kind in "biu":
+        numbers = labels.astype(np.int64)
+        wrong = numbers[(numbers < 0) | (numbers >= len(names))]
+        if not len(wrong):
+            return numbers
+        raise ValueError(
+            f"{origin} must lie in 0…{len(names) - 1} for {len(names)} classes, found {wrong[0]}"
+            + ("; are they counted from 1?" if numbers.min() == 1 else "")
+        )
+    unknown = str(next(text for text in texts if text not in places))
+    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    raise ValueError(f"{origin}: {unknown!r} is none of the classes {shown}")

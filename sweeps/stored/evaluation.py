@@ -1,0 +1,148 @@
+"""All maps on stored predictions: a tidy table, a winner, and a verdict for each map."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibration.data.predictions import StoredPredictions, check_same_classes
+from calibration.evaluation import Predictions
+from calibration.metrics.bootstrap import resample_counts
+from calibration.post_hoc import Calibrator
+from sweeps.report.results import leaderboard
+from sweeps.stored.comparison import BASELINE, comparisons
+from sweeps.stored.judging import (
+    Judged,
+    Setting,
+    folds_for,
+    judge,
+    resamples_for,
+    single_threaded,
+)
+
+METHOD = "predictions"
+
+
+@dataclass(frozen=True)
+class StoredEvaluation:
+    """Post-hoc maps on stored predictions.
+
+    ``results`` has one row per map, with the columns that a sweep's results have;
+    ``leaderboard`` is ordered by cross-fitted validation NLL and marks the ``winner``;
+    ``comparisons`` are with the predictions as they are; ``confidences`` gives (confidence,
+    correct) of the measured rows for each map; ``failed`` the maps that raised, with the
+    reason. ``cross_fitted`` says that there was no test file.
+    """
+
+    name: str
+    bins: int
+    seed: int
+    rows: tuple[int, int]
+    cross_fitted: bool
+    results: pd.DataFrame
+    leaderboard: pd.DataFrame
+    comparisons: pd.DataFrame
+    maps: dict[str, Calibrator]
+    confidences: dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]
+    class_names: tuple[str, ...]
+    failed: dict[str, str]
+    notes: tuple[str, ...]
+
+    @property
+    def winner(self) -> str:
+        """The map of least cross-fitted validation NLL."""
+        return str(self.leaderboard.loc[self.leaderboard["winner"], "post_hoc"].iloc[0])
+
+    def verdict(self, post_hoc: str, metric: str) -> str:
+        """What is shown of a map against none; empty where there is no such metric."""
+        table = self.comparisons
+        found = table[(table["post_hoc"] == post_hoc) & (table["metric"] == metric)]
+        return "" if found.empty else str(found["verdict"].iloc[0])
+
+
+def evaluate_stored(
+    validation: StoredPredictions,
+    test: StoredPredictions | None,
+    maps: Sequence[str],
+    *,
+    bins: int = 15,
+    seed: int = 0,
+    workers: int | None = None,
+) -> StoredEvaluation:
+    """Fit ``maps`` on ``validation`` and measure them on ``test``.
+
+    Without ``test`` every row is measured by maps fitted on the folds that do not hold it.
+    ``identity``, the predictions as they are, always takes part. ``workers`` maps at a time,
+    by default one per core. Raises ``ValueError`` if the two sets do not fit together, and
+    if every map fails.
+    """
+    if test is not None:
+        check_same_classes(validation, test, validation.name, test.name)
+    setting = Setting(
+        _predictions(validation),
+        None if test is None else _predictions(test),
+        bins=bins,
+        seed=seed,
+        resamples=resamples_for(len((test or validation).logits)),
+        folds=folds_for(len(validation.logits)),
+    )
+    names = list(dict.fromkeys([BASELINE, *maps]))
+    judged, failed = _judged(names, setting, workers or os.cpu_count() or 1)
+    name = (test or validation).name
+    rows = len(setting.measured.labels)
+    tidy = pd.DataFrame(
+        {"dataset": name, "method": METHOD, "post_hoc": post_hoc, "seed": seed} | found.row
+        for post_hoc, found in judged.items()
+    )
+    resampled = {post_hoc: found.resampled for post_hoc, found in judged.items()}
+    return StoredEvaluation(
+        name=name,
+        bins=bins,
+        seed=seed,
+        rows=(len(setting.validation.labels), rows),
+        cross_fitted=test is None,
+        results=tidy,
+        leaderboard=leaderboard(tidy),
+        comparisons=comparisons(resampled, name, METHOD, rows),
+        maps={post_hoc: found.calibrator for post_hoc, found in judged.items()},
+        confidences={
+            post_hoc: (found.confidence.numpy(), found.correct.numpy())
+            for post_hoc, found in judged.items()
+        },
+        class_names=validation.class_names,
+        failed=failed,
+        notes=validation.notes + (() if test is None else test.notes),
+    )
+
+
+def _predictions(stored: StoredPredictions) -> Predictions:
+    if stored.labels is None:
+        raise ValueError(f"{stored.name}: there are no labels")
+    # Once for all maps, which work in double precision.
+    return Predictions(stored.logits.double(), stored.labels)
+
+
+def _judged(
+    names: Sequence[str], setting: Setting, workers: int
+) -> tuple[dict[str, Judged], dict[str, str]]:
+    # Drawn before the threads start, or each would draw the same ones.
+    resample_counts(len(setting.measured.labels), setting.resamples, setting.seed)
+    judged: dict[str, Judged] = {}
+    failed: dict[str, str] = {}
+    # Threads, not processes: numpy and torch let go of the interpreter while they work.
+    with single_threaded(), ThreadPoolExecutor(workers) as pool:
+        tasks = {name: pool.submit(judge, name, setting) for name in names}
+        for name, task in tasks.items():
+            try:
+                judged[name] = task.result()
+            except Exception as error:  # one map's failure must not take the others' results
+                failed[name] = f"{type(error).__name__}: {error}"
+    if BASELINE not in judged:
+        raise ValueError(f"the predictions cannot be evaluated: {failed[BASELINE]}")
+    return judged, failed

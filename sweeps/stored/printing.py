@@ -1,0 +1,83 @@
+"""The leaderboard of stored predictions in the terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeps.report.terminal import number
+from sweeps.saying import print_whole
+from sweeps.stored.evaluation import StoredEvaluation
+
+AS_IS = "as is"
+SIGNS = {"better": "✓", "worse": "✗", "no difference shown": " ", "baseline": " ", "": " "}
+
+
+def leaderboard_table(evaluation: StoredEvaluation) -> Table:
+    """One row per map, ordered by validation NLL, with intervals, floor and verdicts."""
+    fitted, measured = evaluation.rows
+    how = (
+        f"{fitted} rows, cross-fitted"
+        if evaluation.cross_fitted
+        else (f"fitted on {fitted} rows, measured on {measured}")
+    )
+    shown = Table(
+        title=f"{evaluation.name} · {how} · ordered by validation NLL",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    shown.add_column("", min_width=18, no_wrap=True)
+    for heading in ("ECE", "floor", "NLL", "error"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    for _, row in evaluation.leaderboard.iterrows():
+        name = row["post_hoc"]
+        ece, nll, error = (
+            f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}"
+            for metric in ("ece", "nll", "error")
+        )
+        label = Text(f"{AS_IS if name == 'identity' else name}{' ★' if row['winner'] else ''}")
+        style = "bold" if row["winner"] else ""
+        shown.add_row(label, ece, number(row["floor"]), nll, error, style=style)
+    return shown
+
+
+def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
+    """Print the table and what its signs mean."""
+    print_whole(console, leaderboard_table(evaluation))
+    judged = (
+        "Every row was judged by maps fitted without it; as the best is chosen on the same "
+        "rows, its figures flatter it a little. "
+        if evaluation.cross_fitted
+        else ""
+    )
+    console.print(
+        f"★ best cross-fitted validation NLL. {judged}✓ better, ✗ worse than as is (paired "
+        "bootstrap, Holm-corrected, 5 %); no sign: no difference shown. [low, high]: 95 % "
+        "bootstrap interval. floor: the ECE this row would show by chance if it were calibrated; "
+        f"an ECE near it is as good as it gets. {evaluation.bins} bins.",
+        style="dim",
+        highlight=False,
+        markup=False,
+    )
+
+
+def _with_interval(row: pd.Series[Any], metric: str) -> str:
+    value = float(row.get(metric, math.nan))
+    low, high = (float(row.get(f"{metric}_{end}", math.nan)) for end in ("low", "high"))
+    if math.isnan(value):
+        return "–"
+    if math.isnan(low) or not math.isfinite(value):
+        return number(value)
+    return f"{value:.4f} [{_bare(low)}, {_bare(high)}]"
+
+
+def _bare(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0") if 0 <= value < 1 else f"{value:.3f}"
