@@ -5,6 +5,17 @@ entry-point group ``calsweep.commands``. Modules here import what is slow to imp
 when their command runs.
 """
 
-from sweeps.commands import check, compare, init, listing, run, status, ui
+from sweeps.commands import (
+    check,
+    compare,
+    export,
+    init,
+    listing,
+    posthoc,
+    report,
+    run,
+    status,
+    ui,
+)
 
-ALL = (init, check, run, status, compare, ui, listing)
+ALL = (init, check, run, status, report, compare, ui, export, posthoc, listing)

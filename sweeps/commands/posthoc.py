@@ -128,8 +128,10 @@ def _check_places(options: argparse.Namespace) -> None:
 
 def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[str]:
     from sweeps.stored.files import saved_winner, table_csv, write_whole
+    from sweeps.stored.page import evaluation_page
 
     content = {
+        options.out / "report.html": evaluation_page(evaluation).encode(),
         options.out / "results.csv": table_csv(evaluation.results),
         options.out / "leaderboard.csv": table_csv(evaluation.leaderboard),
         options.out / "comparisons.csv": table_csv(evaluation.comparisons),
@@ -138,7 +140,7 @@ def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[st
         content[options.save] = saved_winner(evaluation)
     for path, data in content.items():
         write_whole(path, data)
-    lines = [f"results   {options.out / 'results.csv'}"]
+    lines = [f"report    {options.out / 'report.html'}"]
     if options.save is not None:
         lines.append(
             f"best map  {evaluation.winner}, saved: calsweep apply {options.save} FILE --out OUT"

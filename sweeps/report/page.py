@@ -1,63 +1,102 @@
-"""The report as one HTML file that needs nothing from the network."""
+"""The report of a sweep as one HTML file that needs nothing from the network."""
 
 from __future__ import annotations
 
-import base64
+from collections.abc import Mapping, Sequence
 from html import escape
 
 import pandas as pd
 
+from sweeps.analysis import Analysis
 from sweeps.plan import Plan
+from sweeps.report.dataset_section import DatasetParts, dataset_parts, pictures_html
+from sweeps.report.detail_tables import failures_html
+from sweeps.report.document import Room, document, folded, paragraphs, section
+from sweeps.report.gather import Gathered
+from sweeps.report.glossary import glossary_html
+from sweeps.report.headline import Headline, across, headlines
+from sweeps.report.images import Picture
 from sweeps.report.paper_table import notes, table_rows
-from sweeps.report.results import label
-from sweeps.report.terminal import number, spread
-from sweeps.spec import ORACLE
-
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-.scroll { overflow-x: auto; }
-th, td { padding: .25rem .75rem; text-align: right; border-bottom: 1px solid #8884; }
-td { white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-.winner { font-weight: bold; } .oracle { opacity: .65; }
-img { max-width: 100%; background: white; border-radius: .5rem; margin: .5rem 0; }
-pre { overflow-x: auto; padding: 1rem; border: 1px solid #8884; border-radius: .5rem; }
-small { opacity: .75; }
-"""
-METRICS = ("ece", "mce", "ace", "classwise_ece", "smooth_ece", "nll", "brier", "error")
+from sweeps.report.rank_diagram import rank_diagram
+from sweeps.report.wording import TITLES, count
 
 
 def page(
     plan: Plan,
-    table: pd.DataFrame,
-    images: dict[str, bytes],
+    analysis: Analysis,
+    gathered: Gathered,
+    pictures: Sequence[Picture],
     published: pd.DataFrame | None = None,
 ) -> str:
-    """The whole page: the published table, per dataset the leaderboard and figures, the spec."""
-    sections = "" if published is None else _published(plan, published)
-    sections += "\n".join(_section(plan, table, images, name) for name in plan.loaded.datasets)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>calsweep: {escape(plan.spec.name)}</title><style>{STYLE}</style></head><body>
-<h1>{escape(plan.spec.name)}</h1>
-<p>{plan.done} trials, {plan.failed} failed; model {escape(plan.spec.model.name)};
-{plan.spec.confirm_seeds} confirm seeds. Rows are ordered by cross-fitted validation NLL and ★
-marks the first; test data took no part in any choice. Values are mean ± standard deviation
-over seeds; “floor” is the ECE that the row's confidences would show by chance if they were
-calibrated ({plan.spec.bins} bins).</p>
-{sections}
-<h2>Specification</h2><pre>{escape(plan.loaded.text)}</pre>
-</body></html>
-"""
+    """The whole page: headlines, the published table, every dataset, and how it was made.
+
+    It is smaller than ``document.LIMIT``: charts come before pictures, and what does not fit
+    is named with the file that has it.
+    """
+    room = Room()
+    said = headlines(plan, analysis)
+    top = room.take(_opening(plan, analysis, said))
+    ending = room.take(_ending(plan, gathered))
+    table = "" if published is None else room.take(_published(plan, published))
+    ranks = room.take(_ranks(analysis))
+    parts = [dataset_parts(room, plan, analysis, gathered, name) for name in plan.loaded.datasets]
+    sections = {"summary": "Summary"} | ({"published": "Published"} if table else {})
+    sections |= {"ranks": "Across datasets"} if ranks else {}
+    sections |= {part.anchor: part.dataset for part in parts} | {"made": "How it was made"}
+    body = top + table + ranks
+    body += "".join(_with_pictures(room, part, pictures) for part in parts)
+    return document(f"{plan.spec.name} · calsweep", body + ending, sections, room)
+
+
+def _with_pictures(room: Room, part: DatasetParts, pictures: Sequence[Picture]) -> str:
+    mine = [each for each in pictures if each.dataset == part.dataset and each.title]
+    return section(part.anchor, part.dataset, part.html + pictures_html(room, mine))
+
+
+def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> str:
+    spec = plan.spec
+    failed = f", <b>{plan.failed}</b> failed" if plan.failed else ", none failed"
+    facts = [
+        f"<b>{plan.done}</b> of {plan.total} trials done{failed}",
+        f"<b>{count(len(spec.methods), 'method')}</b> × {count(len(said), 'dataset')}",
+        f"model {escape(spec.model.name)}",
+        f"{count(spec.confirm_seeds, 'confirm seed')}",
+        f"baseline {escape(analysis.baseline)}",
+    ]
+    told = [*said.values(), Headline(across(analysis))]
+    items = "".join(
+        f'<li><p class="say"><b>{escape(each.subject)}</b>'
+        f"{escape(each.lead.removeprefix(each.subject))}</p>"
+        + (f'<p class="note">{escape(each.others)}</p>' if each.others else "")
+        + "</li>"
+        for each in told
+        if each.lead
+    )
+    reading = (
+        f"Brackets are 95 % intervals over {count(spec.confirm_seeds, 'seed')}"
+        if spec.confirm_seeds > 1
+        else "Brackets are 95 % bootstrap intervals over test points (there is one seed)"
+    )
+    note = (
+        f"{reading}; p-values are corrected for the number of methods (Holm). Settings, maps and "
+        "the chosen row were picked on validation data; test data only report."
+    )
+    remarks = paragraphs(plan.loaded.notes)
+    if plan.done < plan.total:
+        rest = count(plan.total - plan.done, "trial")
+        remarks += f'<p class="warn">This sweep is unfinished; still to come: {rest}.</p>'
+    return (
+        f'<header id="summary"><h1>{escape(spec.name)}</h1>'
+        f'<p class="facts">{" · ".join(facts)}</p>{remarks}'
+        f'<ul class="overview">{items}</ul><p class="note">{escape(note)}</p>'
+        f"{folded('What the words mean', glossary_html(spec.bins))}</header>"
+    )
 
 
 def _published(plan: Plan, lines: pd.DataFrame) -> str:
     """Ours beside the published values, one table per dataset."""
     assert plan.spec.table is not None, "only specs with a table have lines of it"
-    pieces = [f"<h2>{escape(plan.spec.table.title)}</h2>"]
+    pieces = []
     for dataset in plan.loaded.datasets:
         head, *rows = table_rows(lines[lines["dataset"] == dataset], plan.spec.table)
         cells = "".join(f"<th>{escape(text)}</th>" for text in (dataset, *head[1:]))
@@ -65,36 +104,56 @@ def _published(plan: Plan, lines: pd.DataFrame) -> str:
             "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in rows
         )
         pieces.append(
-            f'<div class="scroll"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody>'
-            "</table></div>"
+            f'<div class="scroll" tabindex="0"><table class="published"><thead><tr>{cells}</tr>'
+            f"</thead><tbody>{body}</tbody></table></div>"
         )
-    return "\n".join([*pieces, f"<p><small>{escape(notes(plan, lines))}</small></p>"])
+    pieces.append(f'<p class="note">{escape(notes(plan, lines))}</p>')
+    return section("published", plan.spec.table.title, "\n".join(pieces))
 
 
-def _section(plan: Plan, table: pd.DataFrame, images: dict[str, bytes], dataset: str) -> str:
-    rows = table if table.empty else table[table["dataset"] == dataset]
-    if rows.empty:
-        return f"<h2>{escape(dataset)}</h2><p>No confirmed trial.</p>"
-    shown = [m for m in METRICS if m in rows]
-    head = "".join(f"<th>{escape(m)}</th>" for m in (*shown, "floor", "train s"))
-    body = "\n".join(_row(row, shown) for _, row in rows.iterrows())
-    pictures = "\n".join(
-        f'<img alt="{escape(name)}" src="data:image/png;base64,{base64.b64encode(image).decode()}">'
-        for name, image in images.items()
-        if name.rpartition("_")[0] == dataset
+def _ranks(analysis: Analysis) -> str:
+    if not analysis.ranks:
+        return ""
+    drawn = "".join(
+        rank_diagram(metric, ranks) for metric, ranks in analysis.ranks.items() if metric in TITLES
     )
-    return (
-        f'<h2>{escape(dataset)}</h2><div class="scroll"><table><thead><tr><th></th>{head}</tr>'
-        f"</thead><tbody>{body}</tbody></table></div>{pictures}"
+    note = paragraphs(
+        ["Every method with the map chosen for it on validation data; rank 1 is the lowest mean."]
     )
+    return section("ranks", "Across datasets", note + f'<div class="charts">{drawn}</div>')
 
 
-def _row(row: pd.Series, shown: list[str]) -> str:
-    kind = "winner" if row["winner"] else "oracle" if row["method"] == ORACLE else ""
-    name = escape(label(row["method"], row["post_hoc"])) + (" ★" if row["winner"] else "")
-    cells = "".join(f"<td>{spread(row[m], row[f'{m}_sd'])}</td>" for m in shown)
-    cost = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
-    return (
-        f'<tr class="{kind}"><td>{name}</td>{cells}<td>{number(row["floor"])}</td>'
-        f"<td>{cost}</td></tr>"
+def _ending(plan: Plan, gathered: Gathered) -> str:
+    spec = plan.spec
+    failed = failures_html(gathered)
+    seeds = ", ".join(str(spec.seed + 1 + repeat) for repeat in range(min(spec.confirm_seeds, 20)))
+    more = "" if spec.confirm_seeds <= 20 else " …"
+    data = "".join(
+        f"<dt>{escape(name)}</dt><dd><code>{escape(dataset.fingerprint)}</code></dd>"
+        for name, dataset in plan.loaded.datasets.items()
     )
+    versions = "".join(
+        f"<dt>{escape(count(times, 'confirm trial'))}</dt><dd>"
+        + escape(", ".join(f"{name} {version}" for name, version in found if version))
+        + "</dd>"
+        for found, times in gathered.environments.items()
+        if found
+    )
+    again = f"calsweep run {spec.name}.yaml\ncalsweep report {spec.name} --open"
+    parts = [
+        folded("What failed", failed, opened=True) if failed else "",
+        folded(
+            "Run it again",
+            "<p>Save the specification below under this name, beside its data if it has paths. "
+            "Trials that are done are not trained again.</p>"
+            f"<pre>{escape(again)}</pre>",
+            opened=True,
+        ),
+        folded("Specification", f"<pre>{escape(plan.loaded.text)}</pre>", opened=True),
+        folded(
+            "Seeds, data and versions",
+            f'<dl class="words"><dt>Seeds</dt><dd>search {spec.seed}; confirm {seeds}{more}</dd>'
+            f"{data}{versions}</dl>",
+        ),
+    ]
+    return section("made", "How it was made", "".join(parts))

@@ -18,6 +18,7 @@ from rich.table import Table as TerminalTable
 from rich.text import Text
 
 from sweeps.plan import Plan
+from sweeps.report.chance import like_perfect
 from sweeps.saying import print_whole
 from sweeps.schema import Table
 from sweeps.spec import ORACLE
@@ -37,7 +38,6 @@ HEADINGS = {
 }
 # Proper scores and the count are no shares of anything: never in per cent.
 NO_SHARES = ("nll", "brier", "mce_count", "l2_debiased")
-Z95 = 1.645
 
 
 def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
@@ -66,7 +66,7 @@ def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
                         "by_seed": " ".join(f"{value:.5f}" for value in values.dropna()),
                         "chosen": _chosen(plan, dataset, ours),
                         "published": published,
-                        "like_perfect": metric == "ece" and _like_perfect(seeds, own_draws),
+                        "like_perfect": metric == "ece" and like_perfect(seeds, own_draws),
                         "published_like_perfect": metric == "ece"
                         and published <= (100 if table.percent else 1) * chance,
                     }
@@ -99,15 +99,6 @@ def _column(metric: str, seeds: pd.DataFrame) -> str:
     """The larger draw is the better witness where the two measure the same thing."""
     large = f"large_{metric}"
     return large if metric in ("true_ce", "posterior_gap") and large in seeds else metric
-
-
-def _like_perfect(seeds: pd.DataFrame, own_draws: bool) -> bool:
-    if seeds.empty:
-        return False
-    if not own_draws:
-        return bool(seeds["ece"].mean() <= seeds["floor_q95"].mean())
-    chance = ((seeds["floor_q95"] - seeds["floor"]) / Z95).pow(2).sum() ** 0.5 / len(seeds)
-    return bool(seeds["ece"].mean() <= seeds["floor"].mean() + Z95 * chance)
 
 
 def _largest_by_chance(tidy: pd.DataFrame, dataset: str) -> float:

@@ -11,66 +11,108 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.console import Console
 
+from sweeps.analysis import Analysis, analyse
 from sweeps.plan import Plan
+from sweeps.report import exports
 from sweeps.report.figures import figures
+from sweeps.report.gather import gather
+from sweeps.report.headline import across, headlines
+from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
-from sweeps.report.results import headline_rows, label, leaderboard, pareto, results
-from sweeps.report.terminal import print_leaderboard, spread
+from sweeps.report.results import pareto
+from sweeps.report.terminal import print_leaderboard
 from sweeps.store import Store
+
+Write = Callable[[str, bytes], None]
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """The leaderboard, a short Markdown summary of it, and the published table's rows."""
+    """The leaderboard, a short Markdown summary of it, the published table's rows, and all
+    that the report was made from.
+    """
 
     leaderboard: pd.DataFrame
     summary: str
     table: pd.DataFrame | None = None
+    analysis: Analysis | None = None
 
 
-def write_report(plan: Plan, store: Store) -> WrittenReport:
-    """Write results.csv, leaderboard.csv and .svg, figures/, report.html; table.csv and .md."""
+def write_report(plan: Plan, store: Store, baseline: str | None = None) -> WrittenReport:
+    """Write the report of a sweep into its directory in the store.
+
+    report.html; results (tidy), leaderboard, comparisons and costs as CSV, results as Parquet
+    too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there is such a thing,
+    importance.csv, pareto.csv, table.csv and table.md. Raises ``SpecError`` if ``baseline`` is
+    no row of the sweep.
+    """
 
     def write(name: str, content: bytes) -> None:
         store.write_file(plan.spec.name, name, content)
 
-    tidy = results(plan, store)
-    table = leaderboard(tidy)
-    write("results.csv", _csv(tidy))
-    write("leaderboard.csv", _csv(table))
-    if len(plan.spec.search.objective) > 1:
-        write("pareto.csv", _csv(pareto(plan)))
-    if table.empty:
-        write("report.html", page(plan, table, {}).encode())
-        return WrittenReport(table, "No confirmed trial.")
-    write("leaderboard.svg", _picture(table, plan).encode())
-    drawn = figures(plan, store, table)
-    images = {name: _png(figure) for name, figure in drawn.items()}
-    for name, image in images.items():
-        write(f"figures/{name}.png", image)
-    lines = _write_paper_table(plan, tidy, write)
-    write("report.html", page(plan, table, images, lines).encode())
-    return WrittenReport(table, _summary(plan, table), lines)
+    analysis = analyse(plan, store, baseline)
+    table = analysis.leaderboard
+    gathered = gather(plan, store, analysis.results, table)
+    _write_tables(plan, analysis, write)
+    lines = None if table.empty else _write_paper_table(plan, analysis.results, write)
+    pictures = []
+    for drawn in figures(plan, store, gathered):
+        png = _png(drawn.figure)
+        write(f"figures/{drawn.name}.png", png)
+        pictures.append(Picture(drawn.name, drawn.dataset, png, drawn.title, drawn.about))
+    write("report.html", page(plan, analysis, gathered, pictures, lines).encode())
+    return WrittenReport(table, summary(plan, analysis), lines, analysis)
 
 
-def _write_paper_table(
-    plan: Plan, tidy: pd.DataFrame, write: Callable[[str, bytes], None]
-) -> pd.DataFrame | None:
-    if plan.spec.table is None:
-        return None
-    lines = paper_table(tidy, plan)
-    write("table.csv", _csv(lines))
-    write("table.md", markdown(lines, plan).encode())
-    return lines
+def summary(plan: Plan, analysis: Analysis) -> str:
+    """What came of the sweep as a page of Markdown."""
+    said = [f"{plan.done} trials, {plan.failed} failed."]
+    if analysis.leaderboard.empty:
+        return f"# {plan.spec.name}\n\n{said[0]} No confirmed trial.\n"
+    said += [*map(str, headlines(plan, analysis).values()), across(analysis)]
+    return f"# {plan.spec.name}\n\n{exports.markdown(analysis, [s for s in said if s])}"
 
 
-def _csv(table: pd.DataFrame) -> bytes:
+def csv(table: pd.DataFrame) -> bytes:
     """Seven digits: more than any of these numbers is known to, and half the size."""
     return table.to_csv(index=False, float_format="%.7g").encode()
 
 
-def _picture(table: pd.DataFrame, plan: Plan) -> str:
+def parquet(table: pd.DataFrame) -> bytes:
+    """The same with its types, for other programs."""
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _write_tables(plan: Plan, analysis: Analysis, write: Write) -> None:
+    write("results.csv", csv(analysis.results))
+    write("results.parquet", parquet(analysis.results))
+    write("leaderboard.csv", csv(analysis.leaderboard))
+    write("comparisons.csv", csv(analysis.comparisons))
+    write("costs.csv", csv(analysis.costs))
+    if not analysis.importance.empty:
+        write("importance.csv", csv(analysis.importance))
+    if len(plan.spec.search.objective) > 1:
+        write("pareto.csv", csv(pareto(plan)))
+    if analysis.leaderboard.empty:
+        return
+    write("leaderboard.md", exports.markdown(analysis).encode())
+    write("leaderboard.tex", exports.latex(analysis).encode())
+    write("leaderboard.svg", _terminal_picture(analysis.leaderboard, plan).encode())
+
+
+def _write_paper_table(plan: Plan, tidy: pd.DataFrame, write: Write) -> pd.DataFrame | None:
+    if plan.spec.table is None:
+        return None
+    lines = paper_table(tidy, plan)
+    write("table.csv", csv(lines))
+    write("table.md", markdown(lines, plan).encode())
+    return lines
+
+
+def _terminal_picture(table: pd.DataFrame, plan: Plan) -> str:
     console = Console(record=True, width=104, file=io.StringIO())
     print_leaderboard(table, plan, console)
     svg = console.export_svg(title=f"calsweep · {plan.spec.name}")
@@ -82,16 +124,3 @@ def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=110)
     return buffer.getvalue()
-
-
-def _summary(plan: Plan, table: pd.DataFrame) -> str:
-    lines = [f"# {plan.spec.name}", "", f"{plan.done} trials, {plan.failed} failed.", ""]
-    for dataset in plan.loaded.datasets:
-        rows = headline_rows(table, dataset)
-        lines += [f"**{dataset}**", "", "| | ECE | NLL | error |", "|---|---|---|---|"]
-        for _, row in rows.iterrows():
-            cells = " | ".join(spread(row[m], row[f"{m}_sd"]) for m in ("ece", "nll", "error"))
-            star = " ★" if row["winner"] else ""
-            lines.append(f"| {label(row['method'], row['post_hoc'])}{star} | {cells} |")
-        lines.append("")
-    return "\n".join(lines)

@@ -20,7 +20,9 @@ from sweeps.report.gather import top_label
 from sweeps.report.leaderboard_table import Scale, bar, leaderboard_html, scale
 from sweeps.report.line_charts import coverage_chart
 from sweeps.report.posthoc_page import posthoc_page
+from sweeps.report.rank_diagram import rank_diagram
 from sweeps.report.reliability_charts import reliability_charts
+from sweeps.statistics import ranks
 from tests.browser import browser, console_errors, requests
 from tests.sweeps.analyses import row
 
@@ -128,3 +130,17 @@ def test_one_bad_row_does_not_squeeze_the_others() -> None:
     good = bar(rows.iloc[0], "ece", found)
     (place,) = re.findall(r'<circle cx="([\d.]+)"', good)
     assert float(place) == pytest.approx(4 + 120 * 0.024 / found.high, abs=0.06)
+
+
+def test_ranks_are_drawn_where_they_are() -> None:
+    scores = pd.DataFrame({name: [float(n)] * 12 for n, name in enumerate(("a", "b<", "c"))})
+    found = ranks(scores)
+    assert found is not None
+    drawn = rank_diagram("nll", found)
+    places = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', drawn)]
+    assert places[1] - places[0] == pytest.approx(places[2] - places[1]) == 105
+    (length,) = re.findall(r'class="k" d="M[\d.]+ 19h([\d.]+)"', drawn)
+    assert float(length) == pytest.approx(105 * found.critical_difference, abs=0.06)
+    # Methods a rank apart are joined by a bracket if the critical difference is larger.
+    assert len(re.findall(r'class="k" d="M\d+ \d+V', drawn)) == len(found.groups)
+    assert "b&lt;</text>" in drawn

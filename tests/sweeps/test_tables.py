@@ -116,7 +116,8 @@ def test_the_table_is_printed_and_written(swept: tuple[Path, str]) -> None:
     assert "[0.876]" in html
     assert "<td>Bilevel</td>" in html
     figures = list((directory / "runs" / "table" / "figures").glob("*.png"))
-    assert html.count("data:image/png") == len(figures) > 4
+    assert len(figures) > 4
+    assert "data:image/webp" in html
     # Chance alone gives the true posterior more than 0.001, so such an ECE says nothing.
     assert "[0.001≈]" in printed
     assert "[0.074≈]" not in printed

@@ -1,0 +1,112 @@
+"""``calsweep report``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from sweeps.commands.arguments import Subparsers, add_store, add_sweep, opened
+from sweeps.saying import say
+
+if TYPE_CHECKING:
+    from sweeps.sweep import Sweep
+
+FORMATS = ("html", "markdown", "latex", "csv", "parquet")
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    report = commands.add_parser("report", help="make a sweep's report, or print its tables")
+    add_sweep(report)
+    report.add_argument("--open", action="store_true", help="show the page in the browser")
+    report.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="html",
+        help="html: all files in the store; markdown, latex: the leaderboard; csv, parquet: "
+        "every result (default: html)",
+    )
+    report.add_argument("--baseline", metavar="ROW", help="what the rows are compared with")
+    report.add_argument("--out", type=Path, metavar="FILE", help="write there, not to the screen")
+    add_store(report)
+    report.set_defaults(command=_report)
+
+
+def _report(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.spec import SpecError
+
+    if options.open and options.format != "html":
+        raise SpecError(f"--open shows the page; leave it out with --format {options.format}")
+    if options.format == "parquet" and options.out is None:
+        raise SpecError("--format parquet is no text for a screen; say --out FILE")
+    sweep = opened(options)
+    if options.format == "html":
+        return _page(options, sweep, console)
+    content = _content(options, sweep)
+    if options.out is not None:
+        _write(options.out, content)
+        say(console, f"{options.format:<9} {options.out}")
+    else:
+        sys.stdout.write(content.decode())
+    return 0
+
+
+def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
+    import torch
+
+    from sweeps.report.headline import across, headlines
+    from sweeps.report.write import write_report
+
+    torch.set_num_threads(1)
+    written = write_report(sweep.plan, sweep.store, options.baseline)
+    assert written.analysis is not None, "it was made a moment ago"
+    said = [*map(str, headlines(sweep.plan, written.analysis).values()), across(written.analysis)]
+    for sentence in filter(None, said):
+        say(console, sentence, "")
+    place = sweep.store.location(sweep.name, "report.html")
+    if options.out is not None:
+        page = sweep.store.read_file(sweep.name, "report.html")
+        assert page is not None, "it was written a moment ago"
+        _write(options.out, page)
+        place = str(options.out)
+    say(console, f"report    {place}")
+    if options.open:
+        _show(place)
+    return 0
+
+
+def _content(options: argparse.Namespace, sweep: Sweep) -> bytes:
+    from sweeps.analysis import analyse
+    from sweeps.report import exports
+    from sweeps.report.write import csv, parquet
+
+    analysis = analyse(sweep.plan, sweep.store, options.baseline)
+    if options.format == "markdown":
+        return exports.markdown(analysis).encode()
+    if options.format == "latex":
+        return exports.latex(analysis).encode()
+    return csv(analysis.results) if options.format == "csv" else parquet(analysis.results)
+
+
+def _write(path: Path, content: bytes) -> None:
+    from sweeps.spec import SpecError
+
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise SpecError(f"--out {path}: {error.strerror}") from None
+
+
+def _show(place: str) -> None:
+    import webbrowser
+
+    from sweeps.spec import SpecError
+
+    path = Path(place)
+    if not path.exists():
+        raise SpecError(f"--open: {place} is not on this machine; add --out FILE")
+    webbrowser.open(path.resolve().as_uri())

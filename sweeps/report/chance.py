@@ -1,0 +1,23 @@
+"""What chance gives: whether an ECE can be told from that of a perfectly calibrated model."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+Z95 = 1.645
+
+
+def like_perfect(seeds: pd.DataFrame, own_draws: bool) -> bool:
+    """Whether the mean ECE over seeds lies within what chance gives (one-sided, 95 %).
+
+    ``seeds`` has ``ece``, ``floor`` and ``floor_q95``, a line per seed: the ECE, and the mean
+    and 95 % quantile of what the row's confidences would show if they were calibrated. With
+    ``own_draws`` every seed has its own test set and the chance part of their mean shrinks;
+    otherwise all share one and their mean is no better known than one of them.
+    """
+    if seeds.empty:
+        return False
+    if not own_draws:
+        return bool(seeds["ece"].mean() <= seeds["floor_q95"].mean())
+    spread = ((seeds["floor_q95"] - seeds["floor"]) / Z95).pow(2).sum() ** 0.5 / len(seeds)
+    return bool(seeds["ece"].mean() <= seeds["floor"].mean() + Z95 * spread)

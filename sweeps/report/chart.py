@@ -1,0 +1,132 @@
+"""What a chart of the page is: traces and a layout for plotly, a legend, and words.
+
+Colours are names of the page's CSS variables, such as ``--series-0``: the page looks them up
+when it draws and again when its reader turns to dark or light.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+COLOURS = 7
+DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = (
+    "circle",
+    "square",
+    "diamond",
+    "triangle-up",
+    "cross",
+    "x",
+    "triangle-down",
+    "star",
+    "hexagon",
+    "pentagon",
+    "triangle-left",
+    "triangle-right",
+    "hourglass",
+    "bowtie",
+)
+DIGITS = 5
+
+
+class Look(NamedTuple):
+    """How a row is told from others: its method's colour, its map's dash and symbol."""
+
+    colour: str
+    dash: str
+    symbol: str
+
+
+class Key(NamedTuple):
+    """An entry of a chart's legend: it shows and hides the traces of its group."""
+
+    name: str
+    group: str
+    look: Look
+    shown: bool = True
+    line: bool = True
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart: ``about`` says what is seen, for captions and for who cannot see it."""
+
+    title: str
+    about: str
+    traces: list[dict[str, Any]]
+    layout: dict[str, Any]
+    height: int = 340
+    keys: list[Key] = field(default_factory=list)
+    small: bool = False
+
+    def json(self) -> str:
+        """All of it, safe inside a script element, numbers at five digits."""
+        content = {
+            "traces": self.traces,
+            "layout": self.layout,
+            "keys": [key._asdict() | {"look": key.look._asdict()} for key in self.keys],
+            "small": self.small,
+        }
+        return embedded(content)
+
+
+def embedded(content: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(_plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def looks(rows: Iterable[tuple[str, str]], methods: Iterable[str]) -> dict[tuple[str, str], Look]:
+    """A look for every (method, map): methods differ in colour, maps in dash and symbol."""
+    colours = {method: number for number, method in enumerate(methods)}
+    maps = {"identity": 0}
+    found = {}
+    for method, post_hoc in rows:
+        number = colours.setdefault(method, len(colours))
+        which = maps.setdefault(post_hoc, len(maps))
+        found[method, post_hoc] = Look(
+            f"--series-{number % COLOURS}",
+            DASHES[which % len(DASHES)],
+            SYMBOLS[which % len(SYMBOLS)],
+        )
+    return found
+
+
+def words(name: str) -> str:
+    """A name as plotly may be given it: its texts are a kind of HTML."""
+    return escape(name, quote=False)
+
+
+def settings(hyperparameters: Mapping[str, Any]) -> str:
+    """``lr 0.003, gamma 2`` for a hover text."""
+    return ", ".join(f"{name} {_short(value)}" for name, value in hyperparameters.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _plain(content: Any) -> Any:
+    """Plain values: arrays as lists, floats at five digits, NaN and infinities as null."""
+    if isinstance(content, Mapping):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, np.ndarray):
+        return _plain(content.tolist())
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    if isinstance(content, float | np.floating):
+        number = float(content)
+        if not math.isfinite(number):
+            return None
+        short = float(f"{number:.{DIGITS}g}")
+        return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    if isinstance(content, np.integer):
+        return int(content)
+    return content

@@ -1,0 +1,127 @@
+"""The leaderboard's headline rows as Markdown and as LaTeX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from sweeps.analysis import Analysis
+from sweeps.report.results import headline_rows, label
+from sweeps.report.wording import TITLES, count, interval, number, p_value
+from sweeps.spec import ORACLE
+
+METRICS = ("ece", "nll", "brier", "error")
+MARKDOWN_SPECIAL = r"\`*_{}[]<>|#"
+LATEX_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    # What pdflatex's fonts do not have under these characters.
+    "★": r"$\star$",
+    "∞": r"$\infty$",
+    "–": "--",
+    "×": r"$\times$",
+    "γ": r"$\gamma$",
+    "·": r"$\cdot$",
+    "[": "{[}",
+    "]": "{]}",
+}
+
+
+def markdown(analysis: Analysis, said: Sequence[str] = ()) -> str:
+    """A Markdown table for each dataset, after sentences to begin with."""
+    if analysis.leaderboard.empty:
+        return "No confirmed trial.\n"
+    pieces = [f"{_markdown_text(sentence)}\n" for sentence in said]
+    for dataset, heads, rows in _tables(analysis):
+        texts = [[_markdown_text(cell) for cell in row] for row in (heads, *rows)]
+        head, *body = (f"| {' | '.join(row)} |" for row in texts)
+        rule = "|---" + "|---:" * (len(heads) - 1) + "|"
+        pieces.append("\n".join([f"**{_markdown_text(dataset)}**\n", head, rule, *body, ""]))
+    pieces.append(f"{_notes(analysis)}\n")
+    return "\n".join(pieces)
+
+
+def latex(analysis: Analysis) -> str:
+    """A LaTeX table for each dataset; the document needs the package booktabs."""
+    if analysis.leaderboard.empty:
+        return "% No confirmed trial.\n"
+    pieces = [r"% \usepackage{booktabs}"]
+    for dataset, heads, rows in _tables(analysis):
+        body = [f"{' & '.join(_latex_text(cell) for cell in row)} \\\\" for row in (heads, *rows)]
+        pieces += [
+            r"\begin{table}",
+            r"\centering",
+            f"\\caption{{{_latex_text(dataset)}. {_latex_text(_notes(analysis))}}}",
+            f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+            r"\toprule",
+            body[0],
+            r"\midrule",
+            *body[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    return "\n".join(pieces)
+
+
+def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Every dataset's headings and headline rows as plain texts."""
+    table = analysis.leaderboard
+    heads = ["", *(TITLES[metric] for metric in METRICS), "floor"]
+    heads += [f"ECE vs {analysis.baseline}", "seeds", "train s"]
+    for dataset in table["dataset"].unique():
+        rows = headline_rows(table, dataset)
+        yield str(dataset), heads, [_cells(row, analysis) for _, row in rows.iterrows()]
+
+
+def _cells(row: pd.Series, analysis: Analysis) -> list[str]:
+    name = label(row["method"], row["post_hoc"]) + (" ★" if row["winner"] else "")
+    cells = [f"{number(row[m])} {interval(row, m)}".strip() for m in METRICS]
+    took = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
+    verdict = _verdict(row, analysis.comparisons)
+    return [name, *cells, number(row["floor"]), verdict, str(int(row["seeds"])), took]
+
+
+def _verdict(row: pd.Series, comparisons: pd.DataFrame) -> str:
+    mine = comparisons["dataset"] == row["dataset"]
+    for column in ("method", "post_hoc"):
+        mine &= comparisons[column] == row[column]
+    found = comparisons[mine & (comparisons["metric"] == "ece")]
+    if found.empty:
+        return ""
+    line = found.iloc[0]
+    p = "" if math.isnan(line["p_holm"]) else f" ({p_value(line['p_holm'])})"
+    return f"{line['verdict']}{p}"
+
+
+def _notes(analysis: Analysis) -> str:
+    table = analysis.leaderboard
+    seeds = int(table["seeds"].max()) if len(table) else 0
+    over = f"over {count(seeds, 'seed')}" if seeds > 1 else "over test points (bootstrap)"
+    return (
+        f"Means on test data with 95 % intervals {over}; floor: the ECE that chance would give a "
+        "calibrated model; ★ chosen on validation data; p-values corrected (Holm)."
+    )
+
+
+def _markdown_text(text: str) -> str:
+    return "".join(f"\\{c}" if c in MARKDOWN_SPECIAL else c for c in " ".join(text.split()))
+
+
+def _latex_text(text: str) -> str:
+    return "".join(LATEX_SPECIAL.get(c, c) for c in " ".join(text.split()))

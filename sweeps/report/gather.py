@@ -1,0 +1,147 @@
+"""What a report draws, read from the store once: predictions, curves, failures, versions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pandas as pd
+from torch import Tensor
+
+from calibration import post_hoc
+from sweeps.cells import Entry
+from sweeps.plan import Plan
+from sweeps.report.results import failed_maps, headline_rows, label
+from sweeps.spec import ORACLE
+from sweeps.store import Store
+
+CURVES = {
+    "val/ece": "validation ECE",
+    "val/nll": "validation NLL",
+    "val/gamma_mean": "mean of γ on validation data",
+    "val/gamma_std": "standard deviation of γ on validation data",
+}
+Points = list[tuple[float, float]]
+
+
+class ShownRow(NamedTuple):
+    """One row of the leaderboard on the test data of one seed."""
+
+    method: str
+    post_hoc: str
+    seed: int
+    confidence: Tensor
+    correct: Tensor
+
+    @property
+    def pair(self) -> tuple[Tensor, Tensor]:
+        """Confidence and correctness."""
+        return self.confidence, self.correct
+
+
+class Failure(NamedTuple):
+    """A confirm trial that failed."""
+
+    dataset: str
+    method: str
+    seed: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """All that is drawn or told of a sweep beside its tables.
+
+    ``shown`` holds rows by dataset and name, ``curves`` points by dataset, column and method.
+    One confirmed seed of a row is drawn, its first: pooling seeds would count a fixed test
+    set several times and make intervals look better than they are.
+    """
+
+    shown: dict[str, dict[str, ShownRow]]
+    curves: dict[str, dict[str, dict[str, Points]]]
+    failures: list[Failure]
+    reasons: Mapping[str, int]
+    failed_maps: dict[str, str]
+    environments: Counter[tuple[tuple[str, str], ...]]
+
+
+def gather(plan: Plan, store: Store, tidy: pd.DataFrame, table: pd.DataFrame) -> Gathered:
+    """Read it; ``tidy`` and ``table`` are the results and the leaderboard."""
+    shown, curves = {}, {}
+    failures: list[Failure] = []
+    environments: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for dataset in plan.loaded.datasets:
+        shown[dataset] = {
+            name: _shown(store, tidy, dataset, *row)
+            for name, row in rows_to_show(plan, table, dataset).items()
+        }
+        curves[dataset] = _curves(plan, store, dataset)
+        for row in plan.spec.methods:
+            for entry in plan.confirmed(dataset, row):
+                record = store.record(entry.key) or {}
+                environments[tuple(record.get("environment", {}).items())] += bool(record)
+                if record.get("status") == "failed":
+                    failures.append(Failure(dataset, row, entry.config.seed, record["reason"]))
+    maps = failed_maps(plan, store)
+    return Gathered(shown, curves, failures, plan.reasons, maps, environments)
+
+
+def first_confirmed(plan: Plan, store: Store, dataset: str) -> dict[str, Entry]:
+    """The first confirmed trial of every method that has one."""
+    found: dict[str, Entry] = {}
+    for row in plan.spec.methods:
+        for entry in plan.confirmed(dataset, row):
+            record = store.record(entry.key)
+            if record is not None and record["status"] == "done":
+                found[row] = entry
+                break
+    return found
+
+
+def rows_to_show(plan: Plan, table: pd.DataFrame, dataset: str) -> dict[str, tuple[str, str]]:
+    """Row and post-hoc map by name: those of the published table, or the headline's."""
+    if table.empty:
+        return {}
+    rows = table[(table["dataset"] == dataset) & (table["method"] != ORACLE)]
+    there = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
+    if plan.spec.table is not None:
+        wanted = plan.spec.table.rows.items()
+        plain = {name: ours.removesuffix(" + identity") for name, ours in wanted}
+        return {name: there[ours] for name, ours in plain.items() if ours in there}
+    chosen = headline_rows(rows, dataset)
+    names = [label(m, p) for m, p in zip(chosen["method"], chosen["post_hoc"], strict=True)]
+    return {name: there[name] for name in names}
+
+
+def top_label(output: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Confidence and correctness from probability rows or top-label confidences."""
+    if output.ndim == 2:
+        confidence, predicted = output.max(-1)
+        return confidence, predicted == labels
+    return output, logits.argmax(-1) == labels
+
+
+def _shown(store: Store, tidy: pd.DataFrame, dataset: str, method: str, map_name: str) -> ShownRow:
+    # The first seed that has this row: a map may have failed on an earlier one.
+    mine = (tidy["dataset"] == dataset) & (tidy["method"] == method)
+    first = tidy[mine & (tidy["post_hoc"] == map_name)].iloc[0]
+    arrays = store.predictions(str(first["key"]))
+    fitted = post_hoc.fit(map_name, arrays["validation_logits"], arrays["validation_labels"])
+    logits = arrays["test_logits"]
+    pair = top_label(fitted(logits), logits, arrays["test_labels"])
+    return ShownRow(method, map_name, int(first["seed"]), *pair)
+
+
+def _curves(plan: Plan, store: Store, dataset: str) -> dict[str, dict[str, Points]]:
+    """What was measured over epochs, where there is more than a point of it."""
+    found: dict[str, dict[str, Points]] = {}
+    for row, entry in first_confirmed(plan, store, dataset).items():
+        record = store.record(entry.key)
+        assert record is not None, "it was done a moment ago"
+        for column in CURVES:
+            points = [(p["epoch"], p[column]) for p in record["curve"] if column in p]
+            if len(points) > 1:
+                found.setdefault(column, {})[row] = points
+    return {column: found[column] for column in CURVES if column in found}

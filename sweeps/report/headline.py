@@ -1,0 +1,220 @@
+"""What came of a sweep in a few sentences, each true of the numbers it is made from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from sweeps.analysis import Analysis
+from sweeps.analysis.comparisons import TOO_FEW, UNDECIDED, UNMEASURED
+from sweeps.plan import Plan
+from sweeps.report.chance import like_perfect
+from sweeps.report.results import label
+from sweeps.report.wording import TITLES, count, interval, listed, number, p_value, quoted
+from sweeps.spec import ORACLE
+
+DIFFERENT = ("better", "worse")
+
+
+class Headline(NamedTuple):
+    """What came of one dataset: the chosen row, and in smaller print the others.
+
+    ``subject`` is what ``lead`` begins with, to be set in bold.
+    """
+
+    lead: str
+    others: str = ""
+    subject: str = ""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, [self.lead, self.others]))
+
+
+def headlines(plan: Plan, analysis: Analysis) -> dict[str, Headline]:
+    """A few sentences on every dataset, in plain text."""
+    found = {}
+    for name, dataset in plan.loaded.datasets.items():
+        found[name] = headline(
+            name,
+            analysis,
+            methods=list(plan.spec.methods),
+            test_rows=len(dataset.test(plan.spec.seed + 1).labels),
+            own_draws=dataset.independent_draws,
+        )
+    return found
+
+
+def headline(
+    dataset: str, analysis: Analysis, *, methods: Sequence[str], test_rows: int, own_draws: bool
+) -> Headline:
+    """The chosen row beside chance and the baseline, the other methods, and what failed.
+
+    ``methods`` are all rows of the spec, ``test_rows`` the size of one test set, ``own_draws``
+    says that every seed has a test set of its own.
+    """
+    rows = _of(analysis.leaderboard, dataset)
+    trained = rows if rows.empty else rows[rows["method"] != ORACLE]
+    if trained.empty:
+        return Headline(
+            f"On {dataset}, no trained network has been confirmed: there is nothing to compare."
+        )
+    winners = trained[trained["winner"]]
+    subject = f"On {dataset}"
+    if winners.empty:
+        lead = f"On {dataset}, no row was chosen: none has a validation NLL on all seeds."
+    else:
+        winner = winners.iloc[0]
+        subject += f", {quoted(label(winner['method'], winner['post_hoc']))}"
+        lead = _winner(dataset, winner, analysis, len(trained) > 1, test_rows, own_draws)
+        lead = f"{lead} {_against_baseline(dataset, winner, analysis)}"
+    others = [_others(dataset, winners, analysis), _failures(trained, methods)]
+    return Headline(lead, " ".join(filter(None, others)), subject)
+
+
+def across(analysis: Analysis, metric: str = "nll") -> str:
+    """What the ranks over several datasets say; nothing where there are none."""
+    ranks = analysis.ranks.get(metric)
+    if ranks is None:
+        return ""
+    best = str(ranks.average.index[0])
+    named = quoted(best)
+    said = (
+        f"Over {ranks.datasets} datasets, {named} has the best mean rank in {TITLES[metric]}: "
+        f"{ranks.average.iloc[0]:.2f} among {len(ranks.average)} methods"
+    )
+    if math.isnan(ranks.friedman_p) or ranks.friedman_p >= 0.05:
+        tested = p_value(ranks.friedman_p)
+        return f"{said}; but the ranks differ no more than chance explains (Friedman {tested})."
+    group = next((g for g in ranks.groups if best in g), ())
+    beaten = [str(m) for m in ranks.average.index if m != best and m not in group]
+    if not beaten:
+        return f"{said}; it is not told apart from any other method (Nemenyi)."
+    return f"{said}; it is told apart from {listed(beaten)} (Nemenyi)."
+
+
+def _of(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    return table if table.empty else table[table["dataset"] == dataset]
+
+
+def _winner(
+    dataset: str,
+    winner: pd.Series,
+    analysis: Analysis,
+    was_choice: bool,
+    test_rows: int,
+    own_draws: bool,
+) -> str:
+    name = quoted(label(winner["method"], winner["post_hoc"]))
+    chosen = ", chosen on validation data," if was_choice else ""
+    ece = " ".join(filter(None, [number(winner["ece"]), interval(winner, "ece")]))
+    said = f"On {dataset}, {name}{chosen} has ECE {ece}"
+    if math.isnan(winner["floor"]):
+        return f"{said}."
+    tidy = _of(analysis.results, dataset)
+    mine = (tidy["method"] == winner["method"]) & (tidy["post_hoc"] == winner["post_hoc"])
+    seeds = tidy[mine]
+    where = count(test_rows, "test point")
+    if own_draws and len(seeds) > 1:
+        where = f"{len(seeds)} × {where}"
+    verdict = (
+        "it cannot be told from perfectly calibrated on"
+        if like_perfect(seeds, own_draws)
+        else "it is more than chance explains on"
+    )
+    floor = number(winner["floor"])
+    return f"{said} where perfect calibration would read {floor} by chance: {verdict} {where}."
+
+
+def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> str:
+    name = label(winner["method"], winner["post_hoc"])
+    baseline = quoted(analysis.baseline)
+    if name == analysis.baseline:
+        return "It is the baseline itself."
+    found = _of(analysis.comparisons, dataset)
+    if not found.empty:
+        mine = (found["method"] == winner["method"]) & (found["post_hoc"] == winner["post_hoc"])
+        found = found[mine]
+    by_metric = {str(line["metric"]): line for _, line in found.iterrows()}
+    if not {"ece", "nll", "error"} <= by_metric.keys():
+        return f"There is nothing to compare it with {baseline} by."
+    if by_metric["ece"]["verdict"] == TOO_FEW:
+        pairs = count(int(by_metric["ece"]["pairs"]), "seed")
+        return f"With {pairs} in common, no difference from {baseline} can be tested."
+    calibration = _calibration(by_metric["ece"], by_metric["nll"])
+    return f"Compared with {baseline}: {calibration}, {_accuracy(by_metric['error'])}."
+
+
+def _calibration(ece: pd.Series, nll: pd.Series) -> str:
+    if nll["verdict"] == UNMEASURED:
+        return f"{ece['verdict']} in ECE{_tested(ece)}"
+    if ece["verdict"] == nll["verdict"]:
+        joined = "or" if ece["verdict"] == UNDECIDED else "and"
+        return f"{ece['verdict']} in ECE{_tested(ece)} {joined} NLL{_tested(nll)}"
+    return f"{ece['verdict']} in ECE{_tested(ece)}, {nll['verdict']} in NLL{_tested(nll)}"
+
+
+def _accuracy(error: pd.Series) -> str:
+    if error["verdict"] in ("better", "worse"):
+        word = "more" if error["verdict"] == "better" else "less"
+        values = f"error {number(error['mean'])} against {number(error['baseline_mean'])}"
+        p = p_value(error["p_holm"])
+        return f"{word} accurate ({', '.join(filter(None, [values, p]))})"
+    same = error["difference"] == 0 and error["low"] == error["high"]
+    return "the same accuracy" if same else "no loss of accuracy shown"
+
+
+def _tested(line: pd.Series) -> str:
+    p = p_value(line["p_holm"])
+    return f" ({p})" if p else ""
+
+
+def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
+    """The other methods' verdicts: all of them in ECE, in NLL and error those that differ."""
+    found = _of(analysis.comparisons, dataset)
+    if found.empty:
+        return ""
+    won = set(zip(winners["method"], winners["post_hoc"], strict=True))
+    others = [(m, p) not in won for m, p in zip(found["method"], found["post_hoc"], strict=True)]
+    found = found[others]
+    told = [("ece", ("better", "worse", UNDECIDED)), ("nll", DIFFERENT), ("error", DIFFERENT)]
+    parts = [
+        f"in {TITLES[metric]}: {said}"
+        for metric, verdicts in told
+        if (said := _by_verdict(found[found["metric"] == metric], verdicts))
+    ]
+    if not parts:
+        return ""
+    first, *more = (f"{part}." for part in parts)
+    return " ".join(
+        [f"The others against {quoted(analysis.baseline)}, {first}", *map(_begun, more)]
+    )
+
+
+def _begun(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
+
+
+def _by_verdict(lines: pd.DataFrame, verdicts: Sequence[str]) -> str:
+    groups = []
+    for verdict in verdicts:
+        these = lines[lines["verdict"] == verdict]
+        names = [label(m, p) for m, p in zip(these["method"], these["post_hoc"], strict=True)]
+        groups += [f"{listed(names)}: {verdict}"] if names else []
+    return "; ".join(groups)
+
+
+def _failures(trained: pd.DataFrame, methods: Sequence[str]) -> str:
+    said = []
+    missing = [name for name in methods if name not in set(trained["method"])]
+    if missing:
+        said.append(f"No result for {listed(missing)}.")
+    most = int(trained["seeds"].max())
+    fewer = trained.groupby("method", sort=False)["seeds"].max()
+    for method, seeds in fewer[fewer < most].items():
+        said.append(
+            f"{quoted(str(method))} has results on {seeds} of {most} seeds only and cannot win."
+        )
+    return " ".join(said)

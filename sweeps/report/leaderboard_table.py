@@ -1,0 +1,195 @@
+"""The leaderboard of a page: every row with its intervals drawn on one scale per metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from sweeps.report.html_table import Cell, Head, Row, sortable, value
+from sweeps.report.results import label
+from sweeps.report.wording import TITLES, bounds, interval, number, p_value, seconds
+from sweeps.spec import ORACLE
+
+DRAWN = ("ece", "nll", "brier", "error")
+FURTHER = ("mce", "ace", "classwise_ece", "smooth_ece", "aurc", "true_ce", "posterior_gap")
+ABOUT = {
+    "ece": "expected calibration error on test data; the tick is what chance would give",
+    "nll": "negative log-likelihood on test data",
+    "brier": "Brier score on test data, summed over classes",
+    "error": "share of wrong predictions on test data",
+}
+WIDTH, HEIGHT, MARGIN = 128, 12, 4
+
+
+class Scale(NamedTuple):
+    """The common scale of one metric's bars."""
+
+    low: float
+    high: float
+
+    def x(self, number: float) -> float:
+        """Where a number lies in a bar, cut off at its ends."""
+        share = (number - self.low) / (self.high - self.low)
+        return round(MARGIN + (WIDTH - 2 * MARGIN) * min(1.0, max(0.0, share)), 1)
+
+
+class Verdict(NamedTuple):
+    """A row beside the baseline: the words, the p-value, and the difference to sort by."""
+
+    words: str
+    p: float = math.nan
+    difference: float = math.nan
+
+
+Verdicts = Mapping[tuple[str, str, str], Verdict]
+"""By method, post-hoc map and metric."""
+
+
+def leaderboard_html(
+    name: str,
+    rows: pd.DataFrame,
+    headline: pd.DataFrame,
+    verdicts: Verdicts,
+    baseline: str,
+    seeds_planned: int,
+) -> str:
+    """One dataset's rows as a sortable table.
+
+    Those of ``rows`` that are not in ``headline`` are hidden until asked for. Raises
+    ``KeyError`` if ``rows`` has no ECE.
+    """
+    drawn = [metric for metric in DRAWN if metric in rows]
+    further = [metric for metric in FURTHER if metric in rows and rows[metric].notna().any()]
+    scales = {metric: scale(headline, metric) for metric in drawn}
+    compared = [m for m in ("ece", "nll") if any(key[2] == m for key in verdicts)]
+    timed = "train_seconds" in rows
+    heads = [Head("row", "sorts by the order on validation data")]
+    heads += [Head(TITLES[m], ABOUT[m], _kind_of(m), _ends(scales[m])) for m in drawn]
+    heads += [
+        Head(
+            f"{TITLES[m]} vs {baseline}",
+            f"paired over seeds, p corrected (Holm); sorts by the difference in {TITLES[m]}",
+            "words",
+        )
+        for m in compared
+    ]
+    heads.append(Head("floor", "the ECE that this row would show by chance if it were calibrated"))
+    repeated = seeds_planned > 1
+    heads += [Head("seeds", "how many trainings were measured")] if repeated else []
+    heads += [Head("train", "seconds of one training, mean over seeds")] if timed else []
+    heads += [Head(TITLES[m], kind="further") for m in further]
+    made = []
+    for place, (index, row) in enumerate(rows.iterrows()):
+        oracle = row["method"] == ORACLE
+        cells = [Cell(_name(row, seeds_planned), float(place))]
+        cells += [_drawn(row, m, scales[m]) for m in drawn]
+        cells += [_verdict(row, m, verdicts) for m in compared]
+        cells.append(value(row["floor"], number(row["floor"])))
+        cells += [value(row["seeds"], str(int(row["seeds"])))] if repeated else []
+        if timed:
+            took = math.nan if oracle else float(row["train_seconds"])
+            cells.append(value(took, "" if oracle else seconds(took)))
+        cells += [value(row[m], number(row[m])) for m in further]
+        made.append(Row(cells, _kind(row, index in headline.index)))
+    return sortable(f"Leaderboard of {name}", heads, made, "leaderboard")
+
+
+def scale(rows: pd.DataFrame, metric: str) -> Scale:
+    """A scale on which the rows can be told apart: one far-off row does not squeeze the rest.
+
+    ECE begins at zero, where perfect calibration would be; other metrics where the data do.
+    """
+    means = rows[metric][np.isfinite(rows[metric])]
+    lows = rows.get(f"{metric}_ci_low", means).loc[means.index].fillna(means)
+    highs = rows.get(f"{metric}_ci_high", means).loc[means.index].fillna(means)
+    if means.empty:
+        return Scale(0.0, 1.0)
+    low = 0.0 if metric == "ece" else float(min(lows.min(), means.min()))
+    middle = float(np.median(highs))
+    high = min(float(highs.max()), low + 4 * (middle - low))
+    if high > low:
+        return Scale(low, high)
+    return Scale(0.9 * low, 1.1 * low) if low > 0 else Scale(0.0, 1.0)
+
+
+def bar(row: pd.Series, metric: str, at: Scale) -> str:
+    """A mean and its interval as a small drawing; the tick in ECE's is the noise floor."""
+    mean = float(row[metric])
+    if math.isnan(mean):
+        return ""
+    low, high = bounds(row, metric)
+    middle = HEIGHT // 2
+    paths = []
+    if not (math.isnan(low) or math.isnan(high)):
+        paths.append(f'<path class="i" d="M{at.x(low):g} {middle}H{at.x(high):g}"/>')
+    if metric == "ece" and not math.isnan(row["floor"]):
+        paths.append(f'<path class="f" d="M{at.x(row["floor"]):g} 1v{HEIGHT - 2}"/>')
+    if mean > at.high:  # beyond the scale: an arrow, not a point
+        end = WIDTH - MARGIN
+        paths.append(f'<path class="a" d="M{end - 3} {middle - 4}l5 4l-5 4"/>')
+    else:
+        paths.append(f'<circle cx="{at.x(mean):g}" cy="{middle}" r="2.6"/>')
+    return (
+        f'<svg class="bar" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'aria-hidden="true">{"".join(paths)}</svg>'
+    )
+
+
+def _kind_of(metric: str) -> str:
+    """Brier tells what NLL tells: it waits until more is asked for."""
+    return "drawn further" if metric == "brier" else "drawn"
+
+
+def _ends(at: Scale) -> str:
+    return f'<span class="ends"><i>{at.low:.2f}</i><i>{at.high:.2f}</i></span>'
+
+
+def _drawn(row: pd.Series, metric: str, at: Scale) -> Cell:
+    known = interval(row, metric)
+    shown = f"<b>{number(row[metric])}</b>"
+    if known:
+        shown += f" <small>{known}</small>"
+    return Cell(shown + bar(row, metric, at), float(row[metric]))
+
+
+def _verdict(row: pd.Series, metric: str, verdicts: Verdicts) -> Cell:
+    found = verdicts.get((row["method"], row["post_hoc"], metric))
+    if found is None:
+        return Cell("", math.nan)
+    return Cell(verdict_html(found.words, found.p), found.difference)
+
+
+def verdict_html(words: str, p: float = math.nan) -> str:
+    """A verdict in words, marked by a sign and a colour too, with its p-value."""
+    sign = {"better": "✓ ", "worse": "✗ "}.get(words, "")
+    kind = words if words in ("better", "worse") else "none"
+    tested = ""
+    if not math.isnan(p):
+        tested = f" <small>{escape(p_value(p))}</small>"
+    return f'<span class="verdict {kind}">{sign}{escape(words)}</span>{tested}'
+
+
+def _name(row: pd.Series, seeds_planned: int) -> str:
+    name = escape(label(row["method"], row["post_hoc"])).replace("_", "_<wbr>")
+    if row.get("winner", False):
+        name += ' <abbr class="star" title="chosen: best cross-fitted validation NLL">★</abbr>'
+    if row["seeds"] < seeds_planned:
+        failed = seeds_planned - int(row["seeds"])
+        name += f' <small class="warn">no result on {failed} of {seeds_planned} seeds</small>'
+    return name
+
+
+def _kind(row: pd.Series, is_headline: bool) -> str:
+    kinds = []
+    if row.get("winner", False):
+        kinds.append("winner")
+    if row["method"] == ORACLE:
+        kinds.append("oracle")
+    if not is_headline:
+        kinds.append("minor")
+    return " ".join(kinds)

@@ -1,0 +1,75 @@
+"""The page of stored predictions: post-hoc maps beside each other, nothing trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import pandas as pd
+from torch import Tensor
+
+from sweeps.report.chart import looks
+from sweeps.report.dataset_section import leaderboard_tools, reliability_html, rows_html
+from sweeps.report.document import Room, document, folded, paragraphs, section
+from sweeps.report.glossary import glossary_html
+from sweeps.report.leaderboard_table import Verdict, leaderboard_html
+from sweeps.report.results import label
+
+NOTE = (
+    "Lines are 95 % bootstrap intervals over test points; the tick in ECE is what chance would "
+    "give if the row were calibrated; ★ is the row to use. Press a heading to sort."
+)
+
+
+def posthoc_page(
+    title: str,
+    tidy: pd.DataFrame,
+    leaderboard: pd.DataFrame,
+    shown: Mapping[str, tuple[Tensor, Tensor]],
+    verdicts: Mapping[str, str],
+    notes: Sequence[str],
+    bins: int,
+) -> str:
+    """One HTML file on the maps that were tried on somebody's predictions.
+
+    ``leaderboard`` has a row per map, best first, as a sweep's has; ``tidy`` the same with
+    bootstrap intervals (METRIC_low, METRIC_high), used where the leaderboard has none of its
+    own. ``shown`` holds (confidence, correct) by the row's name, ``verdicts`` words on a row
+    against the predictions as they are, ``notes`` sentences for the top of the page.
+    """
+    room = Room()
+    rows = _with_intervals(leaderboard, tidy)
+    names = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
+    found = {
+        (*names[name], "ece"): Verdict(words) for name, words in verdicts.items() if name in names
+    }
+    top = room.take(
+        f'<header id="summary"><h1>{escape(title)}</h1>'
+        f'<div class="say">{paragraphs(notes)}</div>'
+        f"{folded('What the words mean', glossary_html(bins))}</header>"
+    )
+    table = leaderboard_html(title, rows, rows, found, "no map", int(rows["seeds"].max()))
+    table += f'<p class="note">{escape(NOTE)}</p>'
+    tools = leaderboard_tools(len(rows), len(rows))
+    # There is one method: here the maps have the colours.
+    styles = looks(((name, "identity") for name in names), names)
+    named = {name: styles[name, "identity"] for name in shown}
+    body = section("leaderboard", "Leaderboard", room.take(tools + table))
+    diagrams = reliability_html(room, shown, bins, "", "figures/predictions")
+    body += section("diagrams", "Diagrams", diagrams + rows_html(room, shown, named, "figures"))
+    sections = {"summary": "Summary", "leaderboard": "Leaderboard", "diagrams": "Diagrams"}
+    return document(f"{title} · calsweep", top + body, sections, room)
+
+
+def _with_intervals(leaderboard: pd.DataFrame, tidy: pd.DataFrame) -> pd.DataFrame:
+    """The bootstrap's intervals under the names that a sweep's leaderboard has for them."""
+    rows = leaderboard.reset_index(drop=True).copy()
+    keys = ["dataset", "method", "post_hoc"]
+    once = tidy.drop_duplicates(keys).set_index(keys)
+    index = pd.MultiIndex.from_frame(rows[keys])
+    for end in ("low", "high"):
+        for column in [c for c in tidy if str(c).endswith(f"_{end}")]:
+            name = f"{str(column).removesuffix(f'_{end}')}_ci_{end}"
+            if name not in rows:
+                rows[name] = once[column].reindex(index).to_numpy()
+    return rows

@@ -1,0 +1,80 @@
+"""How numbers and names are written wherever results are put into words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+TITLES = {
+    "ece": "ECE",
+    "nll": "NLL",
+    "brier": "Brier",
+    "error": "error",
+    "mce": "MCE",
+    "ace": "ACE",
+    "classwise_ece": "class-wise ECE",
+    "smooth_ece": "smooth ECE",
+    "aurc": "AURC",
+    "true_ce": "true CE",
+    "posterior_gap": "posterior gap",
+}
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number, or a dash where there is none."""
+    return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("inf", "∞")
+
+
+def interval(row: pd.Series, metric: str) -> str:
+    """``[0.019, 0.031]``, or nothing where no interval is known."""
+    low, high = bounds(row, metric)
+    return "" if math.isnan(low) or math.isnan(high) else f"[{low:.3f}, {high:.3f}]"
+
+
+def bounds(row: pd.Series, metric: str) -> tuple[float, float]:
+    """The 95 % interval of a leaderboard row's metric; NaN where there is none."""
+    return (
+        float(row.get(f"{metric}_ci_low", math.nan)),
+        float(row.get(f"{metric}_ci_high", math.nan)),
+    )
+
+
+def p_value(p: float) -> str:
+    """``p = 0.004``; nothing where there is none."""
+    if math.isnan(p):
+        return ""
+    if p < 0.001:
+        return "p < 0.001"
+    if p > 0.995:
+        return "p = 1"
+    return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+
+
+def quoted(name: str) -> str:
+    """A name within a sentence: in quotation marks if it has a comma of its own."""
+    return f"“{name}”" if "," in name else name
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """``a, b, c and 12 others``."""
+    names = [quoted(name) for name in names]
+    if len(names) <= most + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} others"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 seed``, ``5 seeds``, ``10,000 test points``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def seconds(value: float) -> str:
+    """A duration with two or three digits: ``0.45 s``, ``12.3 s``, ``8.1 min``, ``3.2 h``."""
+    if math.isnan(value):
+        return "–"
+    for unit, size in (("h", 3600.0), ("min", 60.0)):
+        if value >= 2 * size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
