@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from rich.console import Console
 
+from sweeps.analysis import Analysis
 from sweeps.plan import Hooks, Options, Plan
 from sweeps.progress import Progress
 from sweeps.report.results import failed_maps
@@ -31,7 +32,7 @@ class Outcome:
     """What a finished sweep leaves behind."""
 
     plan: Plan
-    leaderboard: pd.DataFrame
+    analysis: Analysis
     tracking_uri: str
     unpublished: int
     tracking_error: str
@@ -67,6 +68,7 @@ def run_sweep(
         recorder = Recorder(uri, plan, store)
         plan.hooks = Hooks(done=recorder.submit)
         summary: str | None = None
+        table: pd.DataFrame | None = None
         try:
             plan.replay()
             with _journal(plan, store) as journal, Progress(plan, console) as progress:
@@ -84,14 +86,14 @@ def run_sweep(
                     still_ours=lock.ensure,
                 )
             written = write_report(plan, store)
-            summary = written.summary
+            summary, table = written.summary, written.analysis.leaderboard
         finally:
             # Interrupted, it should end soon: the rest is published by the next run.
             patience = 5.0 if summary is None else 20.0
-            unpublished = recorder.close(summary, patience=patience)
+            unpublished = recorder.close(summary, table, patience=patience)
         return Outcome(
             plan,
-            written.leaderboard,
+            written.analysis,
             uri,
             unpublished,
             recorder.error,
@@ -113,7 +115,8 @@ def sync_sweep(
     with store.lock(loaded.spec.name):
         plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
         plan.replay()
-        return sync(uri, plan, store, write_report(plan, store).summary), uri
+        written = write_report(plan, store)
+        return sync(uri, plan, store, written.summary, written.analysis.leaderboard), uri
 
 
 @contextmanager

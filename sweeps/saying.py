@@ -17,6 +17,10 @@ def say(console: Console, *lines: str) -> None:
 
 def print_whole(console: Console, table: Table) -> None:
     """Print a table in the width it needs: a number cut in two is worse than a long line."""
-    width = Measurement.get(WIDE, WIDE.options, table).maximum
-    wide = type(console)(file=console.file, width=width)
+    wide = type(console)(file=console.file, width=width_of(table))
     (console if wide.width <= console.width else wide).print(table, crop=False)
+
+
+def width_of(table: Table) -> int:
+    """How many columns of the screen a table takes with nothing cut or wrapped."""
+    return Measurement.get(WIDE, WIDE.options, table).maximum

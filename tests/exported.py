@@ -13,11 +13,7 @@ from torch import Tensor
 
 from calibration import post_hoc
 from sweeps.cli import main
-from sweeps.plan import Plan
-from sweeps.spec import load_spec
 from sweeps.store import Store
-from sweeps.sweep import SPEC
-from sweeps.trial import TrialRun
 
 TABLE = """\
 name: table
@@ -118,25 +114,3 @@ def make_rows(count: int, seed: int) -> pd.DataFrame:
     frame.loc[rng.random(count) < 0.15, "income"] = np.nan
     frame["label"] = np.where(score > 0.8, "old", np.where(score > -0.8, "mid", "young"))
     return frame
-
-
-def finish(spec: Path, store: Store, trials: int | None = None) -> None:
-    """Run a sweep in this process: what Ray would do, without Ray."""
-    loaded = load_spec(spec)
-    store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
-    store.write_state(loaded.spec.name, {"extra": 0, "directory": str(loaded.directory)})
-    plan = Plan(loaded, store)
-    plan.replay()
-    done = 0
-    while (trials is None or done < trials) and (entry := plan.next()) is not None:
-        trial = TrialRun(
-            entry.config,
-            store,
-            maps=loaded.spec.maps,
-            evaluation=loaded.spec.evaluation,
-            device="cpu",
-        )
-        while not trial.advance(60):
-            pass
-        plan.complete(entry.key)
-        done += 1

@@ -1,4 +1,4 @@
-"""Real sweeps trained in this process: no Ray, no MLflow, seconds."""
+"""Real sweeps trained in this process: what Ray would do, without Ray, in seconds."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ def train_sweep(directory: Path, text: str, *, store: str = "runs", limit: int =
     """The sweep of a spec with every trial trained, or the first ``limit`` of them."""
     path = directory / "spec.yaml"
     path.write_text(text)
-    loaded = load_spec(path)
-    place = Store(directory / store)
-    place.write_file(loaded.spec.name, SPEC, loaded.text.encode())
-    place.write_state(loaded.spec.name, {"extra": 0, "directory": str(loaded.directory)})
-    plan = Plan(loaded, place)
+    return finish(path, Store(directory / store), limit)
+
+
+def finish(spec: Path, store: Store, limit: int = 10_000) -> Sweep:
+    """The same for a spec that is there."""
+    loaded = load_spec(spec)
+    store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
+    store.write_state(loaded.spec.name, {"extra": 0, "directory": str(loaded.directory)})
+    plan = Plan(loaded, store)
     plan.replay()
     for _ in range(limit):
         entry = plan.next()
         if entry is None:
             break
-        trial = TrialRun(
-            entry.config,
-            place,
-            maps=plan.spec.maps,
-            evaluation=plan.spec.evaluation,
-            device="cpu",
-        )
+        maps, evaluation = plan.spec.maps, plan.spec.evaluation
+        trial = TrialRun(entry.config, store, maps=maps, evaluation=evaluation, device="cpu")
         assert trial.advance(600)
         plan.complete(entry.key)
-    return Sweep(loaded, place)
+    return Sweep(loaded, store)

@@ -93,15 +93,16 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
     plan = outcome.plan
     if outcome.table is not None:
         print_paper_table(outcome.table, plan, console)
-    elif not outcome.leaderboard.empty:
-        print_leaderboard(outcome.leaderboard, plan, console)
+    elif not outcome.analysis.leaderboard.empty:
+        print_leaderboard(outcome.analysis, plan, console)
     where = _given(options)
     pruned = f", {plan.pruned} stopped early" if plan.pruned else ""
     lines = [
         f"trials    {plan.done} of {plan.total} done, {plan.trained} trained now{pruned}, "
         f"{plan.failed} failed",
         f"report    {plan.store.location(plan.spec.name, 'report.html')}",
-        f"compare   calsweep ui{'' if options.store == 'runs' else f' --store {options.store}'}",
+        f"compare   calsweep ui {shlex.quote(plan.spec.name)}{_store(options)}",
+        f"take home calsweep export {shlex.quote(plan.spec.name)} --out DIR{_store(options)}",
         "resume, extend or repeat: the same command",
     ]
     for reason, count in plan.reasons.most_common(5):
@@ -120,6 +121,10 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
             f"publishes them: calsweep sync {options.spec}{where.partition(' --address')[0]}"
         )
     say(console, *lines)
+
+
+def _store(options: argparse.Namespace) -> str:
+    return "" if options.store == "runs" else f" --store {shlex.quote(options.store)}"
 
 
 def _given(options: argparse.Namespace) -> str:

@@ -1,36 +1,189 @@
-"""``calsweep ui``."""
+"""``calsweep ui``: sweeps in MLflow's UI, with addresses that lead to what matters."""
 
 from __future__ import annotations
 
 import argparse
-import os
+import logging
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from rich.console import Console
 
-from sweeps.commands.arguments import Subparsers, add_store
+from sweeps.commands.arguments import Subparsers, add_store, add_tracking
+from sweeps.masking import masked
+from sweeps.saying import say
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+    from sweeps.store import Store
+
+ABOUT = {
+    "results": "confirmed runs, best validation NLL first",
+    "charts": "test results and curves, averaged over the seeds",
+    "compare": "one run of every row, side by side",
+    "search": "all search trials",
+    "table": "the leaderboard",
+    "report": "the report",
+    "sweep": "the sweep's own run, with its description and files",
+}
 
 
 def add(commands: Subparsers) -> None:
     """Add the command."""
-    ui = commands.add_parser("ui", help="open the MLflow UI on a store")
-    ui.add_argument("--port", type=int, default=5000)
+    ui = commands.add_parser("ui", help="look at sweeps in the MLflow UI")
+    ui.add_argument(
+        "sweep", nargs="?", metavar="SWEEP", help="a sweep's name or YAML file (default: all)"
+    )
+    ui.add_argument(
+        "--port", type=_port, help="where to serve (default: the first free one from 5000)"
+    )
+    add_tracking(ui)
     add_store(ui)
     ui.set_defaults(command=_ui)
 
 
-def _ui(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.spec import SpecError
-    from sweeps.store import Store
-    from sweeps.tracking import default_uri
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a port, e.g. 5000")
+    return int(text)
 
-    database = Path(default_uri(Store(options.store)).removeprefix("sqlite:///"))
-    if not database.exists():
+
+def _ui(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.spec.meaning import check_tracking_option
+    from sweeps.store import Store
+    from sweeps.tracking.server import ServerError
+
+    check_tracking_option(options.tracking)
+    store = Store(options.store)
+    name, spec_uri = _named(options.sweep, store)
+    uri = _tracking_uri(options.tracking or spec_uri, store)
+    try:
+        if uri.startswith(("http://", "https://")):
+            return _show_remote(uri, name, console)
+        return _serve(uri, name, options.port, console)
+    except ServerError as error:
+        print(f"calsweep: {error}", file=sys.stderr)
+        return 1
+
+
+def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
+    """The name of the sweep that is asked for, and the tracking URI of its spec."""
+    import yaml
+
+    from sweeps.spec import SpecError
+    from sweeps.sweep import SPEC
+
+    if given is None:
+        return None, None
+    path = Path(given)
+    by_file = path.suffix in (".yaml", ".yml")
+    if by_file and not path.is_file():
+        raise SpecError(f"{path}: there is no such file")
+    try:
+        text = path.read_bytes() if by_file else store.read_file(given, SPEC)
+    except ValueError:  # no name that a sweep can have
+        text = None
+    if text is None:  # not of this store, but the database may know it
+        return given, None
+    try:
+        # Its data need not be there to look at it: only what is asked for is read.
+        spec = yaml.safe_load(text)
+        tracking = spec.get("tracking") or {}
+        return str(spec["name"]), tracking.get("uri")
+    except (yaml.YAMLError, AttributeError, KeyError) as error:
+        raise SpecError(f"{given}: this is no spec: {error}") from None
+
+
+def _tracking_uri(uri: str | None, store: Store) -> str:
+    """Where to look; of a database on this disk, raises ``SpecError`` if it is not there."""
+    from sweeps.spec import SpecError
+    from sweeps.tracking.database import database_path
+    from sweeps.tracking.recorder import default_uri
+
+    found = uri or default_uri(store)
+    database = database_path(found)
+    if database is None:
+        return found
+    if not database.is_file():
         raise SpecError(f"{database}: there is no such file; run a sweep first, or name --store")
-    console.print(f"http://127.0.0.1:{options.port}  (stop with Ctrl-C)", highlight=False)
-    sys.stdout.flush()
-    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
-    arguments = ["-m", "mlflow", "server", "--backend-store-uri", f"sqlite:///{database.resolve()}"]
-    arguments += ["--host", "127.0.0.1", "--port", str(options.port)]
-    os.execv(sys.executable, [sys.executable, *arguments])
+    return f"sqlite:///{database.resolve()}"
+
+
+def _show_remote(uri: str, name: str | None, console: Console) -> int:
+    """Links to a server that others keep."""
+    from mlflow.exceptions import MlflowException
+
+    from sweeps.tracking.server import ServerError
+
+    try:
+        _print_links(_links(_client(uri), _without_user(uri), name), console)
+        sys.stdout.flush()
+    except MlflowException as error:
+        reason = masked(str(error), uri)
+        raise ServerError(f"the MLflow server at {masked(uri)} does not answer: {reason}") from None
+    return 0
+
+
+def _serve(uri: str, name: str | None, port: int | None, console: Console) -> int:
+    from sweeps.spec import SpecError
+    from sweeps.tracking.server import FIRST_PORT, UiServer, free_port
+
+    chosen = free_port() if port is None else free_port(port, 1)
+    if chosen is None:
+        taken = f"--port {port} is taken" if port else f"no port from {FIRST_PORT} on is free"
+        raise SpecError(f"{taken}; name another with --port")
+    try:
+        with UiServer(uri, chosen) as server:
+            # While it starts: both take seconds.
+            links = _links(_client(uri), server.address, name)
+            server.wait_until_it_answers()
+            _print_links(links, console)
+            say(console, "", f"MLflow runs at {server.address} (stop it with Ctrl-C)")
+            sys.stdout.flush()
+            server.wait()
+    except KeyboardInterrupt:  # the way to end it, as is SIGTERM
+        return 0
+    return 1
+
+
+def _client(uri: str) -> MlflowClient:
+    import os
+
+    from sweeps.tracking.publisher import ENVIRONMENT
+
+    for variable, value in ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    from mlflow.tracking import MlflowClient
+
+    for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
+    return MlflowClient(tracking_uri=uri)
+
+
+def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
+    for sweep, addresses in links.items():
+        say(console, "", sweep)
+        for what, address in addresses.items():
+            say(console, f"  {what:8} {ABOUT[what]}", f"           {address}")
+
+
+def _links(client: MlflowClient, base: str, name: str | None) -> dict[str, dict[str, str]]:
+    """The links of one sweep, or of all. Raises ``SpecError`` if there is no such sweep."""
+    from sweeps.spec import SpecError
+    from sweeps.tracking.links import sweep_links, tracked_sweeps
+
+    known = tracked_sweeps(client)
+    if name is not None and name not in known:
+        there = ", ".join(known) or "none"
+        raise SpecError(f"MLflow knows no sweep {name!r}; there are: {there}")
+    chosen = known if name is None else {name: known[name]}
+    return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
+
+
+def _without_user(uri: str) -> str:
+    """The address without user and password: people's browsers ask for theirs."""
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

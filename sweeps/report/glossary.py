@@ -24,7 +24,7 @@ WORDS = {
     "(Holm). “Better” and “worse” mean a corrected p below 0.05. “No difference shown” does not "
     "mean that there is none: few seeds show large differences only.",
     "★": "The row that validation data chose, by cross-fitted NLL over the confirmed seeds. Test "
-    "data took no part in any choice; they only report.",
+    "data took no part in any choice; it only reports.",
     "row + map": "A trained network whose outputs went through a post-hoc map (temperature, "
     "isotonic, …) fitted on validation data.",
     "oracle": "The true posterior of a synthetic dataset, on the same test points: nobody can do "

@@ -79,7 +79,7 @@ def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> st
     )
     note = (
         f"{reading}; p-values are corrected for the number of methods (Holm). Settings, maps and "
-        "the chosen row were picked on validation data; test data only report."
+        "the chosen row were picked on validation data; test data only reports."
     )
     remarks = paragraphs(plan.loaded.notes)
     if plan.done < plan.total:

@@ -10,16 +10,24 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sweeps.analysis import Analysis
 from sweeps.plan import Plan
 from sweeps.report.results import headline_rows, label
+from sweeps.report.wording import p_value
+from sweeps.saying import print_whole
 from sweeps.spec import ORACLE
 
 COLUMNS = {"ece": "ECE", "floor": "floor", "nll": "NLL", "error": "error"}
 
 
-def leaderboard_tables(table: pd.DataFrame, plan: Plan) -> list[Table]:
+def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
     """One table per dataset: each method as it is and with its best map."""
     tables = []
+    table, found = analysis.leaderboard, analysis.comparisons
+    judged = {
+        (line["dataset"], line["method"], line["post_hoc"]): _verdict(line)
+        for _, line in found[found["metric"] == "ece"].iterrows()
+    }
     for dataset in plan.loaded.datasets:
         rows = headline_rows(table, dataset)
         if rows.empty:
@@ -36,6 +44,7 @@ def leaderboard_tables(table: pd.DataFrame, plan: Plan) -> list[Table]:
         shown.add_column("", min_width=18)
         for heading in (*COLUMNS.values(), "sec"):
             shown.add_column(heading, justify="right", no_wrap=True)
+        shown.add_column(f"ECE vs {analysis.baseline}")
         for _, row in rows.iterrows():
             name = label(row["method"], row["post_hoc"])
             if row["seeds"] < seeds:
@@ -45,20 +54,27 @@ def leaderboard_tables(table: pd.DataFrame, plan: Plan) -> list[Table]:
             cost = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
             style = "bold" if row["winner"] else ("dim" if row["method"] == ORACLE else "")
             star = " ★" if row["winner"] else ""
-            shown.add_row(Text(f"{name}{star}"), *cells, cost, style=style)
+            verdict = judged.get((row["dataset"], row["method"], row["post_hoc"]), "")
+            shown.add_row(Text(f"{name}{star}"), *cells, cost, verdict, style=style)
         tables.append(shown)
     return tables
 
 
-def print_leaderboard(table: pd.DataFrame, plan: Plan, console: Console) -> None:
+def _verdict(compared: pd.Series) -> str:
+    p = p_value(float(compared["p_holm"]))
+    return f"{compared['verdict']} ({p})" if p else str(compared["verdict"])
+
+
+def print_leaderboard(analysis: Analysis, plan: Plan, console: Console) -> None:
     """Print every dataset's table and what its signs mean."""
-    for shown in leaderboard_tables(table, plan):
-        console.print(shown)
+    for shown in leaderboard_tables(analysis, plan):
+        print_whole(console, shown)
         console.print()
     console.print(
         "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
         f"were calibrated; an ECE near it is as good as it gets. {plan.spec.bins} bins. "
-        "sec: training time.",
+        "sec: training time. vs: each method with its map chosen on validation data, paired over "
+        "seeds, Holm-corrected.",
         style="dim",
         highlight=False,
     )

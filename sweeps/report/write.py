@@ -21,7 +21,8 @@ from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
 from sweeps.report.results import pareto
-from sweeps.report.terminal import print_leaderboard
+from sweeps.report.terminal import leaderboard_tables, print_leaderboard
+from sweeps.saying import width_of
 from sweeps.store import Store
 
 Write = Callable[[str, bytes], None]
@@ -29,14 +30,11 @@ Write = Callable[[str, bytes], None]
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """The leaderboard, a short Markdown summary of it, the published table's rows, and all
-    that the report was made from.
-    """
+    """What the report was made from, a short Markdown summary, and the published table's rows."""
 
-    leaderboard: pd.DataFrame
+    analysis: Analysis
     summary: str
-    table: pd.DataFrame | None = None
-    analysis: Analysis | None = None
+    table: pd.DataFrame | None
 
 
 def write_report(plan: Plan, store: Store, baseline: str | None = None) -> WrittenReport:
@@ -62,7 +60,7 @@ def write_report(plan: Plan, store: Store, baseline: str | None = None) -> Writt
         write(f"figures/{drawn.name}.png", png)
         pictures.append(Picture(drawn.name, drawn.dataset, png, drawn.title, drawn.about))
     write("report.html", page(plan, analysis, gathered, pictures, lines).encode())
-    return WrittenReport(table, summary(plan, analysis), lines, analysis)
+    return WrittenReport(analysis, summary(plan, analysis), lines)
 
 
 def summary(plan: Plan, analysis: Analysis) -> str:
@@ -100,7 +98,7 @@ def _write_tables(plan: Plan, analysis: Analysis, write: Write) -> None:
         return
     write("leaderboard.md", exports.markdown(analysis).encode())
     write("leaderboard.tex", exports.latex(analysis).encode())
-    write("leaderboard.svg", _terminal_picture(analysis.leaderboard, plan).encode())
+    write("leaderboard.svg", _terminal_picture(analysis, plan).encode())
 
 
 def _write_paper_table(plan: Plan, tidy: pd.DataFrame, write: Write) -> pd.DataFrame | None:
@@ -112,9 +110,10 @@ def _write_paper_table(plan: Plan, tidy: pd.DataFrame, write: Write) -> pd.DataF
     return lines
 
 
-def _terminal_picture(table: pd.DataFrame, plan: Plan) -> str:
-    console = Console(record=True, width=104, file=io.StringIO())
-    print_leaderboard(table, plan, console)
+def _terminal_picture(analysis: Analysis, plan: Plan) -> str:
+    width = max(map(width_of, leaderboard_tables(analysis, plan)))
+    console = Console(record=True, width=width, file=io.StringIO())
+    print_leaderboard(analysis, plan, console)
     svg = console.export_svg(title=f"calsweep · {plan.spec.name}")
     # rich loads its font from the network; a file of ours shows the same with any fixed font.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -141,6 +142,12 @@ class Database:
             found[run_id] = run._replace(tags={**run.tags, key: value})
         return list(found.values())
 
+    def tag(self, tags: Mapping[str, Mapping[str, str]]) -> None:
+        """Set tags of runs that are there: all of them or, if ``sqlite3.Error`` is raised, none."""
+        rows = [(run_id, *item) for run_id, named in tags.items() for item in named.items()]
+        with self._transaction() as connection:
+            connection.executemany(f"{TAG} ON CONFLICT DO UPDATE SET value = excluded.value", rows)
+
     def insert(self, experiment: str, artifacts: str, run: FinishedRun) -> None:
         """Insert all of a run or, if ``sqlite3.Error`` is raised, none of it."""
         run_id, points = run.run_id, list(run.points)
@@ -151,14 +158,19 @@ class Database:
                 latest[point.name] = point
         about = (run_id, run.name, run.status, run.start, run.end, artifacts, int(experiment))
         tags = {**run.tags, "mlflow.runName": run.name}
-        connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction() as connection:
             connection.execute(RUN, about)
             connection.executemany(TAG, ((run_id, *tag) for tag in tags.items()))
             connection.executemany(PARAMETER, ((run_id, *item) for item in run.parameters.items()))
             connection.executemany(METRIC, ((run_id, *point) for point in points))
             connection.executemany(LATEST, ((run_id, *point) for point in latest.values()))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

@@ -7,22 +7,23 @@ arrives twice (an answer was lost on its way) leaves every epoch once.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+
+import pandas as pd
 
 from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.store import Store, file_name
 from sweeps.tracking import run_content as content
+from sweeps.tracking.artifacts import is_local, local_path, write_files
 from sweeps.tracking.database import (
     PREFIX,
     Database,
@@ -31,8 +32,20 @@ from sweeps.tracking.database import (
     Point,
     create_database,
 )
-from sweeps.tracking.run_content import ENDS, KEY, LINEAGE, PARENT, PHASE, PUBLISHED, ROW, SWEEP
-from sweeps.trial import environment
+from sweeps.tracking.run_content import (
+    ENDS,
+    KEY,
+    LINEAGE,
+    PARENT,
+    PHASE,
+    POST_HOC,
+    PUBLISHED,
+    ROW,
+    SUPERSEDED,
+    SWEEP,
+    WINNER,
+)
+from sweeps.tracking.sweep_run import publish_results
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
@@ -48,6 +61,7 @@ ENVIRONMENT = {
 # MLflow takes 1000 values a call, parameters and tags included.
 POINTS_PER_CALL = 800
 UPDATED = "calsweep.updated"
+MARKS = (POST_HOC, WINNER, SUPERSEDED)
 
 
 @dataclass(slots=True)
@@ -55,7 +69,7 @@ class Known:
     """What is known of a run that exists.
 
     ``step``: its curve is published up to there, None if that has to be looked up;
-    ``bare``: it has nothing but its curve yet.
+    ``bare``: it has nothing but its curve yet; ``marks``: what the sweep's end made of it.
     """
 
     run_id: str
@@ -66,6 +80,7 @@ class Known:
     published: str = ""
     step: int | None = None
     bare: bool = False
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 class Publisher:
@@ -92,7 +107,7 @@ class Publisher:
         found, new = self._experiment()
         self.experiment = str(found.experiment_id)
         self._artifacts = str(found.artifact_location)
-        self._database = Database.open(uri) if _is_local(self._artifacts) else None
+        self.database = Database.open(uri) if is_local(self._artifacts) else None
         self.runs: dict[str, Known] = {} if new else self._existing()
         self.parent = self._parent()
         self.open = True
@@ -104,18 +119,19 @@ class Publisher:
         if outcome is None:
             return
         tag, confirm = self.plan.spec.evaluation.tag, entry.config.phase == "confirm"
+        measured = content.measured_by(tag)
         maps: content.Maps = self.store.maps(entry.key, tag) if confirm else {}
         stamp = content.stamp(entry, outcome, tag, maps)
         run = self.runs.get(entry.key)
         if run is not None:
             if self._is_complete(run, entry, ENDS[outcome["status"]], stamp):
                 return
-            remeasured = confirm and run.published and run.published.split(",")[0] != tag
+            remeasured = confirm and run.published and run.published.split(",")[0] != measured
             if run.lineage != outcome.get("lineage", "") or remeasured:
                 self._discard(entry)
                 run = None
-        if run is None and self._database is not None:
-            self._insert(self._database, entry, outcome, maps, stamp)
+        if run is None and self.database is not None:
+            self._insert(self.database, entry, outcome, maps, stamp)
         else:
             run = run or self._create(entry, outcome.get("lineage", ""), content.span(outcome)[0])
             self._complete(run, entry, outcome, maps, stamp)
@@ -148,29 +164,16 @@ class Publisher:
         self.client.set_terminated(self.parent, "KILLED")
         self.open = False
 
-    def publish_sweep(self, summary: str) -> None:
-        """Bring the parent run to its end: spec, tables, figures, environment, a description."""
-        names = {*self.store.files(self.sweep), *self.store.files(self.sweep, "figures")}
-        files = {name: self.store.read_file(self.sweep, name) for name in sorted(names)}
-        about = environment() | {
-            "fingerprints": {n: d.fingerprint for n, d in self.plan.loaded.datasets.items()}
-        }
-        files["environment.json"] = json.dumps(about, indent=1, sort_keys=True).encode()
+    def publish_sweep(self, summary: str, leaderboard: pd.DataFrame | None = None) -> None:
+        """Bring the parent run to its end: spec, tables, figures, environment, a description.
+
+        ``summary`` is the description, in Markdown. What the ``leaderboard`` says of the
+        winners becomes metrics; its choices become tags of the confirmed runs.
+        """
         self._kill_running()
-        self._store_artifacts(
-            self.parent, "", {n: data for n, data in files.items() if data is not None}
-        )
-        self._mark_superseded()
-        self.client.set_tag(self.parent, "mlflow.note.content", summary)
+        publish_results(self, summary, pd.DataFrame() if leaderboard is None else leaderboard)
         ended = "FAILED" if self.plan.failed else "FINISHED"
         self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
-
-    def _mark_superseded(self) -> None:
-        """Runs of trials that the plan has left behind, as a better setting was confirmed."""
-        planned = {entry.key for entry in self.plan.entries.values()}
-        for key, run in self.runs.items():
-            if key not in planned and run.run_id != self.parent:
-                self.client.set_tag(run.run_id, "calsweep.superseded", "true")
 
     def _experiment(self) -> tuple[Experiment, bool]:
         """The experiment, and whether it is new."""
@@ -201,7 +204,10 @@ class Publisher:
             if run.tags.get(SWEEP) != self.sweep:
                 continue
             row, lineage, published = (run.tags.get(n, "") for n in (ROW, LINEAGE, PUBLISHED))
-            known = Known(run.run_id, run.artifacts, run.status, row, lineage, published)
+            marks = {n: run.tags[n] for n in MARKS if n in run.tags}
+            known = Known(
+                run.run_id, run.artifacts, run.status, row, lineage, published, marks=marks
+            )
             other = runs.setdefault(run.tags[KEY], known)
             if other is not known:
                 # A request whose answer was lost had made a run after all: one of the two goes.
@@ -211,8 +217,9 @@ class Publisher:
         return runs
 
     def _found(self) -> Iterator[FoundRun]:
-        if self._database is not None:
-            yield from self._database.runs(self.experiment, (SWEEP, KEY, ROW, LINEAGE, PUBLISHED))
+        if self.database is not None:
+            read = (SWEEP, KEY, ROW, LINEAGE, PUBLISHED, *MARKS)
+            yield from self.database.runs(self.experiment, read)
             return
         token: str | None = ""
         while token is not None:
@@ -275,10 +282,10 @@ class Publisher:
         )
         place = f"{self._artifacts.rstrip('/')}/{run.run_id}/artifacts"
         try:
-            _write_files(place, content.trial_files(self.store, entry, outcome))
+            write_files(place, content.trial_files(self.store, entry, outcome))
             database.insert(self.experiment, place, run)
         except BaseException:  # of a run that is not there nothing is left
-            shutil.rmtree(_path(place), ignore_errors=True)
+            shutil.rmtree(local_path(place), ignore_errors=True)
             raise
         self.runs[entry.key] = Known(run.run_id, place, run.status, entry.row, lineage, stamp)
 
@@ -311,7 +318,7 @@ class Publisher:
         if run.row != entry.row:
             self.client.update_run(run.run_id, name=content.run_name(self.plan, entry))
         self._log(run, rows, parameters=content.parameters(entry.config), tags=tags)
-        self._store_artifacts(
+        self.store_artifacts(
             run.run_id, run.artifacts, content.trial_files(self.store, entry, outcome)
         )
         status = ENDS[outcome["status"]]
@@ -354,31 +361,16 @@ class Publisher:
                 self.client.set_terminated(run.run_id, "KILLED")
                 run.status = "KILLED"
 
-    def _store_artifacts(self, run_id: str, place: str, files: Mapping[str, bytes]) -> None:
-        if place and self.uri.startswith(PREFIX) and _is_local(place):
-            _write_files(place, files)
+    def store_artifacts(self, run_id: str, place: str, files: Mapping[str, bytes]) -> None:
+        """Give files to a run; ``place`` is its artifact location, or empty if that is unknown."""
+        if place and self.uri.startswith(PREFIX) and is_local(place):
+            write_files(place, files)
             return
         with tempfile.TemporaryDirectory(prefix="calsweep-artifacts-") as directory:
-            _write_files(directory, files)
+            write_files(directory, files)
             self.client.log_artifacts(run_id, directory)
 
 
 def _whole_curve(outcome: Mapping[str, Any], *, after: int) -> list[list[Point]]:
     curve, times = outcome.get("curve", []), outcome.get("times", [])
     return content.curve_rows(curve, times, after=after, whole=True)
-
-
-def _is_local(place: str) -> bool:
-    return place.startswith(("file:///", "/"))
-
-
-def _path(place: str) -> Path:
-    return Path(unquote(urlsplit(place).path) if place.startswith("file:") else place)
-
-
-def _write_files(place: str, files: Mapping[str, bytes]) -> None:
-    root = _path(place)
-    for name, data in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)

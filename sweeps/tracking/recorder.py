@@ -14,6 +14,8 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
+
 from sweeps.cells import Entry
 from sweeps.masking import masked
 from sweeps.plan import Plan
@@ -37,10 +39,17 @@ def default_uri(store: Store) -> str:
     return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
 
 
-def sync(uri: str, plan: Plan, store: Store, summary: str | None) -> int:
+def sync(
+    uri: str,
+    plan: Plan,
+    store: Store,
+    summary: str | None,
+    leaderboard: pd.DataFrame | None = None,
+) -> int:
     """Publish all that the store has of a sweep; how many trials had been missing.
 
-    ``summary`` describes the sweep; None says that it was interrupted. Raises
+    ``summary`` describes the sweep; None says that it was interrupted. The ``leaderboard``
+    is shown with it, and says which maps and which rows were chosen. Raises
     ``TrackingError`` when the server or the database cannot be written.
     """
     refused: list[Exception] = []
@@ -55,7 +64,7 @@ def sync(uri: str, plan: Plan, store: Store, summary: str | None) -> int:
         if summary is None:
             publisher.interrupt()
         else:
-            publisher.publish_sweep(summary)
+            publisher.publish_sweep(summary, leaderboard)
     except Exception as error:
         raise _unpublished(uri, error) from None
     if refused:
@@ -73,6 +82,7 @@ def _unpublished(uri: str, error: Exception, what: str = "") -> TrackingError:
 
 class _Close(NamedTuple):
     summary: str | None
+    leaderboard: pd.DataFrame | None
     patience: float
 
 
@@ -122,14 +132,21 @@ class Recorder:
         """Publish this trial, whose outcome has landed, when its turn comes."""
         self._events.put(entry)
 
-    def close(self, summary: str | None, *, patience: float = 20.0) -> int:
+    def close(
+        self,
+        summary: str | None,
+        leaderboard: pd.DataFrame | None = None,
+        *,
+        patience: float = 20.0,
+    ) -> int:
         """Publish what is left and the sweep's own run; how many trials could not be.
 
-        Gives up after ``patience`` seconds in which nothing works. Without a ``summary``
-        the sweep was interrupted: its runs are marked as killed, and there are ``patience``
-        seconds for all that is left.
+        The sweep's run says what ``summary`` and ``leaderboard`` do. Gives up after
+        ``patience`` seconds in which nothing works. Without a ``summary`` the sweep was
+        interrupted: its runs are marked as killed, and there are ``patience`` seconds for
+        all that is left.
         """
-        self._events.put(_Close(summary, patience))
+        self._events.put(_Close(summary, leaderboard, patience))
         # An answer may be waited for when the time is up; an interrupted sweep does not.
         self._thread.join(None if summary is not None else patience + FIRST_WAIT)
         left = len(self._waiting) + self._set_aside
@@ -238,23 +255,23 @@ class Recorder:
             if now < self._away_until:
                 time.sleep(min(self._away_until, since + closing.patience) - now)
             elif closing.summary is None and not ended:
-                ended = self._end(None)
+                ended = self._end(closing)
             elif self._waiting:
                 self._publish_next()
                 # A publisher made anew has taken up the sweep's run again.
                 ended = ended and self._publisher is not None and not self._publisher.open
             else:
-                ended = self._end(closing.summary)
+                ended = self._end(closing)
 
-    def _end(self, summary: str | None) -> bool:
+    def _end(self, closing: _Close) -> bool:
         publisher = self._connected()
         if publisher is None:
             return False
         try:
-            if summary is None:
+            if closing.summary is None:
                 publisher.interrupt()
             else:
-                publisher.publish_sweep(summary)
+                publisher.publish_sweep(closing.summary, closing.leaderboard)
         except Exception as error:  # as above
             self._failed(error)
             self._stay_away()

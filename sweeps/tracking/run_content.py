@@ -6,6 +6,7 @@ second time says the same.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
@@ -23,10 +24,18 @@ from sweeps.trial import FAILED, TrialConfig
 SWEEP, KEY, PHASE = "calsweep.sweep", "calsweep.key", "calsweep.phase"
 ROW, STATUS, REASON = "calsweep.row", "calsweep.status", "calsweep.reason"
 LINEAGE, PUBLISHED = "calsweep.lineage", "calsweep.published"
+POST_HOC, WINNER = "calsweep.post_hoc", "calsweep.winner"
+"""Of confirmed runs, once the sweep has ended: the map chosen for their row; true or false."""
+SUPERSEDED = "calsweep.superseded"
+"""Of runs whose trial is no longer part of the sweep."""
+CELL = "row"
+"""Row and dataset, to group runs by: its short name stands in every label of a grouped chart."""
 PARENT, COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
 EVERY_ROW_HAS = "train/lr"
 """A metric of every row of every curve: its history tells how far a curve is published."""
 ENDS = {"done": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
+METRIC_NAMES = "PART/METRIC:MAP"
+"""How results are called, as part of every stamp: runs that call them otherwise are replaced."""
 # What MLflow's databases hold in one name, parameter and tag.
 LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
 
@@ -60,28 +69,45 @@ def trial_tags(sweep: str, entry: Entry, lineage: str) -> dict[str, str]:
         "calsweep.method": entry.config.method,
         "calsweep.fingerprint": entry.config.fingerprint,
         PHASE: entry.config.phase,
-        ROW: entry.row[:LONGEST_TAG],
         LINEAGE: lineage,
+        **_row_tags(entry),
     }
 
 
 def outcome_tags(entry: Entry, outcome: Mapping[str, Any]) -> dict[str, str]:
     """The tags that only a trial's end decides; the row's name, too, may have changed by then."""
-    tags = {ROW: entry.row[:LONGEST_TAG], STATUS: str(outcome["status"])}
+    tags = {**_row_tags(entry), STATUS: str(outcome["status"])}
     if outcome.get("reason"):
         tags[REASON] = str(outcome["reason"])[:LONGEST_TAG]
     revision = outcome.get("environment", {}).get("git")
     return tags | ({COMMIT: str(revision)} if revision else {})
 
 
+def _row_tags(entry: Entry) -> dict[str, str]:
+    cell = f"{entry.row} · {entry.config.dataset_name}"
+    return {ROW: entry.row[:LONGEST_TAG], CELL: cell[:LONGEST_TAG]}
+
+
 def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, maps: Maps) -> str:
     """What must be there for a run to be complete.
 
-    It changes when maps are added, when they are evaluated in another way (its first
-    part), and when the trial was recorded again.
+    It changes when maps are added, when they are evaluated or called in another way (its
+    first part), and when the trial was recorded again.
     """
-    parts = [tag, *sorted(evaluated(maps))] if entry.config.phase == "confirm" else ["search"]
+    parts = ["search"]
+    if entry.config.phase == "confirm":
+        names = sorted(evaluated(maps))
+        digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:12]
+        parts = [measured_by(tag), f"{len(names)} maps", digest]
     return ",".join([*parts, *([outcome["attempt"]] if outcome.get("attempt") else [])])
+
+
+def measured_by(tag: str) -> str:
+    """The first part of a confirmed run's stamp: how it was evaluated, how its numbers are called.
+
+    MLflow takes no metric back: with another first part a run is made anew.
+    """
+    return f"{tag} {METRIC_NAMES}"
 
 
 def evaluated(maps: Maps) -> dict[str, Mapping[str, Any]]:
@@ -121,18 +147,23 @@ def _results(outcome: Mapping[str, Any], maps: Maps) -> Iterator[tuple[str, floa
     if "seconds" in outcome:
         yield "train_seconds", float(outcome["seconds"])
     for chosen, evaluation in evaluated(maps).items():
-        suffix = "" if chosen == "identity" else f"/{chosen}"
-        for name, value in evaluation.get("test", {}).items():
-            yield f"test{suffix}/{name}", float(value)
-        for name, (low, high) in evaluation.get("intervals", {}).items():
-            yield f"test{suffix}/{name}_low", float(low)
-            yield f"test{suffix}/{name}_high", float(high)
-        for name, value in zip(("floor", "floor_q95"), evaluation.get("floor", ()), strict=False):
-            yield f"test{suffix}/{name}", float(value)
-        for name, value in evaluation.get("large", {}).items():
-            yield f"test{suffix}/large_{name}", float(value)
-        for name, value in evaluation.get("validation", {}).items():
-            yield f"validation{suffix}/{name}", float(value)
+        for name, value in _evaluation(evaluation):
+            # Sorted, a metric's maps follow it: test/ece, test/ece:beta, test/ece:temperature.
+            yield name if chosen == "identity" else f"{name}:{chosen}", float(value)
+
+
+def _evaluation(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in evaluation.get("test", {}).items():
+        yield f"test/{name}", value
+    for name, (low, high) in evaluation.get("intervals", {}).items():
+        yield f"test/{name}_low", low
+        yield f"test/{name}_high", high
+    for name, value in zip(("floor", "floor_q95"), evaluation.get("floor", ()), strict=False):
+        yield f"test/{name}", value
+    for name, value in evaluation.get("large", {}).items():
+        yield f"test/large_{name}", value
+    for name, value in evaluation.get("validation", {}).items():
+        yield f"validation/{name}", value
 
 
 def span(outcome: Mapping[str, Any]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Stores of every kind to test on: a path, a ``file://`` URI, an S3 bucket on this machine."""
+"""Stores of every kind to test on (a path, a ``file://`` URI, an S3 bucket), and a sweep."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from sweeps.store import Store
+from tests.tiny import SPEC, calsweep
 
 BUCKET = "sweeps"
 
@@ -90,3 +91,13 @@ def store(root: str) -> Store:
 @pytest.fixture
 def raw(store: Store) -> Raw:
     return Raw(store.root)
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A finished tiny sweep and what the command printed; to be looked at, not changed."""
+    directory = tmp_path_factory.mktemp("sweep")
+    (directory / "tiny.yaml").write_text(SPEC)
+    done = calsweep(directory, "run", "tiny.yaml")
+    assert done.returncode == 0, done.stderr
+    return directory, done.stdout

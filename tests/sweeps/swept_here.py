@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from sweeps.plan import Plan
-from sweeps.spec import load_spec
 from sweeps.store import Store
-from sweeps.sweep import SPEC, Sweep, open_sweep
-from sweeps.trial import TrialRun
+from sweeps.sweep import Sweep, open_sweep
+from tests.trained import finish
 
 HOSTILE_ROW = "</script><img src=x onerror=\"document.title='owned'\">"
 HOSTILE_DATA = "a<i>&'\"b"
@@ -41,20 +40,9 @@ def sweep_here(directory: Path) -> Sweep:
     frame.assign(label=labels).to_csv(data, index=False)
     text = TEXT.replace("DATA", _quoted(data.name)).replace("ROW", _quoted(HOSTILE_ROW))
     (directory / "small.yaml").write_text(text)
-    loaded = load_spec(directory / "small.yaml")
     store = Store(directory / "runs")
-    store.write_file("small", SPEC, text.encode())
-    store.write_state("small", {"extra": 0, "directory": str(directory)})
-    plan = Plan(loaded, store)
-    plan.replay()
-    while (entry := plan.next()) is not None:
-        spec = plan.spec
-        trial = TrialRun(
-            entry.config, store, maps=spec.maps, evaluation=spec.evaluation, device="cpu"
-        )
-        assert trial.advance(seconds=600)
-        plan.complete(entry.key)
-    _make_fail(plan, store)
+    trained = finish(directory / "small.yaml", store)
+    _make_fail(trained.plan, store)
     return open_sweep("small", store)
 
 

@@ -152,7 +152,7 @@ def test_a_heading_sorts_by_number_with_mouse_and_keyboard(shown: Chrome) -> Non
 
 
 def test_all_rows_are_there_when_asked_for(shown: Chrome, written: WrittenReport) -> None:
-    everything = (written.leaderboard["dataset"] == "blobs-1.7").sum()
+    everything = (written.analysis.leaderboard["dataset"] == "blobs-1.7").sum()
     few = len(cells(shown, 0))
     assert few < everything
     buttons = shown.find_elements(By.CSS_SELECTOR, "#data-0 .tools fieldset button")
@@ -175,7 +175,7 @@ def test_intervals_are_drawn_to_scale(shown: Chrome, written: WrittenReport) -> 
       }).filter(Boolean)"""
     column = shown.execute_script("return arguments[0].cellIndex", heading(shown, "ECE"))
     drawn = np.array(shown.execute_script(script, LEADERBOARD, column))
-    table = written.leaderboard[written.leaderboard["dataset"] == "blobs-1.7"]
+    table = written.analysis.leaderboard[written.analysis.leaderboard["dataset"] == "blobs-1.7"]
     found = [table.loc[(table["ece"] - value).abs().idxmin()] for value in drawn[:, 0]]
     assert len(drawn) >= 5
     slope, start = np.polyfit(drawn[:, 0], drawn[:, 1], 1)

@@ -3,48 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from mlflow.tracking import MlflowClient
 
-SPEC = """\
-name: tiny
-datasets: [blobs-1.7]
-model: {name: mlp, widths: [8]}
-methods:
-  standard: {lr: {loguniform: [0.01, 0.1]}, weight_decay: 0}
-  focal: {lr: 0.05, weight_decay: 0, gamma: [0, 2]}
-training: {epochs: 12, batch_size: full, evaluate_every: 3}
-search: {trials: 3}
-confirm_seeds: 2
-post_hoc: [temperature, isotonic_top_label]
-"""
 SEARCH, CONFIRM = 3 + 3, 2 * 2
-
-
-def calsweep(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sweeps.cli", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"COLUMNS": "140"},
-    )
-
-
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A finished tiny sweep and what the command printed."""
-    directory = tmp_path_factory.mktemp("sweep")
-    (directory / "tiny.yaml").write_text(SPEC)
-    done = calsweep(directory, "run", "tiny.yaml")
-    assert done.returncode == 0, done.stderr
-    return directory, done.stdout
 
 
 def records(directory: Path) -> dict[str, dict]:
@@ -156,12 +121,12 @@ def test_mlflow_has_the_curves_parameters_and_figures(swept: tuple[Path, str]) -
         if record["config"]["phase"] == "confirm":
             assert {"reliability.png", "predictions.parquet"} <= artifacts
             assert "test/ece" in run.data.metrics
-            assert "test/temperature/nll" in run.data.metrics
+            assert "test/nll:temperature" in run.data.metrics
 
 
 def test_the_command_says_what_it_did_and_where_to_look(swept: tuple[Path, str]) -> None:
     directory, printed = swept
     for word in ("standard", "focal", "oracle", "runs/tiny/report.html", "calsweep ui"):
         assert word in printed
-    assert (directory / "runs" / "tiny" / "report.html").read_text().count("<img") >= 3
+    assert (directory / "runs" / "tiny" / "report.html").read_text().count('class="plot"') >= 3
     assert len(list((directory / "runs" / "tiny" / "figures").glob("*.png"))) >= 3

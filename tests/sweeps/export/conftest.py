@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from sweeps.store import Store
-from tests.exported import OWN_MODEL, OWN_PARTS, SEVERAL, TABLE, Swept, finish, make_rows
+from tests.exported import OWN_MODEL, OWN_PARTS, SEVERAL, TABLE, Swept, make_rows
+from tests.trained import finish
 
 
 @pytest.fixture(scope="session")

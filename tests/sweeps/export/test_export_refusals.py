@@ -10,7 +10,8 @@ import torch
 
 from sweeps.cli import main
 from sweeps.store import Store
-from tests.exported import Swept, described, finish
+from tests.exported import Swept, described
+from tests.trained import finish
 
 
 def test_the_wanted_accuracy_is_promised_or_refused(

@@ -1,0 +1,26 @@
+"""Artifacts on this machine's disk: written as files, without a detour through MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+def is_local(place: str) -> bool:
+    """Whether an artifact location is a directory here."""
+    return place.startswith(("file:///", "/"))
+
+
+def local_path(place: str) -> Path:
+    """The directory of a local artifact location."""
+    return Path(unquote(urlsplit(place).path) if place.startswith("file:") else place)
+
+
+def write_files(place: str, files: Mapping[str, bytes]) -> None:
+    """Write files, by their relative names, into a local artifact location."""
+    root = local_path(place)
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
