@@ -17,6 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from sweeps.analysis import COMPARED, correlation_ratio
+from sweeps.analysis.comparisons import UNMEASURED, verdict
 from sweeps.statistics import corrected_t_test, holm
 from sweeps.sweep import Sweep
 
@@ -24,13 +25,15 @@ COLUMNS = (
     *("dataset", "method", "map_a", "map_b", "metric", "test", "seeds_a", "seeds_b"),
     *("mean_a", "mean_b", "difference", "low", "high", "p", "p_holm", "verdict"),
 )
-SIGNIFICANT = 0.05
+UNBINNED = ("nll", "brier", "error")
+"""What the number of bins does not change."""
 
 
 def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] = COMPARED) -> pd.DataFrame:
     """One line per dataset, method and metric that both have; b − a, with Holm's correction.
 
-    The family of one correction is all methods on one dataset in one metric.
+    The family of one correction is all methods on one dataset in one metric that have a
+    p-value: what is identical, or was measured in another way, has none.
     """
     lines = [
         _line(a, b, dataset, method, metric)
@@ -92,13 +95,16 @@ def _line(a: Sweep, b: Sweep, dataset: str, method: str, metric: str) -> dict[st
         "mean_b": new.mean(),
     }
     shared = old.index.intersection(new.index)
-    ratio = correlation_ratio(a.plan, dataset)
+    if metric not in UNBINNED and a.spec.bins != b.spec.bins:
+        nothing = dict.fromkeys(("difference", "low", "high", "p"), math.nan)
+        return line | {"test": "–", "verdict": "other bins"} | nothing
     if _same_data(a, b, dataset) and len(shared) >= 2:
         old, new = old[shared], new[shared]
         line |= {"seeds_a": len(shared), "seeds_b": len(shared)}
         line |= {"mean_a": old.mean(), "mean_b": new.mean()}
-        return line | {"test": "paired"} | _paired(old, new, ratio)
-    return line | {"test": "unpaired"} | _unpaired(old, new, ratio)
+        return line | {"test": "paired"} | _paired(old, new, correlation_ratio(a.plan, dataset))
+    ratios = (correlation_ratio(a.plan, dataset), correlation_ratio(b.plan, dataset))
+    return line | {"test": "unpaired"} | _unpaired(old, new, ratios)
 
 
 def _paired(old: pd.Series, new: pd.Series, ratio: float) -> dict[str, Any]:
@@ -108,16 +114,18 @@ def _paired(old: pd.Series, new: pd.Series, ratio: float) -> dict[str, Any]:
     return {"difference": found.difference, "low": found.low, "high": found.high, "p": found.p}
 
 
-def _unpaired(old: pd.Series, new: pd.Series, ratio: float) -> dict[str, Any]:
-    """Welch's t-test, each mean's variance corrected as in the paired test."""
+def _unpaired(old: pd.Series, new: pd.Series, ratios: tuple[float, float]) -> dict[str, Any]:
+    """Welch's t-test, each mean's variance corrected by its own ratio as in the paired test."""
     difference = float(new.mean() - old.mean())
     if min(old.count(), new.count()) < 2 or not np.isfinite(difference):
         return {"difference": difference, "low": math.nan, "high": math.nan, "p": math.nan}
-    parts = [values.var(ddof=1) * (1 / values.count() + ratio) for values in (old, new)]
+    parts = [
+        values.var(ddof=1) * (1 / values.count() + ratio)
+        for values, ratio in zip((old, new), ratios, strict=True)
+    ]
     error = math.sqrt(sum(parts))
     if error == 0:
-        p = 1.0 if difference == 0 else 0.0
-        return {"difference": difference, "low": difference, "high": difference, "p": p}
+        return {"difference": difference, "low": math.nan, "high": math.nan, "p": math.nan}
     squares = sum(
         part**2 / (values.count() - 1) for part, values in zip(parts, (old, new), strict=True)
     )
@@ -128,15 +136,11 @@ def _unpaired(old: pd.Series, new: pd.Series, ratio: float) -> dict[str, Any]:
 
 
 def _verdict(line: Mapping[Any, Any]) -> str:
-    if line["verdict"] == "identical":
-        return "identical"
+    if isinstance(line["verdict"], str):
+        return line["verdict"]
     if math.isnan(line["mean_a"]) or math.isnan(line["mean_b"]):
-        return "not measured"
-    if math.isnan(line["p_holm"]):
-        return "too few seeds"
-    if line["p_holm"] >= SIGNIFICANT:
-        return "no difference shown"
-    return "better" if line["difference"] < 0 else "worse"
+        return UNMEASURED
+    return verdict(line["mean_b"], line["mean_a"], line["p_holm"])
 
 
 def _by_seed(sweep: Sweep, dataset: str, method: str, chosen: str, metric: str) -> pd.Series:

@@ -70,7 +70,7 @@ def compare(
     Tests are paired over the seeds that both have, and ``mean`` and ``baseline_mean`` are
     those of these seeds. ``p_holm`` is adjusted for all methods of one dataset and metric;
     below 5 % the sign of the difference is the verdict. The baseline has a row of its own,
-    which is no member of that family.
+    which is no member of that family; nor is what has no p-value.
     """
     lines = []
     for dataset, rows in tidy.groupby("dataset", sort=False):
@@ -112,16 +112,25 @@ def _tested(ours: pd.Series, baseline: pd.Series, ratio: float) -> dict[str, Any
     test = corrected_t_test(pairs["mean"], pairs["baseline_mean"], correlation_ratio=ratio)
     # A top-label map has no proper scores; that is another thing than a seed that failed.
     unmeasured = any(len(values) and values.isna().all() for values in (ours, baseline))
-    verdict = UNMEASURED if unmeasured else TOO_FEW if test.pairs < 2 else ""
     means = {name: float(pairs[name].mean()) for name in ("mean", "baseline_mean")}
-    return test._asdict() | means | {"p_holm": np.nan, "verdict": verdict}
+    return test._asdict() | means | {"p_holm": np.nan, "verdict": UNMEASURED if unmeasured else ""}
 
 
 def _verdict(line: Mapping[Hashable, Any]) -> str:
     if line["verdict"]:
         return str(line["verdict"])
-    if np.isnan(line["p_holm"]):  # an infinite NLL
-        return UNMEASURED
-    if line["p_holm"] >= ALPHA:
+    return verdict(line["mean"], line["baseline_mean"], line["p_holm"])
+
+
+def verdict(mean: float, baseline_mean: float, p_holm: float) -> str:
+    """What a mean that should be low shows against another.
+
+    An infinite NLL, of a certainty that was wrong, is worse than any other without a test.
+    """
+    if np.isinf(mean) or np.isinf(baseline_mean):
+        return UNDECIDED if mean == baseline_mean else WORSE if np.isinf(mean) else BETTER
+    if np.isnan(p_holm):
+        return TOO_FEW
+    if p_holm >= ALPHA:
         return UNDECIDED
-    return BETTER if line["difference"] < 0 else WORSE
+    return BETTER if mean < baseline_mean else WORSE

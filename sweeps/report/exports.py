@@ -113,6 +113,8 @@ def _notes(analysis: Analysis) -> str:
     table = analysis.leaderboard
     seeds = int(table["seeds"].max()) if len(table) else 0
     over = f"over {count(seeds, 'seed')}" if seeds > 1 else "over test points (bootstrap)"
+    if seeds > 1 and (table["seeds"] == 1).any():
+        over += " (of a row with one seed: by bootstrap over test points)"
     return (
         f"Means on test data with 95 % intervals {over}; floor: the ECE that chance would give a "
         "calibrated model; ★ chosen on validation data; p-values corrected (Holm)."

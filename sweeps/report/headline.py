@@ -41,6 +41,7 @@ def headlines(plan: Plan, analysis: Analysis) -> dict[str, Headline]:
             name,
             analysis,
             methods=list(plan.spec.methods),
+            seeds=plan.spec.confirm_seeds,
             test_rows=len(dataset.test(plan.spec.seed + 1).labels),
             own_draws=dataset.independent_draws,
         )
@@ -48,12 +49,18 @@ def headlines(plan: Plan, analysis: Analysis) -> dict[str, Headline]:
 
 
 def headline(
-    dataset: str, analysis: Analysis, *, methods: Sequence[str], test_rows: int, own_draws: bool
+    dataset: str,
+    analysis: Analysis,
+    *,
+    methods: Sequence[str],
+    seeds: int,
+    test_rows: int,
+    own_draws: bool,
 ) -> Headline:
     """The chosen row beside chance and the baseline, the other methods, and what failed.
 
-    ``methods`` are all rows of the spec, ``test_rows`` the size of one test set, ``own_draws``
-    says that every seed has a test set of its own.
+    ``methods`` are all rows of the spec, ``seeds`` how many each was to be confirmed with,
+    ``test_rows`` is the size of one test set, ``own_draws`` says that every seed has its own.
     """
     rows = _of(analysis.leaderboard, dataset)
     trained = rows if rows.empty else rows[rows["method"] != ORACLE]
@@ -70,7 +77,7 @@ def headline(
         subject += f", {quoted(label(winner['method'], winner['post_hoc']))}"
         lead = _winner(dataset, winner, analysis, len(trained) > 1, test_rows, own_draws)
         lead = f"{lead} {_against_baseline(dataset, winner, analysis)}"
-    others = [_others(dataset, winners, analysis), _failures(trained, methods)]
+    others = [_others(dataset, winners, analysis), _failures(trained, methods, seeds)]
     return Headline(lead, " ".join(filter(None, others)), subject)
 
 
@@ -80,10 +87,11 @@ def across(analysis: Analysis, metric: str = "nll") -> str:
     if ranks is None:
         return ""
     best = str(ranks.average.index[0])
-    named = quoted(best)
+    first = [str(name) for name, rank in ranks.average.items() if rank == ranks.average.iloc[0]]
+    has = "has" if len(first) == 1 else "share"
     said = (
-        f"Over {ranks.datasets} datasets, {named} has the best mean rank in {TITLES[metric]}: "
-        f"{ranks.average.iloc[0]:.2f} among {len(ranks.average)} methods"
+        f"Over {ranks.datasets} datasets, {listed(first)} {has} the best mean rank in "
+        f"{TITLES[metric]}: {ranks.average.iloc[0]:.2f} among {len(ranks.average)} methods"
     )
     if math.isnan(ranks.friedman_p) or ranks.friedman_p >= 0.05:
         tested = p_value(ranks.friedman_p)
@@ -167,6 +175,8 @@ def _accuracy(error: pd.Series) -> str:
 
 
 def _tested(line: pd.Series) -> str:
+    if math.isinf(line["mean"]) or math.isinf(line["baseline_mean"]):
+        return f" ({number(line['mean'])} against {number(line['baseline_mean'])})"
     p = p_value(line["p_holm"])
     return f" ({p})" if p else ""
 
@@ -206,15 +216,15 @@ def _by_verdict(lines: pd.DataFrame, verdicts: Sequence[str]) -> str:
     return "; ".join(groups)
 
 
-def _failures(trained: pd.DataFrame, methods: Sequence[str]) -> str:
+def _failures(trained: pd.DataFrame, methods: Sequence[str], planned: int) -> str:
     said = []
     missing = [name for name in methods if name not in set(trained["method"])]
     if missing:
         said.append(f"No result for {listed(missing)}.")
-    most = int(trained["seeds"].max())
     fewer = trained.groupby("method", sort=False)["seeds"].max()
-    for method, seeds in fewer[fewer < most].items():
+    for method, seeds in fewer[fewer < planned].items():
         said.append(
-            f"{quoted(str(method))} has results on {seeds} of {most} seeds only and cannot win."
+            f"{quoted(str(method))} has results on {seeds} of {planned} seeds only"
+            + (" and cannot win." if fewer.max() > seeds else ".")
         )
     return " ".join(said)

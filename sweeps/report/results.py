@@ -43,8 +43,9 @@ def leaderboard(tidy: pd.DataFrame) -> pd.DataFrame:
         ["dataset", CHOSEN_BY], kind="stable", na_position="last", ignore_index=True
     )
     # A row that failed on some seeds is measured on fewer: it may be lucky, and cannot win.
-    whole = table["seeds"] == table.groupby("dataset")["seeds"].transform("max")
-    eligible = table[table[CHOSEN_BY].notna() & whole]
+    trained = tidy[tidy["method"] != ORACLE]
+    seeds = table["dataset"].map(trained.groupby("dataset")["seed"].nunique())
+    eligible = table[table[CHOSEN_BY].notna() & (table["seeds"] == seeds)]
     table["winner"] = table.index.isin(eligible.groupby("dataset", sort=False).head(1).index)
     return table
 

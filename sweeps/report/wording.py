@@ -49,6 +49,8 @@ def p_value(p: float) -> str:
         return "p < 0.001"
     if p > 0.995:
         return "p = 1"
+    if 0.0495 <= p < 0.05:  # rounded, it would look like what is not significant
+        return "p < 0.05"
     return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
 
 

@@ -39,7 +39,8 @@ def corrected_t_test(
     t = mean(d) / (s sqrt(1/n + ratio)) with n − 1 degrees of freedom, d = ours − baseline.
     With ratio 0 it is the ordinary paired t-test. Pairs with a NaN are left out; fewer than
     two pairs have no p-value (NaN). Differences that are only rounding count as none: if all
-    do, t is 0 and p is 1. If all are the same otherwise, t and effect are infinite and p is 0.
+    do, t is 0 and p is 1. If all are the same otherwise, they say nothing of their spread and
+    there is no p-value: an error is a count, and two seeds often differ by the same number.
     No test can be made of an infinite value, such as the NLL of a 0 that came true: p is NaN.
     Raises ``ValueError`` if the lengths differ or the ratio is negative.
     """
@@ -60,10 +61,10 @@ def corrected_t_test(
     difference = first - second
     difference[np.abs(difference) <= rounding] = 0.0
     mean, deviation = float(difference.mean()), float(difference.std(ddof=1))
-    if deviation <= rounding.max():
-        deviation = 0.0
+    if mean and deviation <= rounding.max():
+        return PairedTest(mean, math.nan, math.nan, math.nan, math.nan, math.nan, n)
     half = float(half_width(deviation, n, correlation_ratio=correlation_ratio, level=level))
-    d = _quotient(mean, deviation)
+    d = mean / deviation if mean else 0.0
     t = d / math.sqrt(1 / n + correlation_ratio)
     p = float(2 * stats.t.sf(abs(t), n - 1))
     return PairedTest(mean, mean - half, mean + half, _hedges(d, n), t, p, n)
@@ -85,12 +86,6 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     adjusted = np.full_like(given, np.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(factors * given[order]), 1.0)
     return adjusted
-
-
-def _quotient(mean: float, deviation: float) -> float:
-    if mean == 0:
-        return 0.0
-    return math.copysign(math.inf, mean) if deviation == 0 else mean / deviation
 
 
 def _hedges(d: float, pairs: int) -> float:

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from calibration import metrics
 from sweeps.analysis import COMPARED, VERDICTS, Analysis, analyse, correlation_ratio, find_baseline
+from sweeps.analysis.comparisons import verdict
 from sweeps.cells import Entry
 from sweeps.plan import Plan
+from sweeps.report.results import CHOSEN_BY, leaderboard
 from sweeps.spec import ORACLE, SpecError
 from sweeps.store import Store
 from sweeps.trial import FAILED, TrialRun
@@ -175,6 +178,34 @@ def test_what_a_top_label_map_cannot_have_is_not_measured(small: Plan) -> None:
     found = analyse(small, small.store, "standard + isotonic_top_label")
     assert line(found, "iris", "focal", "nll", "temperature")["verdict"] == "not measured"
     assert line(found, "iris", "focal", "ece", "temperature")["verdict"] == "better"
+
+
+def test_an_infinite_mean_is_worse_than_any_other() -> None:
+    inf, nan = math.inf, math.nan
+    assert verdict(inf, 0.3, nan) == "worse"
+    assert verdict(0.3, inf, nan) == "better"
+    assert verdict(inf, inf, nan) == "no difference shown"
+    assert verdict(0.2, 0.3, nan) == "too few seeds"
+    assert [verdict(0.2, 0.3, 0.049), verdict(0.3, 0.2, 0.049)] == ["better", "worse"]
+    assert verdict(0.2, 0.3, 0.05) == "no difference shown"
+
+
+def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
+    """The oracle, which never fails, does not count."""
+    lines = [
+        {"dataset": "d", "method": method, "post_hoc": "identity", "seed": seed, CHOSEN_BY: nll}
+        for method, nll, seeds in (
+            ("a", 0.1, (1, 2)),
+            ("b", 0.2, (1, 2, 3)),
+            (ORACLE, math.nan, (1, 2, 3, 4)),
+        )
+        for seed in seeds
+    ]
+    table = leaderboard(pd.DataFrame(lines))
+    assert table.loc[table["winner"], "method"].tolist() == ["b"]
+    half = pd.DataFrame([line for line in lines if line["seed"] != 3])
+    found = leaderboard(half)
+    assert found.loc[found["winner"], "method"].tolist() == ["a"]
 
 
 def test_failed_seeds_leave_fewer_pairs(tmp_path: Path) -> None:

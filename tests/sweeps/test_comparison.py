@@ -43,6 +43,7 @@ def sweeps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sweep]:
         "short": made(directory, "short", training=training),
         "fewer": made(directory, "fewer", training=training, confirm_seeds="3"),
         "other seeds": made(directory, "other", training=training, seed="100"),
+        "other bins": made(directory, "bins", post_hoc="[identity]\nbins: 5"),
         "one method": made(directory, "one", methods="{standard: {lr: 0.05, weight_decay: 0}}"),
     }
 
@@ -100,6 +101,13 @@ def test_a_training_cut_short_is_worse(sweeps: dict[str, Sweep]) -> None:
     assert large["p_holm"] == pytest.approx(max(large["p"], 2 * small["p"]))
     back = compare_sweeps(sweeps["short"], sweeps["first"])
     assert set(back[back["metric"] == "nll"]["verdict"]) == {"better"}
+
+
+def test_other_bins_are_not_compared(sweeps: dict[str, Sweep]) -> None:
+    table = compare_sweeps(sweeps["first"], sweeps["other bins"]).set_index("metric")
+    assert set(table.loc["ece", "verdict"]) == {"other bins"}
+    assert table.loc["ece", "p_holm"].isna().all()
+    assert set(table.loc["nll", "verdict"]) == {"identical"}
 
 
 def test_the_command_tells_all_of_it(

@@ -15,10 +15,13 @@ from sweeps.statistics import Ranks, ranks
 from tests.sweeps.analyses import analysis, compared, oracle, row
 
 
-def said(found: Analysis, methods: tuple[str, ...] = (), own_draws: bool = True) -> Headline:
+def said(
+    found: Analysis, methods: tuple[str, ...] = (), own_draws: bool = True, seeds: int = 5
+) -> Headline:
     names = methods or tuple(dict.fromkeys(found.leaderboard.get("method", [])))
     trained = [name for name in names if not name.startswith("oracle")]
-    return headline("blobs", found, methods=trained, test_rows=1000, own_draws=own_draws)
+    about = {"methods": trained, "seeds": seeds, "test_rows": 1000, "own_draws": own_draws}
+    return headline("blobs", found, **about)
 
 
 def test_a_chosen_row_that_is_better_and_as_good_as_perfect() -> None:
@@ -84,10 +87,10 @@ def test_one_seed_tests_nothing() -> None:
     few = ("too few seeds", math.nan)
     lines = compared("focal", pairs=1, ece=few, nll=few, error=few)
     found = analysis([row("focal", winner=True, seeds=1), row("standard", seeds=1)], lines)
-    assert said(found).lead.endswith(
+    assert said(found, seeds=1).lead.endswith(
         "on 1,000 test points. With 1 seed in common, no difference from standard can be tested."
     )
-    assert said(found).others == ""
+    assert said(found, seeds=1).others == ""
 
 
 def test_one_row_is_no_choice() -> None:
@@ -124,6 +127,23 @@ def test_an_unmeasured_score_is_not_spoken_of() -> None:
     found = analysis([row("focal", winner=True), row("standard")], lines)
     assert "better in ECE (p = 0.010), no loss of accuracy" in said(found).lead
     assert "NLL" not in said(found).lead
+
+
+def test_an_infinite_score_is_spoken_of() -> None:
+    lines = compared("focal", nll=("worse", math.nan), ece=("better", 0.01))
+    for line in lines:
+        if line["metric"] == "nll":
+            line |= {"mean": math.inf, "difference": math.inf, "low": math.nan, "high": math.nan}
+    found = analysis([row("focal", winner=True, nll=math.inf), row("standard")], lines)
+    assert "better in ECE (p = 0.010), worse in NLL (∞ against 0.121)" in said(found).lead
+
+
+def test_seeds_that_failed_for_all_are_told() -> None:
+    found = analysis([row("standard", winner=True, seeds=4), row("focal", seeds=3)])
+    assert said(found).others.endswith(
+        "standard has results on 4 of 5 seeds only. "
+        "focal has results on 3 of 5 seeds only and cannot win."
+    )
 
 
 def test_other_datasets_are_not_mixed_in() -> None:
