@@ -13,7 +13,10 @@ from torch import Tensor
 
 from calibration import post_hoc
 from sweeps.cli import main
+from sweeps.export.choice import choose
+from sweeps.export.package import Package, Wish, assemble
 from sweeps.store import Store
+from sweeps.sweep import open_sweep
 
 TABLE = """\
 name: table
@@ -75,6 +78,9 @@ def bent():
 """
 
 
+NOTHING = Wish()
+
+
 @dataclass(frozen=True)
 class Swept:
     """Two finished sweeps in one store, and the rows of the first."""
@@ -89,6 +95,19 @@ class Swept:
     def export(self, sweep: str, out: Path, *options: str) -> int:
         store = str(self.directory / "runs")
         return main(["export", sweep, "--out", str(out), "--store", store, *options])
+
+    def package(
+        self,
+        sweep: str,
+        row: str | None = None,
+        *,
+        dataset: str | None = None,
+        seed: int | None = None,
+        wish: Wish = NOTHING,
+    ) -> Package:
+        """What an export would write."""
+        opened = open_sweep(sweep, self.store)
+        return assemble(opened, choose(opened, dataset, row, seed), wish)
 
     def expected(self, model: Path) -> Tensor:
         """What the record's logits come to under its map."""

@@ -29,7 +29,11 @@ def add(commands: Subparsers) -> None:
         help="abstain so that, with 95 %% confidence, at least A of the accepted are right",
     )
     threshold.add_argument(
-        "--coverage", type=_share, metavar="C", help="abstain from all but the share C of rows"
+        "--coverage",
+        type=_share,
+        metavar="C",
+        help="accept at least the share C of the validation rows, more only where their "
+        "confidences are tied, and abstain from the others",
     )
     export.add_argument(
         "--row", metavar="ROW", help='another row than the winner, e.g. "focal + temperature"'
@@ -56,6 +60,7 @@ def _share(text: str) -> float:
 
 def _export(options: argparse.Namespace, console: Console) -> int:
     from sweeps.export.choice import choose
+    from sweeps.export.markdown import confidence, percent
     from sweeps.export.package import Wish, assemble
     from sweeps.export.registry import register, wanted_registration
     from sweeps.export.writing import check_place, write
@@ -78,9 +83,10 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     seed = chosen.entry.config.seed
     say(console, f"{chosen.label} on {chosen.dataset}, seed {seed}: {options.out}")
     if options.accuracy or options.coverage:
-        say(console, f"abstains below a confidence of {package.description.threshold:.4f}; on "
-            f"test rows it answers {package.on_test.coverage:.1%}, "
-            f"{package.on_test.accuracy:.1%} of them right")  # fmt: skip
+        threshold = confidence(package.description.threshold)
+        say(console, f"abstains below a confidence of {threshold}; on test rows it answers "
+            f"{percent(package.on_test.coverage)}, "
+            f"{percent(package.on_test.accuracy)} of them right")  # fmt: skip
     if registration is not None:
         try:
             found = register(registration, sweep, package, options.out)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from calibration.abstention import Accepted
+from sweeps.export.markdown import confidence, interval, percent, settings, table, text
 from sweeps.export.package import Package
-from sweeps.statistics import mean_interval
+from sweeps.report.results import CHOSEN_BY
+from sweeps.report.wording import bounds
 
 METRICS = {
     "error": "error",
@@ -45,12 +46,12 @@ def card(package: Package, out: Path) -> str:
 
 def _introduction(package: Package) -> Iterator[str]:
     about, classes = package.description.about, package.description.class_names
-    yield f"# {_text(about['row'])} on {_text(about['dataset'])}"
+    yield f"# {text(about['row'])} on {text(about['dataset'])}"
     yield ""
-    network = f"a `{_text(package.description.network.name)}` network trained by"
+    network = f"a `{text(package.description.network.name)}` network trained by"
     yield (
         f"A calibrated classifier of {len(classes)} classes: {network} "
-        f"`{_text(about['method'])}`, {_map(package)}, and a threshold on the confidence below "
+        f"`{text(about['method'])}`, {_map(package)}, and a threshold on the confidence below "
         "which it abstains. A confidence of 0.8 is meant to be right in 8 cases of 10."
     )
 
@@ -59,14 +60,14 @@ def _map(package: Package) -> str:
     name = package.chosen.post_hoc
     if name == "identity":
         return "without a post-hoc map"
-    return f"its output calibrated by the post-hoc map `{_text(name)}`"
+    return f"its output calibrated by the post-hoc map `{text(name)}`"
 
 
 def _data(package: Package) -> Iterator[str]:
     about, description, rows = package.description.about, package.description, package.rows
-    yield from _table(
+    yield from table(
         {
-            "dataset": f"`{_text(about['dataset'])}`",
+            "dataset": f"`{text(about['dataset'])}`",
             "fingerprint (SHA-256)": f"`{about['fingerprint']}`",
             "rows": ", ".join(f"{count} {part}" for part, count in rows.items()),
             "inputs": _inputs(package),
@@ -75,7 +76,7 @@ def _data(package: Package) -> Iterator[str]:
     )
     if description.inputs.optional:
         yield ""
-        optional = ", ".join(f"`{_text(name)}`" for name in description.inputs.optional)
+        optional = ", ".join(f"`{text(name)}`" for name in description.inputs.optional)
         yield f"Values missing in training too, so these columns may be left out: {optional}."
 
 
@@ -83,7 +84,7 @@ def _inputs(package: Package) -> str:
     inputs = package.description.inputs
     if inputs.by_position:
         return f"{inputs.dtype} of shape (N, {', '.join(map(str, inputs.shape))})"
-    shown = [f"`{_text(c.name)}` ({c.kind})" for c in inputs.columns[:MANY_CLASSES]]
+    shown = [f"`{text(c.name)}` ({c.kind})" for c in inputs.columns[:MANY_CLASSES]]
     more = len(inputs.columns) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
@@ -93,19 +94,19 @@ def _classes(package: Package) -> str:
     names = package.description.class_names
     pairs = list(zip(names, shares, strict=True))[:MANY_CLASSES]
     more = len(names) - len(pairs)
-    shown = ", ".join(f"`{_text(name)}` ({share:.1%})" for name, share in pairs)
+    shown = ", ".join(f"`{text(name)}` ({percent(share)})" for name, share in pairs)
     return shown + (f" and {more} more" if more else "")
 
 
 def _training(package: Package) -> Iterator[str]:
     description, about = package.description, package.description.about
-    yield from _table(
+    yield from table(
         {
-            "method": f"`{_text(about['method'])}`: {_settings(about['hyperparameters'])}",
-            "network": f"`{_text(description.network.name)}`: "
-            f"{_settings(description.network.options)}",
-            "training": _settings(about["training"]),
-            "post-hoc map": f"`{_text(package.chosen.post_hoc)}`, fitted on all "
+            "method": f"`{text(about['method'])}`: {settings(about['hyperparameters'])}",
+            "network": f"`{text(description.network.name)}`: "
+            f"{settings(description.network.options)}",
+            "training": settings(about["training"]),
+            "post-hoc map": f"`{text(package.chosen.post_hoc)}`, fitted on all "
             f"{package.rows['validation']} validation rows",
             "seed": str(about["seed"]),
         }
@@ -113,26 +114,24 @@ def _training(package: Package) -> Iterator[str]:
 
 
 def _results(package: Package) -> Iterator[str]:
-    evaluation, seeds = package.chosen.evaluation, package.chosen.seeds
-    count = len(seeds)
+    evaluation, row = package.chosen.evaluation, package.chosen.row
+    count = int(row["seeds"])
     yield f"| | this network | mean over {count} seed{'s' if count > 1 else ''} |"
     yield "|---|---|---|"
     for metric, name in METRICS.items():
         if metric not in evaluation["test"]:
             continue
-        own = _interval(float(evaluation["test"][metric]), evaluation["intervals"].get(metric))
-        low, high = mean_interval(seeds[metric], correlation_ratio=package.overlap)
-        interval = (low if math.isnan(low) else max(0.0, low), high)  # none of them is negative
-        yield f"| {name} | {own} | {_interval(float(seeds[metric].mean()), interval)} |"
+        own = interval(float(evaluation["test"][metric]), evaluation["intervals"].get(metric))
+        yield f"| {name} | {own} | {interval(float(row[metric]), bounds(row, metric))} |"
     mean, high = (float(value) for value in evaluation["floor"])
-    averages = f"{seeds['floor'].mean():.4f} (95 % quantile {seeds['floor_q95'].mean():.4f})"
+    averages = f"{row['floor']:.4f} (95 % quantile {row['floor_q95']:.4f})"
     yield f"| ECE's noise floor | {mean:.4f} (95 % quantile {high:.4f}) | {averages} |"
     yield ""
     yield (
         f"In brackets: 95 % intervals, by bootstrap over the {package.rows['test']} test rows for "
-        "this network and over seeds for the mean. The noise floor is the ECE that these "
-        "confidences would show by chance if they were perfectly calibrated: an ECE near it is as "
-        "good as can be told from so many rows."
+        f"this network{' and over seeds for the mean' if count > 1 else ''}. The noise floor is "
+        "the ECE that these confidences would show by chance if they were perfectly calibrated: "
+        "an ECE near it is as good as can be told from so many rows."
     )
 
 
@@ -141,13 +140,13 @@ def _abstention(package: Package) -> Iterator[str]:
     if wish.accuracy is None and wish.coverage is None:
         yield "No threshold was asked for: it never abstains (`abstain` is always false)."
         return
-    yield f"It abstains where the confidence is below **{threshold:.6g}**, so chosen that"
+    yield f"It abstains where the confidence is below **{confidence(threshold)}**, so chosen that"
     yield ""
     if wish.accuracy is not None:
         yield (
-            f"- with 95 % confidence at least {wish.accuracy:.1%} of the accepted rows are right: "
-            "the lowest threshold that passes exact binomial tests in a fixed sequence from high "
-            "confidence down."
+            f"- with 95 % confidence at least {percent(wish.accuracy)} of the accepted rows are "
+            "right: the lowest threshold that passes exact binomial tests in a fixed sequence from "
+            "high confidence down."
         )
         yield (
             "- The promise is about rows drawn like the validation rows, on the average over all "
@@ -162,45 +161,71 @@ def _abstention(package: Package) -> Iterator[str]:
                 "- By this sweep's protocol the training method may have learned on the very same "
                 "rows: then the promise is worth less still."
             )
-    else:
-        yield f"- a share of {wish.coverage:.1%} of the validation rows is accepted."
+    elif wish.coverage is not None:
+        yield f"- {_covered(wish.coverage, package.on_validation)}."
     yield ""
     yield "| | rows | accepted | right among the accepted |"
     yield "|---|---|---|---|"
-    yield _accepted("validation (chosen on these)", package.on_validation)
+    yield _accepted("validation (chosen on these, cross-fitted)", package.on_validation)
     yield _accepted("test", package.on_test)
     yield ""
     yield "In brackets: 95 % intervals (Wilson)."
 
 
+def _covered(coverage: float, found: Accepted) -> str:
+    # Rounded up to whole rows it is what was asked for; only ties bring in more.
+    tied = found.kept > math.ceil(round(coverage * found.rows, 6))
+    share = percent(found.coverage)
+    more = f" ({share if share != percent(coverage) else 'a little more'} because of ties)"
+    return (
+        f"at least {percent(coverage)}{more if tied else ''} of the validation rows are accepted, "
+        "measured with cross-fitted maps"
+    )
+
+
 def _accepted(name: str, found: Accepted) -> str:
-    coverage = _interval(found.coverage, found.coverage_interval)
-    accuracy = _interval(found.accuracy, found.accuracy_interval)
+    coverage = interval(found.coverage, found.coverage_interval)
+    accuracy = interval(found.accuracy, found.accuracy_interval)
     return f"| {name} | {found.rows} | {coverage} | {accuracy} |"
 
 
 def _choice(package: Package) -> Iterator[str]:
     chosen = package.chosen
+    name = f"`{text(chosen.label)}`"
+    if chosen.row_named:
+        also = "and is also" if chosen.is_winner else "and is not"
+        yield f"By hand: {name} was asked for by name {also} what validation data would choose."
+    else:
+        yield f"On validation data only: {name} was chosen by them."
     if chosen.is_winner:
+        count = int(chosen.row["seeds"])
+        measured = "every seed" if count == chosen.planned else f"as many seeds as it ({count})"
         yield (
-            f"On validation data only: `{_text(chosen.label)}` has the lowest cross-fitted "
-            "validation NLL of all training methods and post-hoc maps of the sweep, averaged over "
-            "its seeds."
+            "It has the lowest cross-fitted validation NLL, averaged over seeds, of all rows on "
+            f"this dataset that were measured on {measured}."
         )
+    yield from _seed(package)
+    if chosen.searched:
+        yield "The hyperparameters were searched with another seed, on its validation rows."
     else:
-        yield f"By hand: `{_text(chosen.label)}` was asked for and is not the sweep's winner."
-    if chosen.by_hand:
-        yield "Its seed was asked for, too."
+        yield "The hyperparameters were fixed beforehand; none was searched."
+    yield "Test data chose nothing."
+
+
+def _seed(package: Package) -> Iterator[str]:
+    chosen = package.chosen
+    if chosen.seed_named:
+        yield f"Its seed, {chosen.entry.config.seed}, was asked for by hand."
+    elif len(chosen.seeds) == 1:
+        yield "It is the row's only network."
     else:
+        own = chosen.seeds[CHOSEN_BY].map(math.isfinite).any()
+        judged = "cross-fitted validation NLL" if own else "validation NLL before its map"
         yield (
-            "Of its networks this is the one with the lowest cross-fitted validation NLL. Each "
+            f"Of its networks this is the one with the lowest {judged}. Each "
             "seed has validation rows of its own, so that is partly luck: expect the mean over "
             "seeds of new rows rather than this network's own figures."
         )
-    yield (
-        "The hyperparameters were searched with another seed, on its validation rows. Test data "
-        "chose nothing."
-    )
 
 
 def _limits(package: Package) -> Iterator[str]:
@@ -208,7 +233,7 @@ def _limits(package: Package) -> Iterator[str]:
     low, high = package.test_range
     yield (
         "- Other populations and shifted data: its confidences are calibrated for rows drawn like "
-        f"those of `{_text(description.about['dataset'])}` and can be far off elsewhere, also "
+        f"those of `{text(description.about['dataset'])}` and can be far off elsewhere, also "
         "where only the classes' frequencies differ."
     )
     yield (
@@ -223,11 +248,11 @@ def _limits(package: Package) -> Iterator[str]:
     counts = (package.train_share * package.rows["training"]).round().int().tolist()
     rare = [n for n, c in zip(description.class_names, counts, strict=True) if c < FEW_ROWS]
     if rare:
-        shown = ", ".join(f"`{_text(name)}`" for name in rare[:MANY_CLASSES])
+        shown = ", ".join(f"`{text(name)}`" for name in rare[:MANY_CLASSES])
         yield f"- Rare classes: fewer than {FEW_ROWS} training rows of {shown}."
     yield (
         f"- Confidences that were not seen: those of the {package.rows['test']} test rows lie "
-        f"between {low:.4f} and {high:.4f}; nothing is known about rows outside."
+        f"between {confidence(low)} and {confidence(high)}; nothing is known about rows outside."
     )
     if any(column.kind == "categorical" for column in description.inputs.columns):
         yield (
@@ -272,41 +297,12 @@ def _origin(package: Package) -> Iterator[str]:
     about = package.description.about
     environment = about["environment"]
     versions = {k: v for k, v in environment.items() if k not in ("git", "machine") and v}
-    yield from _table(
+    yield from table(
         {
-            "sweep": f"`{_text(about['sweep'])}`",
+            "sweep": f"`{text(about['sweep'])}`",
             "trial": f"`{about['key']}`",
             "git revision": f"`{environment.get('git') or 'none recorded'}`",
-            "trained with": _settings(versions),
+            "trained with": settings(versions),
             "exported": about["exported"],
         }
     )
-
-
-def _table(rows: Mapping[str, str]) -> Iterator[str]:
-    yield "| | |"
-    yield "|---|---|"
-    yield from (f"| {name} | {value} |" for name, value in rows.items())
-
-
-def _settings(values: Mapping[str, Any]) -> str:
-    shown = (f"{_text(name)} = {_value(value)}" for name, value in values.items())
-    return ", ".join(shown) or "no settings"
-
-
-def _value(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else _text(value)
-
-
-def _interval(value: float, interval: Iterable[float] | None) -> str:
-    if math.isnan(value):
-        return "–"
-    ends = [float(end) for end in interval or ()]
-    if not ends or any(math.isnan(end) for end in ends):
-        return f"{value:.4f}"
-    return f"{value:.4f} [{ends[0]:.4f}, {ends[1]:.4f}]"
-
-
-def _text(value: object) -> str:
-    """A name in a line of a table: whatever would end the cell or the line is taken out."""
-    return " ".join(str(value).split()).replace("|", "\\|").replace("`", "'")

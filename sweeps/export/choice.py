@@ -19,8 +19,10 @@ class Chosen:
     """One confirmed network with one post-hoc map.
 
     ``row`` is its line of the leaderboard (means over seeds), ``seeds`` the tidy lines behind
-    it, ``evaluation`` what was measured of this network. ``is_winner`` says
-    that validation data chose the row, ``by_hand`` that they did not choose the seed.
+    it, ``evaluation`` what was measured of this network. ``is_winner`` says that validation
+    data would choose the row, ``row_named`` and ``seed_named`` that somebody did so instead;
+    ``planned`` how many seeds the row should have, ``searched`` whether any of its
+    hyperparameters was searched.
     """
 
     entry: Entry
@@ -30,7 +32,10 @@ class Chosen:
     record: dict[str, Any]
     evaluation: dict[str, Any]
     is_winner: bool
-    by_hand: bool
+    row_named: bool
+    seed_named: bool
+    planned: int
+    searched: bool
 
     @property
     def dataset(self) -> str:
@@ -71,7 +76,7 @@ def choose(
     plain = tidy[same & (tidy["post_hoc"] == "identity")].set_index("seed")[CHOSEN_BY]
     number = _best(seeds, plain) if seed is None else _seed(seeds, seed, dataset)
     entries = {e.config.seed: e for e in plan.confirmed(dataset, line["method"])}
-    entry = entries[number]
+    entry, cell = entries[number], plan.cells[dataset, line["method"]]
     record = sweep.store.record(entry.key)
     assert record is not None, "it has a line among the results"
     found = sweep.store.maps(entry.key, sweep.spec.evaluation.tag)[line["post_hoc"]]
@@ -83,7 +88,10 @@ def choose(
         record,
         found,
         is_winner=bool(line["winner"]),
-        by_hand=seed is not None,
+        row_named=row is not None,
+        seed_named=seed is not None,
+        planned=cell.seeds,
+        searched=bool(cell.study.space.searched),
     )
 
 

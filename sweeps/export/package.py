@@ -27,14 +27,11 @@ from calibration.methods import METHODS, Method, make_method
 from calibration.models import MODELS
 from calibration.post_hoc import CALIBRATORS
 from sweeps.export.bundling import Bundle, bundle
+from sweeps.export.checks import check_map, check_network
 from sweeps.export.choice import Chosen
 from sweeps.spec import SpecError
 from sweeps.store import StoreError
 from sweeps.sweep import Sweep
-
-CHECKED_ROWS = 512
-TOLERANCE = 0.01
-"""How far a probability may be from the record's: another processor rounds otherwise."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,7 @@ class Package:
 
     ``on_validation`` and ``on_test`` are what the threshold does to the rows it was chosen on
     and to those it was not; ``test_range`` the lowest and the highest confidence among the
-    latter; ``overlap`` is the ratio of test to training rows where seeds share their rows, and
-    0 where each draws its own.
+    latter.
     """
 
     chosen: Chosen
@@ -65,7 +61,6 @@ class Package:
     on_test: Accepted
     test_range: tuple[float, float]
     train_share: Tensor
-    overlap: float
 
     @property
     def description(self) -> Description:
@@ -77,7 +72,8 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
     Raises ``SpecError`` if no threshold reaches what is wished for or the network cannot be
-    saved, ``StoreError`` if the store has lost it or it does not do what its record says.
+    saved, ``StoreError`` if the store has lost it, or if the network or the map do not do what
+    the record says.
     """
     config, key = chosen.entry.config, chosen.entry.key
     dataset = sweep.loaded.datasets[chosen.dataset]
@@ -87,15 +83,19 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     if network is None:
         raise StoreError(f"no network is stored for trial {key}")
     logits, labels = arrays["validation_logits"], arrays["validation_labels"]
-    held_back = interpret(cross_fitted(chosen.post_hoc, logits, labels, seed=config.seed), logits)
+    output = cross_fitted(chosen.post_hoc, logits, labels, seed=config.seed)
+    check_map("validation", output, logits, labels, sweep, chosen)
+    held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
     calibrator = post_hoc.fit(chosen.post_hoc, logits, labels)
     description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
     classifier = Classifier(description, network, calibrator)
-    _check_network(classifier, splits, logits, chosen)
-    test = interpret(calibrator(arrays["test_logits"]), arrays["test_logits"])
-    on_test = accepted(test.confidence, test.classes == arrays["test_labels"], threshold)
+    check_network(classifier, splits, logits, sweep, chosen)
+    test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
+    output = calibrator(test_logits)
+    check_map("test", output, test_logits, test_labels, sweep, chosen)
+    test = interpret(output, test_logits)
     counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
     return Package(
         chosen,
@@ -106,13 +106,12 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
         rows={
             "training": len(splits.train.labels),
             "validation": len(labels),
-            "test": len(arrays["test_labels"]),
+            "test": len(test_labels),
         },
         on_validation=accepted(sure, right, threshold),
-        on_test=on_test,
+        on_test=accepted(test.confidence, test.classes == test_labels, threshold),
         test_range=(float(test.confidence.min()), float(test.confidence.max())),
         train_share=counts / counts.sum(),
-        overlap=0.0 if dataset.independent_draws else on_test.rows / int(counts.sum()),
     )
 
 
@@ -205,18 +204,6 @@ def _seen_missing(splits: Splits, columns: tuple[Any, ...]) -> tuple[str, ...]:
     places = [*transform.indicators]
     places += [place for place, codes in transform.categories if MISSING in codes]
     return tuple(columns[place].name for place in sorted(places))
-
-
-def _check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen: Chosen) -> None:
-    """What leaves must be what was measured: own code may have changed since."""
-    found = classifier.logits(splits.validation.inputs[:CHECKED_ROWS])
-    apart = (found.double().softmax(-1) - logits[:CHECKED_ROWS].double().softmax(-1)).abs().max()
-    if not apart <= TOLERANCE:
-        raise StoreError(
-            f"trial {chosen.entry.key}: the network built from its record gives other "
-            f"probabilities than the record, by up to {float(apart):.2g}; has the code of "
-            f"{chosen.entry.config.model.name!r} or {chosen.entry.config.method!r} changed?"
-        )
 
 
 def _modules(chosen: Chosen, splits: Splits, description: Description) -> list[str]:

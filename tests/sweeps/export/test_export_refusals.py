@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 
 from sweeps.cli import main
 from sweeps.store import Store
@@ -27,7 +25,7 @@ def test_the_wanted_accuracy_is_promised_or_refused(
     assert described(out)["threshold"] > 0
     assert described(out)["about"]["threshold_for"] == {"accuracy": float(highest)}
     assert (
-        f"at least {float(highest):.1%} of the accepted rows are right"
+        f"at least {100 * float(highest):.1f} % of the accepted rows are right"
         in (out / "README.md").read_text()
     )
 
@@ -111,12 +109,3 @@ def test_a_sweep_in_which_all_failed_has_no_winner(
     assert main(["export", "bad", "--out", str(out), "--store", str(tmp_path / "runs")]) == 2
     assert "no confirmed network on iris: all failed" in capsys.readouterr().err
     assert not out.exists()
-
-
-def test_a_network_that_does_not_do_what_its_record_says_is_refused(
-    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    monkeypatch.setattr("own_model.bent", lambda: torch.nn.ReLU())
-    assert swept.export("table", tmp_path / "model") == 1
-    assert "has the code of 'own_model:network'" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

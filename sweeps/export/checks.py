@@ -1,0 +1,93 @@
+"""What leaves must be what was measured: code and environment may have changed since."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from calibration.data import Splits
+from calibration.deployment import Classifier
+from calibration.evaluation import scores
+from sweeps.export.choice import Chosen
+from sweeps.store import StoreError
+from sweeps.sweep import Sweep
+from sweeps.trial import environment
+
+CHECKED_ROWS = 512
+SAME, ELSEWHERE, ROUGH = 1e-5, 1e-3, 1e-2
+"""How far a probability may be from the record's: with the record's torch on the same kind of
+machine; with another, which rounds otherwise; and where training ran on a GPU or in bfloat16,
+neither of which a processor repeats any closer."""
+METRIC_TOLERANCE = 1e-6
+REMEDY = "Export with the code and the packages of the sweep, or run it anew in another store"
+
+
+def check_network(
+    classifier: Classifier, splits: Splits, logits: Tensor, sweep: Sweep, chosen: Chosen
+) -> None:
+    """Raise ``StoreError`` unless the network gives the recorded validation logits."""
+    found = classifier.logits(splits.validation.inputs[:CHECKED_ROWS])
+    apart = (found.double().softmax(-1) - logits[:CHECKED_ROWS].double().softmax(-1)).abs().max()
+    allowed = _tolerance(sweep, chosen)
+    if not apart <= allowed:
+        raise StoreError(
+            f"trial {chosen.entry.key}: the network built from its record gives other "
+            f"probabilities than the record, by up to {float(apart):.2g} where {allowed:g} could "
+            f"be rounding; has the code of {chosen.entry.config.model.name!r} or "
+            f"{chosen.entry.config.method!r} changed{_changes(chosen)}? {REMEDY}"
+        )
+
+
+def check_map(
+    part: str, output: Tensor, logits: Tensor, labels: Tensor, sweep: Sweep, chosen: Chosen
+) -> None:
+    """Raise ``StoreError`` unless the map's output comes to the metrics that are on record.
+
+    ``part`` is ``test``, for the map itself, or ``validation``, for the cross-fitted ones.
+    """
+    recorded = {name: float(value) for name, value in chosen.evaluation[part].items()}
+    found = scores(output, labels, logits.argmax(-1), bins=sweep.spec.evaluation.bins)
+    differing = [
+        f"{name} is {found[name]:.8g}, on record {recorded[name]:.8g}"
+        for name in found
+        if name in recorded and not _agree(found[name], recorded[name])
+    ]
+    if differing:
+        raise StoreError(
+            f"trial {chosen.entry.key}: the post-hoc map {chosen.post_hoc!r}, fitted again to the "
+            f"recorded predictions, is not the one that was measured; on {part} rows "
+            f"{'; '.join(differing[:3])}. Its code or the environment has changed since the sweep"
+            f"{_changes(chosen)}. {REMEDY}"
+        )
+
+
+def _agree(found: float, recorded: float) -> bool:
+    if math.isnan(found) or math.isnan(recorded):
+        return math.isnan(found) and math.isnan(recorded)
+    return math.isclose(found, recorded, rel_tol=METRIC_TOLERANCE, abs_tol=METRIC_TOLERANCE)
+
+
+def _tolerance(sweep: Sweep, chosen: Chosen) -> float:
+    if sweep.spec.resources.gpu or chosen.entry.config.training.mixed_precision:
+        return ROUGH
+    then, now = _then(chosen), environment()
+    same = all(then.get(name) == now[name] for name in ("torch", "machine"))
+    return SAME if same else ELSEWHERE
+
+
+def _changes(chosen: Chosen) -> str:
+    """What is known to be different from the sweep, in brackets."""
+    then, now = _then(chosen), environment()
+    changed = [
+        f"{name} {then[name]} then, {now[name]} now"
+        for name in now
+        if then.get(name) and now[name] and then[name] != now[name]
+    ]
+    return f" ({'; '.join(changed)})" if changed else ""
+
+
+def _then(chosen: Chosen) -> Mapping[str, str]:
+    found: Mapping[str, str] = chosen.record["environment"]
+    return found
