@@ -22,6 +22,7 @@ Kind = Literal["logits", "probabilities"]
 LEAST_PROBABILITY = 1e-12
 SUM_TOLERANCE = 2.0**-8
 LEAST_ROWS = 10
+MOST_LOGIT = 1e6
 
 
 @dataclass(frozen=True)
@@ -87,15 +88,20 @@ def check_same_classes(
         raise ValueError(
             f"class {difference} is {one.class_names[difference]!r} in {first}, but "
             f"{other.class_names[difference]!r} in {second}; the classes must be the same, in the "
-            "same order"
+            "same order; in an NPZ they are named by an array class_names"
         )
 
 
 def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
-    """The first class whose names differ; mere numbers 0…K−1 are no names, unless both are."""
+    """The first class whose names differ.
+
+    Mere numbers 0…K−1 are no names, unless the others are numbers too: a class 1 must not be
+    the first in one file and the second in the other.
+    """
     numbers = tuple(str(k) for k in range(len(one)))
-    if numbers in (one, other) and set(one) != set(other):
-        return None
+    for names, others in ((one, other), (other, one)):
+        if names == numbers and not any(map(_is_number, others)):
+            return None
     return next((k for k in range(len(one)) if one[k] != other[k]), None)
 
 
@@ -119,8 +125,12 @@ def _checked(found: Found, *, labelled: bool) -> StoredPredictions:
             f"{found.path}: class_names names {len(names)} classes, but "
             f"{found.scores_name} has {scores.shape[1]}"
         )
-    notes = [f"{found.path}: {len(scores)} × {scores.shape[1]}, {found.taken} taken as {kind}"]
-    notes += found.notes
+    taken = f"{found.path}: {len(scores)} × {scores.shape[1]}, {found.taken} taken as {kind}"
+    labels = None
+    if labelled:
+        labels, reading = _labels(found, names, len(scores))
+        taken += f", labels as {reading}"
+    notes = [taken, *found.notes]
     logits = torch.from_numpy(scores)
     if kind == "probabilities":
         _check_probabilities(scores, origin, found.column)
@@ -130,9 +140,8 @@ def _checked(found: Found, *, labelled: bool) -> StoredPredictions:
                 f"{found.path}: {zeros} probabilities of 0, which has no logarithm, count as "
                 f"{least:.2g}; stored logits, or more digits, would tell them apart"
             )
-    labels = None
-    if labelled:
-        labels = _labels(found, names, len(scores))
+    else:
+        _check_logits(scores, origin)
     return StoredPredictions(found.path.stem, logits, labels, names, kind, tuple(notes))
 
 
@@ -179,6 +188,18 @@ def _guessed_kind(scores: NDArray[Any], origin: str) -> Kind:
     )
 
 
+def _check_logits(scores: NDArray[Any], origin: str) -> None:
+    """Beyond some size the maps' powers and products overflow."""
+    beyond = np.abs(scores) > MOST_LOGIT
+    if beyond.any():
+        row, place = (int(at) for at in np.argwhere(beyond)[0])
+        raise ValueError(
+            f"{origin} must lie within ±{MOST_LOGIT:,.0f}, found {scores[row, place]:.6g} in row "
+            f"{row}, class {place} (counted from 0); are these logits? Write ±100 for a class that "
+            "is certain or ruled out"
+        )
+
+
 def _check_probabilities(scores: NDArray[Any], origin: str, column: bool) -> None:
     name = "logit_…" if column else "logits"
     if scores.min() < 0:
@@ -208,8 +229,8 @@ def _logarithms(scores: NDArray[Any]) -> tuple[Tensor, float, int]:
     return logits, least, int(zeros.sum())
 
 
-def _labels(found: Found, names: tuple[str, ...], rows: int) -> Tensor:
-    """Class numbers (N,): labels that are names of the classes, or their numbers 0…K−1."""
+def _labels(found: Found, names: tuple[str, ...], rows: int) -> tuple[Tensor, str]:
+    """Class numbers (N,), and how labels were read: as names or as the numbers 0…K−1."""
     origin = f"{found.path}: {found.labels_name}"
     labels = found.labels
     if labels is None:  # the files' readers have asked for them
@@ -225,7 +246,7 @@ def _labels(found: Found, names: tuple[str, ...], rows: int) -> Tensor:
         raise ValueError(
             f"{origin} must be one class number per row, shape ({rows},), found {labels.shape}"
         )
-    codes = _codes(labels, names, origin)
+    codes, reading = _codes(labels, names, origin, found.column)
     if rows < LEAST_ROWS:
         raise ValueError(f"{origin}: {rows} rows are too few to fit or judge anything on")
     if (codes == codes[0]).all():
@@ -233,10 +254,18 @@ def _labels(found: Found, names: tuple[str, ...], rows: int) -> Tensor:
             f"{origin}: all {rows} rows are of class {names[codes[0]]!r}; "
             "nothing can be learnt from one class"
         )
-    return torch.from_numpy(codes)
+    return torch.from_numpy(codes), reading
 
 
-def _codes(labels: NDArray[Any], names: tuple[str, ...], origin: str) -> NDArray[np.int64]:
+def _codes(
+    labels: NDArray[Any], names: tuple[str, ...], origin: str, column: bool
+) -> tuple[NDArray[np.int64], str]:
+    """Class numbers, and in words how the labels were read.
+
+    The classes' names alone decide how, never the labels that happen to occur, or two files of
+    one classifier might be read differently. Labels that are numbers are numbers of classes,
+    unless the classes are themselves called by numbers.
+    """
     if labels.dtype.kind == "f":
         raise ValueError(
             f"{origin} must be whole numbers, found the type {labels.dtype}"
@@ -245,19 +274,42 @@ def _codes(labels: NDArray[Any], names: tuple[str, ...], origin: str) -> NDArray
         )
     if labels.dtype.kind not in "biuOUST":
         raise ValueError(f"{origin} must be class numbers or names, found {labels.dtype}")
+    if labels.dtype.kind == "b" and not {"True", "False"} & set(names):
+        labels = labels.astype(np.int64)
+    counted = set(names) == {str(k) for k in range(len(names))}
+    numbers, last = labels.dtype.kind in "iu", len(names) - 1
+    if numbers and (counted or not any(map(_is_number, names))):
+        wrong = labels[(labels < 0) | (labels >= len(names))]
+        if len(wrong):
+            raise ValueError(
+                f"{origin} must lie in 0…{last} for {len(names)} classes, found "
+                f"{wrong[0]}" + ("; are they counted from 1?" if labels.min() == 1 else "")
+            )
+        if not counted:
+            return labels.astype(np.int64), f"class numbers 0…{last}"
     texts, where = np.unique(labels.astype(str), return_inverse=True)
     places = {name: place for place, name in enumerate(names)}
-    if all(text in places for text in texts):
-        return np.array([places[text] for text in texts], dtype=np.int64)[where]
-    if labels.dtype.kind in "biu":
-        numbers = labels.astype(np.int64)
-        wrong = numbers[(numbers < 0) | (numbers >= len(names))]
-        if not len(wrong):
-            return numbers
-        raise ValueError(
-            f"{origin} must lie in 0…{len(names) - 1} for {len(names)} classes, found {wrong[0]}"
-            + ("; are they counted from 1?" if numbers.min() == 1 else "")
-        )
-    unknown = str(next(text for text in texts if text not in places))
     shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
+    unknown = next((str(text) for text in texts if text not in places), None)
+    if unknown is None:
+        codes = np.array([places[text] for text in texts], dtype=np.int64)[where]
+        in_order = counted and list(names) == sorted(names, key=int)
+        return codes, f"class numbers 0…{last}" if in_order else f"class names {shown}"
+    if numbers:
+        rename = f"call the columns …_0 to …_{last}" if column else f"make class_names 0 to {last}"
+        raise ValueError(
+            f"{origin}: found {unknown}, which is none of the classes {shown}; write their names "
+            f"as labels, or, if labels are class numbers 0…{last}, {rename}"
+        )
     raise ValueError(f"{origin}: {unknown!r} is none of the classes {shown}")
+
+
+def _is_number(name: str) -> bool:
+    """Whether a class is called by what a label that is a number might mean."""
+    if name.lower() in ("true", "false"):
+        return True
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

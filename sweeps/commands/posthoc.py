@@ -71,8 +71,9 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         maps = _maps(options.maps)
         _check_places(options)
         from sweeps.stored import evaluate_stored
+        from sweeps.stored.evaluation import notes_on
 
-        say(console, *validation.notes, *(() if test is None else test.notes))
+        say(console, *notes_on(validation, test))
         evaluation = evaluate_stored(validation, test, maps, bins=options.bins, seed=options.seed)
         written = _write(evaluation, options)
     except (ValueError, OSError) as error:

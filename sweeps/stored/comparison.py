@@ -10,6 +10,7 @@ import pandas as pd
 from scipy import stats
 
 from calibration.metrics.bootstrap import Resampled
+from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.statistics import holm
 
 ALPHA = 0.05
@@ -42,8 +43,10 @@ def comparisons(
         adjusted[known] = holm(frame["p"].to_numpy(np.float64)[known])
         frame["p_holm"] = adjusted
         frame["verdict"] = [
-            "baseline" if name == BASELINE else verdict(difference, p)
-            for name, difference, p in zip(there, frame["difference"], adjusted, strict=True)
+            "baseline" if name == BASELINE else verdict(mean, reference, p)
+            for name, mean, reference, p in zip(
+                there, frame["mean"], frame["baseline_mean"], adjusted, strict=True
+            )
         ]
         lines.append(frame)
     if not lines:
@@ -54,13 +57,15 @@ def comparisons(
     return table
 
 
-def verdict(difference: float, p: float) -> str:
+def verdict(mean: float, baseline: float, p: float) -> str:
     """In words, lower being better; an infinite loss is worse than any, whatever the rows."""
-    if difference == math.inf:
-        return "worse"
-    if math.isnan(p) or p >= ALPHA:
+    if math.isnan(mean) or math.isnan(baseline):
+        return UNMEASURED
+    infinite = math.isinf(mean), math.isinf(baseline)
+    # Two infinite losses have no difference to test; an infinite one needs no test.
+    if mean == baseline or (not any(infinite) and not p < ALPHA):
         return "no difference shown"
-    return "better" if difference < 0 else "worse"
+    return "better" if mean < baseline else "worse"
 
 
 def _compared(ours: Resampled, baseline: Resampled, rows: int) -> dict[str, float]:

@@ -15,7 +15,9 @@ from calibration.data.predictions import StoredPredictions, check_same_classes
 from calibration.evaluation import Predictions
 from calibration.metrics.bootstrap import resample_counts
 from calibration.post_hoc import Calibrator
+from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.report.results import leaderboard
+from sweeps.report.wording import listed
 from sweeps.stored.comparison import BASELINE, comparisons
 from sweeps.stored.judging import (
     Judged,
@@ -37,7 +39,8 @@ class StoredEvaluation:
     ``leaderboard`` is ordered by cross-fitted validation NLL and marks the ``winner``;
     ``comparisons`` are with the predictions as they are; ``confidences`` gives (confidence,
     correct) of the measured rows for each map; ``failed`` the maps that raised, with the
-    reason. ``cross_fitted`` says that there was no test file.
+    reason. ``cross_fitted`` says that there was no test file; ``folds`` is how many the
+    validation rows were cut into, ``resamples`` how often the measured rows were drawn again.
     """
 
     name: str
@@ -45,6 +48,8 @@ class StoredEvaluation:
     seed: int
     rows: tuple[int, int]
     cross_fitted: bool
+    folds: int
+    resamples: int
     results: pd.DataFrame
     leaderboard: pd.DataFrame
     comparisons: pd.DataFrame
@@ -60,10 +65,10 @@ class StoredEvaluation:
         return str(self.leaderboard.loc[self.leaderboard["winner"], "post_hoc"].iloc[0])
 
     def verdict(self, post_hoc: str, metric: str) -> str:
-        """What is shown of a map against none; empty where there is no such metric."""
+        """What is shown of a map against none; "not measured" where it has no such metric."""
         table = self.comparisons
         found = table[(table["post_hoc"] == post_hoc) & (table["metric"] == metric)]
-        return "" if found.empty else str(found["verdict"].iloc[0])
+        return UNMEASURED if found.empty else str(found["verdict"].iloc[0])
 
 
 def evaluate_stored(
@@ -107,6 +112,8 @@ def evaluate_stored(
         seed=seed,
         rows=(len(setting.validation.labels), rows),
         cross_fitted=test is None,
+        folds=setting.folds,
+        resamples=setting.resamples,
         results=tidy,
         leaderboard=leaderboard(tidy),
         comparisons=comparisons(resampled, name, METHOD, rows),
@@ -117,7 +124,23 @@ def evaluate_stored(
         },
         class_names=validation.class_names,
         failed=failed,
-        notes=validation.notes + (() if test is None else test.notes),
+        notes=notes_on(validation, test),
+    )
+
+
+def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> tuple[str, ...]:
+    """What the files' readers noted, and what is missing among the rows to fit on."""
+    notes = validation.notes + (() if test is None else test.notes)
+    there = set() if validation.labels is None else set(validation.labels.tolist())
+    absent = [name for k, name in enumerate(validation.class_names) if k not in there]
+    if not absent:
+        return notes
+    one = len(absent) == 1
+    return (
+        *notes,
+        f"{validation.name}: no validation row is of the class{'' if one else 'es'} "
+        f"{listed(absent)}; maps with a parameter per class learn never to predict "
+        f"{'it' if one else 'them'}",
     )
 
 

@@ -10,6 +10,7 @@ from sweeps.report.posthoc_page import posthoc_page
 from sweeps.report.results import label
 from sweeps.report.wording import number
 from sweeps.stored.evaluation import METHOD, StoredEvaluation
+from sweeps.stored.wording import FLATTERED, procedure
 
 
 def evaluation_page(evaluation: StoredEvaluation) -> str:
@@ -40,7 +41,12 @@ def _findings(evaluation: StoredEvaluation) -> list[str]:
         else f"maps fitted on {fitted} rows and measured on {measured} others"
     )
     as_is = f"ECE {number(plain['ece'])} and NLL {number(plain['nll'])}"
-    said = [f"{how[0].upper()}{how[1:]}. As they are, the predictions have {as_is}."]
+    said = [
+        f"{how[0].upper()}{how[1:]} ({procedure(evaluation)}). As they are, the predictions have "
+        f"{as_is}."
+    ]
+    if evaluation.cross_fitted:
+        said.append(f"{FLATTERED[0].upper()}{FLATTERED[1:]}.")
     if winner == "identity":
         return [*said, "No map has a lower cross-fitted validation NLL: use them as they are."]
     best: Any = rows.loc[winner]

@@ -11,12 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.report.terminal import number
+from sweeps.analysis.comparisons import UNMEASURED
+from sweeps.report.wording import number
 from sweeps.saying import print_whole
 from sweeps.stored.evaluation import StoredEvaluation
+from sweeps.stored.wording import FLATTERED, procedure
 
 AS_IS = "as is"
-SIGNS = {"better": "✓", "worse": "✗", "no difference shown": " ", "baseline": " ", "": " "}
+SIGNS = {"better": "✓", "worse": "✗", "no difference shown": " ", "baseline": " ", UNMEASURED: " "}
 
 
 def leaderboard_table(evaluation: StoredEvaluation) -> Table:
@@ -53,16 +55,16 @@ def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
     """Print the table and what its signs mean."""
     print_whole(console, leaderboard_table(evaluation))
     judged = (
-        "Every row was judged by maps fitted without it; as the best is chosen on the same "
-        "rows, its figures flatter it a little. "
+        f"Every row was judged by maps fitted without it; {FLATTERED}. "
         if evaluation.cross_fitted
         else ""
     )
     console.print(
         f"★ best cross-fitted validation NLL. {judged}✓ better, ✗ worse than as is (paired "
-        "bootstrap, Holm-corrected, 5 %); no sign: no difference shown. [low, high]: 95 % "
-        "bootstrap interval. floor: the ECE this row would show by chance if it were calibrated; "
-        f"an ECE near it is as good as it gets. {evaluation.bins} bins.",
+        "bootstrap, Holm-corrected, 5 %); no sign: no difference shown; –: not measured. "
+        "[low, high]: 95 % bootstrap interval. floor: the ECE this row would show by chance if it "
+        "were calibrated; an ECE near it is as good as it gets. "
+        f"{evaluation.bins} bins, {procedure(evaluation)}.",
         style="dim",
         highlight=False,
         markup=False,

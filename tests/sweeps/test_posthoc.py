@@ -232,7 +232,7 @@ def test_mistakes_in_arrays_are_one_message_and_nothing_is_written(
         (lambda t: t.iloc[:0], ["there are no rows"]),
         (
             lambda t: t.rename(columns=lambda c: c.removeprefix("prob_")).assign(
-                ant=t["prob_ant"].where(t.index != 3, 0.0) * (t.index != 3)
+                ant=t["prob_ant"].where(t.index != 3, 0.0), label=np.array(CLASSES)[Y]
             ),
             ["look like probabilities", "row 3"],
         ),

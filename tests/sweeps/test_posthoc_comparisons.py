@@ -69,10 +69,29 @@ def test_no_difference_is_found_where_there_is_none() -> None:
 
 
 def test_verdicts() -> None:
-    assert verdict(-0.1, 0.01) == "better"
-    assert verdict(0.1, 0.01) == "worse"
-    assert verdict(0.1, 0.05) == "no difference shown"
-    assert verdict(float("inf"), float("nan")) == "worse"
+    assert verdict(0.4, 0.5, 0.01) == "better"
+    assert verdict(0.5, 0.4, 0.01) == "worse"
+    assert verdict(0.5, 0.4, 0.05) == "no difference shown"
     one = {"nll": Resampled(*(torch.tensor(v) for v in (0.5, [0.4, 0.6], 0.0)))}
     same = comparisons({"identity": one, "same": one}, "d", "m", 50).iloc[1]
     assert (same["p"], same["verdict"]) == (1.0, "no difference shown")
+
+
+@pytest.mark.parametrize(
+    ("ours", "baseline", "said"),
+    [
+        (0.5, np.inf, "better"),
+        (np.inf, 0.5, "worse"),
+        (np.inf, np.inf, "no difference shown"),
+        (np.nan, 0.5, "not measured"),
+        (0.5, np.nan, "not measured"),
+    ],
+)
+def test_infinite_losses_have_a_verdict_and_missing_ones_none(
+    ours: float, baseline: float, said: str
+) -> None:
+    maps = {
+        name: {"nll": Resampled(torch.tensor(v), torch.full((9,), v), torch.tensor(0.0))}
+        for name, v in (("identity", baseline), ("map", ours))
+    }
+    assert comparisons(maps, "d", "m", 50)["verdict"].tolist() == ["baseline", said]
