@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from calibration.hyperparameters import Value
@@ -45,6 +46,8 @@ class Cell:
     study: Study
     study_id: str
     seeds: int
+    former_id: str
+    """What its study was called when the place of a data file was still part of it."""
     done: int = 0
     failed: int = 0
     pruned: int = 0
@@ -87,8 +90,7 @@ class Cells:
             extra=extra,
         )
         template = self.config(dataset, row, {}, self.spec.seed, "search")
-        identity = {
-            "trial": template.model_dump(mode="json"),
+        identity: dict[str, Any] = {
             "fixed": space.fixed,
             "searched": {name: repr(domain) for name, domain in space.searched.items()},
             "search": _search_identity(search),
@@ -96,9 +98,12 @@ class Cells:
         }
         if self.spec.scheduler.name != "none":
             identity["scheduler"] = self.spec.scheduler.model_dump()
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
-        study_id = f"{file_name(dataset)}/{file_name(row)}/{digest}"
-        return Cell(dataset, row, study, study_id, self.spec.confirm_seeds)
+        home = f"{file_name(dataset)}/{file_name(row)}"
+        now, former = (
+            f"{home}/{_digest(identity | {'trial': trial})}"
+            for trial in (_without_places(template), template.model_dump(mode="json"))
+        )
+        return Cell(dataset, row, study, now, self.spec.confirm_seeds, former)
 
     def search_entry(self, cell: Cell, number: int, hyperparameters: dict[str, Any]) -> Entry:
         """A cell's search trial ``number``."""
@@ -144,6 +149,20 @@ def objective_values(
     """What a trial's validation metrics say to each of the objectives."""
     measured = {"accuracy": 1 - measured.get("error", float("nan")), **measured}
     return tuple(measured.get(objective.metric, float("nan")) for objective in objectives)
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _without_places(template: TrialConfig) -> dict[str, Any]:
+    """The trial wherever its files lie: what is in them, the fingerprint tells."""
+    trial = template.model_dump(mode="json")
+    trial["dataset"]["options"] = {
+        name: Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+        for name, value in trial["dataset"]["options"].items()
+    }
+    return trial
 
 
 def _search_identity(search: SearchConfig) -> dict[str, Any]:

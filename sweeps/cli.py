@@ -9,6 +9,7 @@ subparsers.
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import shlex
@@ -31,6 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; every complaint about input is one message on standard error."""
     if str(Path.cwd()) not in sys.path:  # so that a user's own module:Name is found
         sys.path.insert(0, str(Path.cwd()))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a sign that a terminal lacks is no error
+            stream.reconfigure(errors="replace")
     parser = _parser()
     options = parser.parse_args(arguments)
     console = _Terminal()

@@ -20,7 +20,7 @@ from sweeps.report.write import write_report
 from sweeps.search.journal import Journal
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
-from sweeps.sweep import SPEC, Sweep, extension
+from sweeps.sweep import SPEC, Sweep, extension, remembered
 from sweeps.tracking import Recorder, default_uri, sync
 from sweeps.tuning import train
 
@@ -62,7 +62,7 @@ def run_sweep(
     with store.lock(sweep) as lock:
         extra = max(extend, extension(store, sweep))
         store.write_file(sweep, SPEC, loaded.text.encode())
-        store.write_state(sweep, {"extra": extra, "directory": str(loaded.directory)})
+        store.write_state(sweep, remembered(loaded, store, extra))
         plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
         uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
         recorder = Recorder(uri, plan, store)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -46,6 +48,13 @@ class Sweep:
         plan.replay()
         return plan
 
+    @property
+    def has_results(self) -> bool:
+        """Whether any trial has been confirmed."""
+        confirmed = (e for place in self.plan.cells for e in self.plan.confirmed(*place))
+        records = (self.store.record(entry.key) for entry in confirmed)
+        return any(record is not None and record["status"] == "done" for record in records)
+
     @cached_property
     def analysis(self) -> Analysis:
         """Intervals, comparisons with the baseline, ranks, trade-offs, importance, costs."""
@@ -70,21 +79,43 @@ def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:
     """
     place = store if isinstance(store, Store) else Store(store)
     path = Path(name)
+    if path.is_dir() and (path / SPEC).is_file() and len(path.parts) > 1:  # as a shell completes it
+        return open_sweep(path.name, path.parent)
     if path.suffix in (".yaml", ".yml") or "/" in str(name):
         return Sweep(load_spec(path), place)
     text = _stored_spec(place, str(name))
     if text is None:
-        known = ", ".join(sweep_names(place)) or "none"
-        raise SpecError(f"{place.root}: there is no sweep {str(name)!r}; there are: {known}")
-    state = place.state(str(name)) or {}
-    directory = Path(state.get("directory", "."))
+        known = ", ".join(sweep_names(place))
+        remedy = f"there are: {known}" if known else "nor any other; is --store right?"
+        raise SpecError(f"{place.root}: there is no sweep {str(name)!r}; {remedy}")
     origin = Path(place.location(str(name), SPEC))
-    return Sweep(read_spec(text.decode(), origin, directory), place)
+    try:
+        written = text.decode()
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{origin}: is no UTF-8 text ({error}); run the sweep again") from None
+    return Sweep(read_spec(written, origin, _directory(place, str(name))), place)
 
 
 def sweep_names(store: Store) -> list[str]:
     """The names of the sweeps that a store holds."""
     return [name for name in store.sweeps() if store.read_file(name, SPEC) is not None]
+
+
+def remembered(loaded: LoadedSpec, store: Store, extra: int) -> dict[str, Any]:
+    """What a sweep is to remember beside its spec: its extension, and where its paths start."""
+    state: dict[str, Any] = {"extra": extra, "directory": str(loaded.directory)}
+    if store.local is not None:
+        state["from_store"] = os.path.relpath(loaded.directory, store.local)
+    return state
+
+
+def _directory(store: Store, sweep: str) -> Path:
+    """Where the relative paths of a sweep's spec start, also if it was moved with its store."""
+    state = store.state(sweep) or {}
+    directory = Path(state.get("directory", "."))
+    if not directory.is_dir() and store.local is not None and "from_store" in state:
+        return store.local / str(state["from_store"])
+    return directory
 
 
 def extension(store: Store, sweep: str) -> int:

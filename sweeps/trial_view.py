@@ -127,7 +127,9 @@ def sparkline(values: list[float]) -> str:
 
 
 def _maps_table(maps: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
-    table = Table(title=f"test data ({tag})", title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=f"test data, {tag.replace('-', ' ')}", title_justify="left", box=None, pad_edge=False
+    )
     for heading in ("post-hoc map", *METRICS, "ECE's floor", "validation NLL"):
         table.add_column(heading, justify="left" if heading == "post-hoc map" else "right")
     for name, evaluation in maps.items():

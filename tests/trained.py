@@ -7,7 +7,7 @@ from pathlib import Path
 from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
-from sweeps.sweep import SPEC, Sweep
+from sweeps.sweep import SPEC, Sweep, remembered
 from sweeps.trial import TrialRun
 
 
@@ -22,7 +22,7 @@ def finish(spec: Path, store: Store, limit: int = 10_000) -> Sweep:
     """The same for a spec that is there."""
     loaded = load_spec(spec)
     store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
-    store.write_state(loaded.spec.name, {"extra": 0, "directory": str(loaded.directory)})
+    store.write_state(loaded.spec.name, remembered(loaded, store, 0))
     plan = Plan(loaded, store)
     plan.replay()
     for _ in range(limit):

@@ -49,14 +49,20 @@ def find_baseline(spec: Spec, wanted: str | None = None) -> Baseline:
         plain = [name for name, row in spec.methods.items() if row.method == "standard"]
         first = "standard" if "standard" in spec.methods else [*plain, *spec.methods][0]
         return Baseline(first)
-    method, _, post_hoc = (part.strip() for part in wanted.partition(" + "))
+    name = wanted.strip()
+    if name in spec.methods:
+        return Baseline(name)
+    method, _, post_hoc = (part.strip() for part in name.rpartition("+"))
     if method not in spec.methods:
         raise SpecError(
-            f"baseline: found {wanted!r}; the sweep's rows are: {', '.join(spec.methods)}"
+            f"--baseline: found {wanted!r}; write a trained row, with or without a map: "
+            f"{', '.join(spec.methods)}"
         )
-    if post_hoc and post_hoc not in spec.maps:
-        raise SpecError(f"baseline: found {wanted!r}; the sweep's maps are: {', '.join(spec.maps)}")
-    return Baseline(method, post_hoc or "identity")
+    if post_hoc not in spec.maps:
+        raise SpecError(
+            f"--baseline: found {wanted!r}; the sweep's maps are: {', '.join(spec.maps)}"
+        )
+    return Baseline(method, post_hoc)
 
 
 def compare(

@@ -48,6 +48,16 @@ def add_tracking(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_place(option: str, path: Path) -> None:
+    """Raise ``SpecError`` if no file can be written to ``path``: before the work, not after it."""
+    from sweeps.spec import SpecError
+
+    if path.is_dir():
+        raise SpecError(f"{option} {path}: is a directory; name a file")
+    if not path.parent.is_dir():
+        raise SpecError(f"{option} {path}: there is no directory {path.parent}; make it first")
+
+
 def opened(options: argparse.Namespace, name: str = "sweep") -> Sweep:
     """The sweep that a command names. Raises ``SpecError`` if the store has no such sweep."""
     from sweeps.sweep import open_sweep

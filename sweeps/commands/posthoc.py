@@ -131,14 +131,14 @@ def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[st
     from sweeps.stored.files import saved_winner, table_csv, write_whole
     from sweeps.stored.page import evaluation_page
 
-    content = {
+    # The saved map first: if it cannot be written, nothing is.
+    content = {} if options.save is None else {options.save: saved_winner(evaluation)}
+    content |= {
         options.out / "report.html": evaluation_page(evaluation).encode(),
         options.out / "results.csv": table_csv(evaluation.results),
         options.out / "leaderboard.csv": table_csv(evaluation.leaderboard),
         options.out / "comparisons.csv": table_csv(evaluation.comparisons),
     }
-    if options.save is not None:
-        content[options.save] = saved_winner(evaluation)
     for path, data in content.items():
         write_whole(path, data)
     lines = [f"report    {options.out / 'report.html'}"]

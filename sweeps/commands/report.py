@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from sweeps.commands.arguments import Subparsers, add_store, add_sweep, opened
+from sweeps.commands.arguments import Subparsers, add_store, add_sweep, check_place, opened
 from sweeps.saying import say
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add(commands: Subparsers) -> None:
         "every result (default: html)",
     )
     report.add_argument("--baseline", metavar="ROW", help="what the rows are compared with")
-    report.add_argument("--out", type=Path, metavar="FILE", help="write there, not to the screen")
+    report.add_argument("--out", type=Path, metavar="FILE", help="write there and nowhere else")
     add_store(report)
     report.set_defaults(command=_report)
 
@@ -43,7 +43,14 @@ def _report(options: argparse.Namespace, console: Console) -> int:
         raise SpecError(f"--open shows the page; leave it out with --format {options.format}")
     if options.format == "parquet" and options.out is None:
         raise SpecError("--format parquet is no text for a screen; say --out FILE")
+    if options.out is not None:
+        check_place("--out", options.out)
     sweep = opened(options)
+    if not sweep.has_results:
+        raise SpecError(
+            f"{sweep.name}: no trial has been confirmed yet, so there is nothing to report; "
+            f"see calsweep status {sweep.name}"
+        )
     if options.format == "html":
         return _page(options, sweep, console)
     content = _content(options, sweep)
@@ -51,7 +58,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
         _write(options.out, content)
         say(console, f"{options.format:<9} {options.out}")
     else:
-        sys.stdout.write(content.decode())
+        sys.stdout.buffer.write(content)
     return 0
 
 
@@ -62,20 +69,19 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     from sweeps.report.write import write_report
 
     torch.set_num_threads(1)
-    written = write_report(sweep.plan, sweep.store, options.baseline)
-    assert written.analysis is not None, "it was made a moment ago"
+    files: dict[str, bytes] = {}
+    write = None if options.out is None else files.__setitem__
+    written = write_report(sweep.plan, sweep.store, options.baseline, write)
     said = [*map(str, headlines(sweep.plan, written.analysis).values()), across(written.analysis)]
     for sentence in filter(None, said):
         say(console, sentence, "")
     place = sweep.store.location(sweep.name, "report.html")
     if options.out is not None:
-        page = sweep.store.read_file(sweep.name, "report.html")
-        assert page is not None, "it was written a moment ago"
-        _write(options.out, page)
+        _write(options.out, files["report.html"])
         place = str(options.out)
     say(console, f"report    {place}")
     if options.open:
-        _show(place)
+        _show(place, console)
     return 0
 
 
@@ -101,7 +107,7 @@ def _write(path: Path, content: bytes) -> None:
         raise SpecError(f"--out {path}: {error.strerror}") from None
 
 
-def _show(place: str) -> None:
+def _show(place: str, console: Console) -> None:
     import webbrowser
 
     from sweeps.spec import SpecError
@@ -109,4 +115,5 @@ def _show(place: str) -> None:
     path = Path(place)
     if not path.exists():
         raise SpecError(f"--open: {place} is not on this machine; add --out FILE")
-    webbrowser.open(path.resolve().as_uri())
+    if not webbrowser.open(path.resolve().as_uri()):
+        say(console, "no browser could be started here: open that file yourself")

@@ -24,6 +24,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _status(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.spec import SpecError
     from sweeps.status import print_status, state
     from sweeps.store import Store
     from sweeps.sweep import open_sweep, sweep_names
@@ -33,7 +34,14 @@ def _status(options: argparse.Namespace, console: Console) -> int:
         return 0
     names = sweep_names(Store(options.store))
     for name in names:
-        sweep = open_sweep(name, options.store)
+        try:
+            sweep = open_sweep(name, options.store)
+        except SpecError as error:  # one that cannot be read must not hide the others
+            say(console, f"{name}: {error}")
+            continue
+        if options.trials:
+            print_status(sweep, console, every_trial=True)
+            continue
         say(console, f"{name}: {state(sweep)}; {sweep.plan.done} of {sweep.plan.total} trials done")
     if not names:
         say(console, f"{Store(options.store).root}: there is no sweep yet; calsweep run SPEC")

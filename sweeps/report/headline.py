@@ -11,7 +11,7 @@ import pandas as pd
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import TOO_FEW, UNDECIDED, UNMEASURED
 from sweeps.plan import Plan
-from sweeps.report.chance import like_perfect
+from sweeps.report.chance import like_perfect, most_by_chance
 from sweeps.report.results import label
 from sweeps.report.wording import TITLES, count, interval, listed, number, p_value, quoted
 from sweeps.spec import ORACLE
@@ -127,13 +127,11 @@ def _winner(
     where = count(test_rows, "test point")
     if own_draws and len(seeds) > 1:
         where = f"{len(seeds)} × {where}"
-    verdict = (
-        "it cannot be told from perfectly calibrated on"
-        if like_perfect(seeds, own_draws)
-        else "it is more than chance explains on"
-    )
-    floor = number(winner["floor"])
-    return f"{said} where perfect calibration would read {floor} by chance: {verdict} {where}."
+    by_chance = f"{said} where perfect calibration would read {number(winner['floor'])} by chance"
+    if like_perfect(seeds, own_draws):
+        return f"{by_chance}: it cannot be told from perfectly calibrated on {where}."
+    most = number(most_by_chance(seeds, own_draws))
+    return f"{by_chance}, and below {most} in 95 of 100 cases: so not perfectly, on {where}."
 
 
 def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> str:

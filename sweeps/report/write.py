@@ -37,8 +37,10 @@ class WrittenReport:
     table: pd.DataFrame | None
 
 
-def write_report(plan: Plan, store: Store, baseline: str | None = None) -> WrittenReport:
-    """Write the report of a sweep into its directory in the store.
+def write_report(
+    plan: Plan, store: Store, baseline: str | None = None, write: Write | None = None
+) -> WrittenReport:
+    """Write the report of a sweep into its directory in the store, or wherever ``write`` does.
 
     report.html; results (tidy), leaderboard, comparisons and costs as CSV, results as Parquet
     too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there is such a thing,
@@ -46,9 +48,10 @@ def write_report(plan: Plan, store: Store, baseline: str | None = None) -> Writt
     no row of the sweep.
     """
 
-    def write(name: str, content: bytes) -> None:
+    def file(name: str, content: bytes) -> None:
         store.write_file(plan.spec.name, name, content)
 
+    write = write or file
     analysis = analyse(plan, store, baseline)
     table = analysis.leaderboard
     gathered = gather(plan, store, analysis.results, table)

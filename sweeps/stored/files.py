@@ -21,14 +21,20 @@ OUTPUTS = (".npz", ".csv", ".parquet")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, making its directory."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file that is there whole or not at all, making its directory.
+
+    Raises ``ValueError`` naming the file if it cannot be written.
+    """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        beside.write_bytes(content)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_bytes(content)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def table_csv(table: pd.DataFrame) -> bytes:
