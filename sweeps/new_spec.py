@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +14,14 @@ import numpy as np
 import pandas as pd
 from pandas.api import types
 
-from calibration.data import Dataset, load_dataset
-from calibration.data.columns import check_names, infer_columns
-from calibration.data.table import read_frame
+from calibration.data import PROTOCOLS, Dataset, load_dataset
+from calibration.data.columns import MOST_CATEGORIES, check_names, infer_columns
+from calibration.data.fixed import TEST_SHARE
+from calibration.data.splitting import FEWEST_ROWS
+from calibration.data.table import read_frame, repeated_names
 from calibration.methods import METHODS
 from sweeps.spec import SpecError
-from sweeps.store import file_name
+from sweeps.store import RESERVED_NAMES, file_name
 
 FAST = (
     "standard",
@@ -32,6 +35,15 @@ FAST = (
 """Methods that train about as fast as cross-entropy alone."""
 SMALLEST_CLASS = 20
 FEW_ROWS, MANY_ROWS = 2_000, 50_000
+LONGEST_NAME = 60
+"""Of a column or class in a remark, in characters."""
+IDENTIFIER_SHARE, IDENTIFIER_ROWS = 0.9, 50
+"""Texts of which more than this share differ, in more than so many rows, name the rows."""
+NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+DATE = (
+    r"(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}/\d{1,2}/\d{2}"
+    r"|\d{1,2}\W+[^\W\d]{3,9}\W+\d{4}|[^\W\d]{3,9}\W+\d{1,2}\W+\d{4})(\D.*)?"
+)
 
 
 @dataclass
@@ -52,63 +64,154 @@ def new_spec(
     Raises ``SpecError`` if the data cannot be used, naming the file and what is wrong.
     """
     try:
-        found = _arrays(data) if data.suffix.lower() == ".npz" else _table(data, target)
+        found = _arrays(data, target) if data.suffix.lower() == ".npz" else _table(data, target)
     except ValueError as error:
         raise SpecError(str(error)) from None
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file_name(data.name.partition(".")[0])).strip("-._")
-    name = name or "my-sweep"
+    name = _name(data)
     options = {**found.options, "path": _relative(data, directory)}
     return name, _text(name, options, found, methods)
 
 
-def _arrays(data: Path) -> Findings:
+def one_line(name: str) -> str:
+    """A name as it is or, where it could be misread or break the line, in quotes; shortened."""
+    unclear = not name.isprintable() or name != name.strip() or not name or set(name) & set("\"',")
+    return _short(repr(name) if unclear else name)
+
+
+def _quoted(name: str) -> str:
+    return _short(repr(name))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+
+
+def _some(names: Iterable[str], most: int = 10) -> str:
+    shown = [one_line(name) for name in names]
+    return ", ".join(shown[:most]) + (", …" if len(shown) > most else "")
+
+
+def _name(data: Path) -> str:
+    """A sweep's name like the file's: letters lose their accents, all else becomes dashes."""
+    letters = unicodedata.normalize("NFKD", data.name.partition(".")[0].replace("ß", "ss"))
+    letters = "".join(c for c in letters if not unicodedata.combining(c))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file_name(letters))[:100].strip("-._")
+    return f"{name}-sweep" if name in RESERVED_NAMES else name or "my-sweep"
+
+
+def _arrays(data: Path, target: str | None) -> Findings:
+    if target is not None:
+        raise SpecError(
+            f"{data}: --target names a column of a CSV or Parquet file; the classes of an NPZ file "
+            "are its array labels (or y): leave --target out"
+        )
     dataset = load_dataset("arrays", {"path": str(data)})
-    rows = sum(map(len, _pool_labels(dataset)))
-    return Findings({"name": "arrays"}, dataset, rows, _class_remarks(dataset))
+    counts = _class_counts(dataset, str(data))
+    remarks = _class_remarks(dataset.class_names, counts)
+    return Findings({"name": "arrays"}, dataset, sum(counts), remarks)
 
 
 def _table(data: Path, target: str | None) -> Findings:
     frame = read_frame(data)
     columns = [str(name) for name in frame.columns]
+    hint = _no_header(columns)
     if target is None:
         raise SpecError(
             f"{data}: which column holds the classes? Say --target COLUMN; columns: "
-            f"{', '.join(columns[:20])}{', …' if len(columns) > 20 else ''}"
+            f"{_some(columns, 20)}" + (f"; {hint}" if hint else "")
         )
-    check_names([target], frame, str(data), "target")
-    dropped = _unusable(frame, [name for name in columns if name != target], str(data))
+    try:
+        check_names([target], frame, str(data), "target")
+    except ValueError as error:
+        raise SpecError(f"{error}; {hint}" if hint else str(error)) from None
+    origin = f"{data}, column {_quoted(target)}"
+    _check_target(frame[target], origin)
+    dropped = _unusable(frame, target)
+    remarks = [f"{_quoted(column)} is dropped: {why}" for column, why in dropped.items()]
+    if len(dropped) == len(columns) - 1:
+        raise SpecError(
+            f"{data}: no column is left to learn from beside {_quoted(target)}"
+            + "".join(f"; {remark}" for remark in remarks[:5])
+        )
     options: dict[str, Any] = {"name": "table", "target": target}
     if dropped:
         options["drop"] = list(dropped)
     loading = {k: v for k, v in options.items() if k != "name"} | {"path": str(data)}
     dataset = load_dataset("table", loading)
-    remarks = [f"{column!r} is dropped: {why}" for column, why in dropped.items()]
+    if hint:
+        remarks.insert(0, hint)
+    for name, count in repeated_names(data).items():
+        remarks.append(f"{count} columns are called {_quoted(name)}: the later ones get numbers")
     inputs = dataset.columns
     texts = [column.name for column in inputs if column.kind == "categorical"]
     gaps = [column.name for column in inputs if frame[column.name].isna().any()]
     remarks.append(f"{len(inputs)} inputs, {len(inputs) - len(texts)} of them numbers")
     if texts:
-        remarks.append(f"categories: {', '.join(texts[:10])}")
+        remarks.append(f"categories: {_some(texts)}")
     if gaps:
-        remarks.append(f"values are missing in: {', '.join(gaps[:10])}")
-    return Findings(options, dataset, len(frame), remarks + _class_remarks(dataset))
+        remarks.append(f"values are missing in: {_some(gaps)}")
+    remarks += _class_remarks(dataset.class_names, _class_counts(dataset, origin))
+    return Findings(options, dataset, len(frame), remarks)
 
 
-def _unusable(frame: pd.DataFrame, names: Sequence[str], origin: str) -> dict[str, str]:
+def _no_header(columns: list[str]) -> str | None:
+    """What to say if the columns' names look like a row: numbers, but for one perhaps."""
+    # The columns of a matrix are often called 0, 1, 2, …, and pandas adds .1 to a second 5.1.
+    numbers = [name for name in columns if re.fullmatch(rf"{NUMBER}(\.\d+)?", name)]
+    counted = {str(place) for place in range(len(columns) + 1)}
+    if len(numbers) < max(2, len(columns) - 1) or counted.issuperset(numbers):
+        return None
+    return "the names of the columns are numbers: has the file a header? Its first line must be one"
+
+
+def _check_target(column: pd.Series[Any], origin: str) -> None:
+    if types.is_float_dtype(column.dtype):
+        fractions = column[column.notna() & (column % 1 != 0)]
+        if len(fractions):
+            raise SpecError(
+                f"{origin}: a class label cannot be the fraction {fractions.iloc[0]}; round the "
+                f"{column.nunique()} different values or group them in bins, or choose another "
+                "column"
+            )
+
+
+def _unusable(frame: pd.DataFrame, target: str) -> dict[str, str]:
     """The columns that cannot or should not be inputs, each with the reason."""
-    dropped = {}
-    for name in names:
-        column = frame[name]
+    reasons = {str(name): _reason(frame, str(name), target) for name in frame.columns}
+    return {name: why for name, why in reasons.items() if why and name != target}
+
+
+def _reason(frame: pd.DataFrame, name: str, target: str) -> str | None:
+    column = frame[name]
+    present = column.dropna()
+    if present.empty:
+        return "it is empty"
+    if isinstance(column.dtype, pd.CategoricalDtype) or present.map(type).isin((str,)).all():
+        reason = _text_reason(present.astype(str))
+    else:
         try:
-            infer_columns(frame, [name], (), origin)
-        except ValueError as error:
-            dropped[name] = str(error).removeprefix(f"{origin}: ").partition(";")[0]
-            continue
-        if column.nunique(dropna=False) == 1:
-            dropped[name] = "it has one value only"
-        elif _is_row_number(column):
-            dropped[name] = "it looks like a row number"
-    return dropped
+            infer_columns(frame, [name], (), name)
+        except ValueError:
+            return f"it holds {type(present.iloc[0]).__name__} values, not numbers or texts"
+        reason = "it looks like a row number" if _is_row_number(column) else None
+    if column.nunique(dropna=False) == 1:
+        return "it has one value only"
+    return "it repeats the target" if column.equals(frame[target]) else reason
+
+
+def _text_reason(present: pd.Series[Any]) -> str | None:
+    values = pd.Series(present.unique())
+    if values.str.fullmatch(r"[+-]?[\d,]+").all() and values.str.contains(",").any():
+        return "its numbers have commas; write 1.5 for 1,5 and 1000 for 1,000 to use them"
+    dates = values[values.str.strip().str.fullmatch(DATE)]
+    parsed = pd.to_datetime(dates, format="mixed", dayfirst=True, utc=True, errors="coerce")
+    if parsed.notna().sum() > IDENTIFIER_SHARE * len(values):
+        return "it holds dates; turn them into numbers (days, years) to use them"
+    if len(present) > IDENTIFIER_ROWS and len(values) > IDENTIFIER_SHARE * len(present):
+        return "nearly every row has its own text, like an identifier"
+    if len(values) > MOST_CATEGORIES:
+        return f"it has {len(values)} different texts, more than {MOST_CATEGORIES}"
+    return None
 
 
 def _is_row_number(column: pd.Series[Any]) -> bool:
@@ -119,27 +222,33 @@ def _is_row_number(column: pd.Series[Any]) -> bool:
     return named or bool((np.diff(column.to_numpy()) == 1).all())
 
 
-def _class_remarks(dataset: Dataset) -> list[str]:
+def _class_counts(dataset: Dataset, origin: str) -> list[int]:
+    """The rows of every class. Raises ``SpecError`` if they cannot be divided."""
+    try:
+        parts = dataset.split(PROTOCOLS["honest"], 0, held_out=False)
+    except ValueError as error:
+        raise SpecError(f"{origin}: {str(error).removeprefix(f'{dataset.name}: ')}") from None
     counts = np.zeros(dataset.classes, dtype=int)
-    for labels in _pool_labels(dataset):
-        counts += np.bincount(labels, minlength=dataset.classes)
-    names = dataset.class_names
-    shown = ", ".join(f"{n} ({c})" for n, c in list(zip(names, counts, strict=True))[:10])
-    remarks = [f"{dataset.classes} classes: {shown}{', …' if dataset.classes > 10 else ''}"]
-    rare = [names[place] for place in np.flatnonzero(counts < SMALLEST_CLASS)]
+    for part in (parts.train, parts.validation, dataset.test(0)):
+        counts += np.bincount(part.labels.numpy(), minlength=dataset.classes)
+    return [int(count) for count in counts]
+
+
+def _class_remarks(names: tuple[str, ...], counts: list[int]) -> list[str]:
+    sizes = list(zip(names, counts, strict=True))
+    shown = ", ".join(f"{one_line(name)} ({count})" for name, count in sizes[:10])
+    remarks = [f"{len(names)} classes: {shown}{', …' if len(names) > 10 else ''}"]
+    single = [name for name, count in sizes if count < FEWEST_ROWS]
+    if single:
+        remarks.append(
+            f"only trained on, never judged by (fewer than {FEWEST_ROWS} rows): {_some(single)}"
+        )
+    rare = [name for name, count in sizes if FEWEST_ROWS <= count < SMALLEST_CLASS]
     if rare:
         remarks.append(
-            f"few rows to learn and judge by (fewer than {SMALLEST_CLASS}) of: "
-            f"{', '.join(rare[:10])}"
+            f"few rows to learn and judge by (fewer than {SMALLEST_CLASS}) of: {_some(rare)}"
         )
     return remarks
-
-
-def _pool_labels(dataset: Dataset) -> list[Any]:
-    from calibration.data import PROTOCOLS
-
-    parts = dataset.split(PROTOCOLS["honest"], 0, held_out=False)
-    return [part.labels.numpy() for part in (parts.train, parts.validation, dataset.test(0))]
 
 
 def _relative(data: Path, directory: Path) -> str:
@@ -164,8 +273,8 @@ def _text(name: str, options: dict[str, Any], found: Findings, methods: str) -> 
 {remarks}
 name: {_scalar(name)}  # results go to runs/{name}/
 
-# A share of the rows is set aside as test data (test_share: 0.2), or name a second file with
-# test_path. Paths start at this file's directory.
+# A share of the rows is set aside as test data (test_share: {TEST_SHARE:g}), or name a second
+# file with test_path. Paths start at this file's directory.
 datasets:
   - {{{dataset}}}
 
@@ -194,8 +303,11 @@ seed: 0
 
 
 def _scalar(value: Any) -> str:
-    """A value in YAML's flow style: JSON is, and a plain word needs no quotes."""
-    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./-]*", value):
+    """A value in YAML's flow style: JSON nearly is, and a plain word needs no quotes."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_/][\w./-]*", value):
         plain = value.lower() not in ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
-        return value if plain else json.dumps(value, ensure_ascii=False)
-    return json.dumps(value, ensure_ascii=False)
+        if plain:
+            return value
+    # YAML breaks lines where JSON does not, and takes JSON's pairs of surrogates for two letters.
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -60,11 +60,19 @@ def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
+    wrong = f"{path}: not a readable NPZ file of plain arrays"
+    # NumPy takes anything else for a pickle and advises to load it, which would run its code.
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"{wrong}, as numpy.savez writes them")
     try:
         with np.load(path, allow_pickle=False) as stored:
             content = dict(stored)
-    except (ValueError, OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a readable NPZ file of plain arrays: {error}") from error
+    except ValueError:
+        raise ValueError(
+            f"{wrong}: it is damaged or holds objects; keep numbers and texts"
+        ) from None
+    except (OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{wrong}: {error}") from error
     named = content.get("class_names")
     names = None if named is None else tuple(str(name) for name in named)
     for keys in KEYS:

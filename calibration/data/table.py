@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import re
+from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -20,7 +24,7 @@ class Table(DatasetOptions):
     Columns of numbers and booleans are numeric, columns of texts categorical, and so
     are those named in ``categorical``. ``test_path`` is a second file of test rows;
     without it ``test_share`` of the rows is set aside. The dataset is called ``name``,
-    or as the file is.
+    or as the file is. ``separator`` is found in the header unless given: see ``read_frame``.
     """
 
     path: Path
@@ -55,22 +59,29 @@ class Table(DatasetOptions):
         test = None
         if self.test_path is not None:
             test = part(read_frame(self.test_path, self.separator), self.test_path)
-        return FixedDataset(
-            self.name or self.path.name.partition(".")[0],
-            "table",
-            part(frame, self.path),
-            classes,
-            test=test,
-            test_share=self.test_share,
-            columns=columns,
-        )
+        called = self.name or self.path.name.partition(".")[0]
+        rows = part(frame, self.path)
+        try:
+            return FixedDataset(
+                called,
+                "table",
+                rows,
+                classes,
+                test=test,
+                test_share=self.test_share,
+                columns=columns,
+            )
+        except ValueError as error:  # about the classes: too many, or too few rows of them
+            found = str(error).removeprefix(f"{called}: ")
+            raise ValueError(f"{origin}, column {self.target!r}: {found}") from None
 
 
 def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     """Read a CSV (``.csv``, ``.tsv``, ``.txt``, also compressed) or Parquet file.
 
-    The separator is a comma (a tab in ``.tsv``) unless given. Raises ``ValueError``
-    naming the file if it is absent, empty, not UTF-8 or not of these formats.
+    Unless given, the separator is a tab in ``.tsv``, and else a comma; or a semicolon or tab
+    if the first line has that, but no comma (what stands in quotes does not count). Raises
+    ``ValueError`` naming the file if it is absent, empty, not UTF-8 or not of these formats.
     """
     if not path.is_file():
         raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
@@ -79,24 +90,58 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
         if kinds & {".parquet", ".pq"}:
             frame = pd.read_parquet(path)
         elif kinds & {".csv", ".tsv", ".txt"}:
-            default = "\t" if ".tsv" in kinds else ","
+            found = separator or _separator(path)
             # utf-8-sig also reads files without the mark that spreadsheets put in front.
             frame = _without_index(
-                pd.read_csv(path, sep=separator or default, encoding="utf-8-sig", low_memory=False)
+                pd.read_csv(path, sep=found, encoding="utf-8-sig", low_memory=False)
             )
         else:
             raise ValueError("not a .csv, .tsv, .txt or .parquet file")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
     except pd.errors.ParserError as error:
-        found = str(error).strip()
-        raise ValueError(f"{path}: {found}; is the option separator right?") from error
+        raise ValueError(f"{path}: {str(error).strip()}; is the option separator right?") from error
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(f"{path}: cannot be read: {error}") from error
     frame.columns = frame.columns.map(str)
     if frame.empty:
         raise ValueError(f"{path}: there are no rows")
     return frame
+
+
+def repeated_names(path: Path) -> dict[str, int]:
+    """The names that several columns of a CSV file have, and how many; pandas renames these.
+
+    For files that ``read_frame`` could read.
+    """
+    if {suffix.lower() for suffix in path.suffixes} & {".parquet", ".pq"}:
+        return {}
+    counts = Counter(_first_row(path, _separator(path)))
+    return {name: count for name, count in counts.items() if name and count > 1}
+
+
+def _separator(path: Path) -> str:
+    if ".tsv" in (suffix.lower() for suffix in path.suffixes):
+        return "\t"
+    # No file has this control character: the line comes whole, whatever the compression.
+    line = "".join(_first_row(path, "\x1f", csv.QUOTE_NONE))
+    outside = re.sub(r'"[^"]*("|$)', "", line)
+    other = max(";\t", key=outside.count)
+    return other if other in outside and "," not in outside else ","
+
+
+def _first_row(path: Path, separator: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> list[str]:
+    row = pd.read_csv(
+        path,
+        sep=separator,
+        quoting=quoting,
+        header=None,
+        nrows=1,
+        dtype=str,
+        keep_default_na=False,
+        encoding="utf-8-sig",
+    )
+    return [str(value) for value in row.iloc[0]]
 
 
 def _without_index(frame: pd.DataFrame) -> pd.DataFrame:

@@ -27,7 +27,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _init(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.new_spec import new_spec
+    from sweeps.new_spec import new_spec, one_line
     from sweeps.spec import SpecError, read_spec
 
     out: Path | None = options.out
@@ -44,9 +44,10 @@ def _init(options: argparse.Namespace, console: Console) -> int:
             file.write(text)
     except OSError as error:
         raise SpecError(f"{path}: cannot be written: {error.strerror}") from None
+    datasets = ", ".join(map(one_line, loaded.datasets))
     say(
         console,
-        f"{path}: {len(loaded.spec.methods)} methods on {', '.join(loaded.datasets)}",
+        f"{path}: {len(loaded.spec.methods)} methods on {datasets}",
         f"check it  calsweep check {path}",
         f"run it    calsweep run {path}",
     )

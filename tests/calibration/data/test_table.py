@@ -9,6 +9,7 @@ import torch
 
 from calibration.data import PROTOCOLS, Dataset, load_dataset
 from calibration.data.columns import MISSING, UNKNOWN, encode_columns, infer_columns
+from calibration.data.table import read_frame, repeated_names
 
 HONEST = PROTOCOLS["honest"]
 
@@ -178,12 +179,49 @@ def test_separators_and_byte_order_marks(tmp_path: Path) -> None:
     expected = load(write(tmp_path, frame)).fingerprint
     frame.to_csv(tmp_path / "s.csv", index=False, sep=";", encoding="utf-8-sig")
     frame.to_csv(tmp_path / "s.tsv", index=False, sep="\t")
+    frame.to_csv(tmp_path / "t.txt.gz", index=False, sep="\t", encoding="utf-8-sig")
     assert load(tmp_path / "s.csv", separator=";").fingerprint == expected
-    assert load(tmp_path / "s.tsv").fingerprint == expected
-    with pytest.raises(ValueError, match=r"s\.csv: .* is the option separator right"):
-        load(tmp_path / "s.csv")
+    for file in ("s.csv", "s.tsv", "t.txt.gz"):
+        assert load(tmp_path / file).fingerprint == expected
+    (tmp_path / "ragged.csv").write_text("a,outcome\n1,ja\n1,2,3,nein\n")
+    with pytest.raises(ValueError, match=r"ragged\.csv: .* is the option separator right"):
+        load(tmp_path / "ragged.csv")
     with pytest.raises(ValueError, match="no target column 'outcome'; columns: id;größe"):
         load(tmp_path / "s.csv", separator="|")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a;b\n1;2\n", ["a", "b"]),
+        ("a\tb\n1\t2\n", ["a", "b"]),
+        ('"x, y";b\n1;2\n', ["x, y", "b"]),
+        ('"x;y",b\n1,2\n', ["x;y", "b"]),
+        ('"x;y"\n1\n', ["x;y"]),
+        ("a;b,c\n1,2\n", ["a;b", "c"]),
+        ("a;b;c\td\n1;2;3\n", ["a", "b", "c\td"]),
+        ('"say ""x;y""",b\n1,2\n', ['say "x;y"', "b"]),
+        ("a\n1\n", ["a"]),
+    ],
+)
+def test_the_separator_is_that_of_the_header(tmp_path: Path, text: str, names: list[str]) -> None:
+    (tmp_path / "h.csv").write_text(text)
+    assert list(read_frame(tmp_path / "h.csv")) == names
+
+
+def test_repeated_names_are_those_of_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "h.csv"
+    path.write_text('a;b;a;"c;d";a;b;a.1\n1;2;3;4;5;6;7\n')
+    assert repeated_names(path) == {"a": 3, "b": 2}
+    path.write_text("a,a.1,b\n1,2,3\n")
+    assert repeated_names(path) == {}
+    assert repeated_names(write(tmp_path, people(), "p.parquet")) == {}
+
+
+def test_too_many_classes_are_those_of_a_column(tmp_path: Path) -> None:
+    path = write(tmp_path, people().assign(outcome=range(60)))
+    with pytest.raises(ValueError, match=r"people\.csv, column 'outcome': the test part would be"):
+        load(path)
 
 
 def test_fingerprints_follow_the_content(tmp_path: Path) -> None:
