@@ -131,7 +131,10 @@ def _winner(
     if like_perfect(seeds, own_draws):
         return f"{by_chance}: it cannot be told from perfectly calibrated on {where}."
     most = number(most_by_chance(seeds, own_draws))
-    return f"{by_chance}, and below {most} in 95 of 100 cases: so not perfectly, on {where}."
+    return (
+        f"{by_chance} and less than {most} in 95 of 100 cases: it is not perfectly calibrated, "
+        f"on {where}."
+    )
 
 
 def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> str:

@@ -72,13 +72,13 @@ def test_equal_predictions_have_the_same_accuracy() -> None:
 
 def test_an_ece_far_above_its_floor_is_not_called_perfect() -> None:
     found = analysis([row("standard", winner=True, ece=0.09), row("focal")])
-    assert "so not perfectly, on 5 × 1,000 test points" in said(found).lead
+    assert "it is not perfectly calibrated, on 5 × 1,000 test points" in said(found).lead
     assert "cannot be told" not in said(found).lead
 
 
 def test_a_test_set_that_all_seeds_share_counts_once() -> None:
     found = analysis([row("standard", winner=True, ece=0.03), row("focal")])
-    assert "so not perfectly, on 5 × 1,000 test points" in said(found).lead
+    assert "it is not perfectly calibrated, on 5 × 1,000 test points" in said(found).lead
     shared = said(found, own_draws=False).lead
     assert "cannot be told from perfectly calibrated on 1,000 test points" in shared
 
