@@ -14,9 +14,9 @@ WORDS = {
     "were calibrated: correctness is drawn anew with those confidences, 200 times, and the mean "
     "taken. An ECE near its floor is as good as it gets. The floor of an over-confident row is "
     "too low, for it is computed from that row's own confidences.",
-    "Not perfectly calibrated": "The mean ECE over seeds lies above what chance gives a calibrated model in "
-    "95 of 100 cases. The interval over seeds, which asks what other seeds would give, can "
-    "still hold the floor.",
+    "Not perfectly calibrated": "The mean ECE over seeds lies above what chance gives a calibrated "
+    "model in 95 of 100 cases. The interval over seeds, which asks what other seeds would give, "
+    "can still hold the floor.",
     "NLL, Brier": "Proper scores: they reward calibration and sharpness together and cannot be "
     "improved by trading one for the other. A row that is good in ECE only may just be vague.",
     "95 % interval": "Over seeds (Student's t, with Nadeau and Bengio's correction where training "
