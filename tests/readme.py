@@ -15,10 +15,12 @@ def example(file: str) -> str:
     return str(found)
 
 
-def python_without_a_file() -> list[str]:
-    """The Python blocks that are no file's content: to be typed in."""
+def typed_in(words: str) -> str:
+    """The Python block with these words that is no file's content."""
     found = BLOCK.findall(README.read_text())
-    return [code for kind, code in found if kind == "python" and not code.startswith("# ")]
+    blocks = [code for kind, code in found if kind == "python" and not code.startswith("# ")]
+    (code,) = (block for block in blocks if words in block)
+    return str(code)
 
 
 def _is(code: str, file: str) -> bool:

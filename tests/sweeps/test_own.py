@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.readme import example, python_without_a_file
+from tests.readme import example, typed_in
 
 MAPS = """
 from calibration.post_hoc import Calibrator
@@ -76,7 +76,7 @@ def test_a_torch_dataset_and_a_module_are_named_by_import_path(rings: Path) -> N
 
 
 def test_the_python_example_runs_on_it(rings: Path) -> None:
-    (code,) = python_without_a_file()
+    code = typed_in("sweeps.run")
     code += "\nassert len(rings.results) == 2 * 2 * 2, rings.results"
     code += "\nassert set(rings.results['post_hoc']) == {'identity', 'temperature'}"
     done = subprocess.run([sys.executable, "-c", code], cwd=rings, capture_output=True, text=True)
