@@ -92,7 +92,7 @@ def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
         # Its data need not be there to look at it: only what is asked for is read.
         spec = yaml.safe_load(text)
         tracking = spec.get("tracking") or {}
-        return str(spec["name"]), tracking.get("uri")
+        return str(spec["name"]), tracking if isinstance(tracking, str) else tracking.get("uri")
     except (yaml.YAMLError, AttributeError, KeyError) as error:
         raise SpecError(f"{given}: this is no spec: {error}") from None
 

@@ -204,6 +204,17 @@ def test_a_server_that_is_away_is_named(capsys: pytest.CaptureFixture[str]) -> N
     assert "s3cret" not in complaint
 
 
+@pytest.mark.parametrize("form", ["{}", "{{uri: {}, experiment: mine}}"])
+def test_the_server_that_a_spec_names_is_asked(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = "http://127.0.0.1:9"  # nobody answers there
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(f"name: s\ntracking: {form.format(address)}\n")
+    assert main(["ui", str(spec), "--store", str(tmp_path)]) == 1
+    assert f"the MLflow server at {address} does not answer" in capsys.readouterr().err
+
+
 def test_mistakes_are_told_in_one_line(
     swept: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
