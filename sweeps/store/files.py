@@ -93,8 +93,6 @@ class LocalFiles:
             self.path = root.expanduser().resolve()
         except (RuntimeError, OSError) as error:
             raise StoreError(f"{root}: no such directory can be: {error}; name another") from error
-        if self.path.exists() and not self.path.is_dir():
-            raise StoreError(f"{root}: is no directory; a store is a directory or a URI")
         self.root = str(self.path)
         self._made: set[str] = set()
 

@@ -73,6 +73,8 @@ class Store:
         self._sealed = SealedFiles(self._files)
         self.root = self._files.root
         self.local = self._files.path if isinstance(self._files, LocalFiles) else None
+        if self.local is not None and self.local.exists() and not self.local.is_dir():
+            raise StoreError(f"{root}: is no directory; a store is a directory or a URI")
 
     def sweeps(self) -> list[str]:
         """The names of the directories that may be sweeps'."""

@@ -153,7 +153,8 @@ def test_baselines_are_found_by_name(plan: Plan) -> None:
     assert find_baseline(spec).label == "standard"
     assert find_baseline(spec, "focal").label == "focal"
     assert find_baseline(spec, "focal + temperature").post_hoc == "temperature"
-    with pytest.raises(SpecError, match="'best'; the sweep's rows are: standard, focal"):
+    assert find_baseline(spec, "focal+temperature").label == "focal + temperature"
+    with pytest.raises(SpecError, match=r"'best'; write a trained row, .*: standard, focal"):
         find_baseline(spec, "best")
     with pytest.raises(SpecError, match="maps are: identity, temperature"):
         find_baseline(spec, "focal + beta")

@@ -136,6 +136,30 @@ def test_what_is_no_trial_is_one_message(said, whole: Sweep) -> None:
     assert "there is no sweep 'stand'; there are: stands" in complaint
 
 
+def test_a_sweep_that_cannot_be_read_hides_no_other(tmp_path: Path, capsys) -> None:
+    sweep = train_sweep(tmp_path, SPEC, limit=1)
+    sweep.store.write_file("broken", "spec.yaml", b"\xff\xfe")
+    assert main(["status", "--store", sweep.store.root]) == 0
+    printed = capsys.readouterr().out
+    assert "is no UTF-8 text" in printed
+    assert "stands: interrupted" in printed
+    file = tmp_path / "spec.yaml"
+    assert main(["status", "--store", str(file)]) == 1
+    assert f"{file}: is no directory" in capsys.readouterr().err
+
+
+def test_a_sweep_moves_with_its_directory(tmp_path: Path, capsys) -> None:
+    (tmp_path / "here").mkdir()
+    rows = "\n".join(f"{i % 7},{'ab'[i % 2]}" for i in range(100))
+    (tmp_path / "here" / "rows.csv").write_text(f"x,label\n{rows}\n")
+    text = SPEC.replace("[blobs-1.7]", "[{name: table, path: rows.csv, target: label}]")
+    train_sweep(tmp_path / "here", text, limit=3)
+    (tmp_path / "here").rename(tmp_path / "there")
+    store = tmp_path / "there" / "runs"
+    assert main(["status", str(store / "stands")]) == 0
+    assert "3 of 6 trials done" in capsys.readouterr().out
+
+
 def test_a_trial_that_was_stopped_early_is_found(tmp_path: Path, capsys) -> None:
     store = Store(tmp_path)
     key = "abcdef0123456789"
