@@ -52,14 +52,23 @@ class Predictions:
     posterior: Tensor | None = field(default=None, repr=False)
 
 
-def scores(prediction: Tensor, labels: Tensor, predicted: Tensor, *, bins: int) -> dict[str, float]:
+def scores(
+    prediction: Tensor,
+    labels: Tensor,
+    predicted: Tensor,
+    *,
+    bins: int,
+    only: Sequence[str] = tuple(metrics.METRICS),
+) -> dict[str, float]:
     """The metric panel of a map's output: probability rows, or top-label confidences.
 
-    ``predicted`` is the class each confidence speaks of when there are no rows.
+    ``predicted`` is the class each confidence speaks of when there are no rows; metrics
+    that need rows are then left out, as are those that ``only`` does not name.
     """
-    if prediction.ndim == 2:
-        return metrics.panel(prediction, labels, bins=bins)
-    return metrics.panel(prediction, predicted == labels, bins=bins)
+    rows = prediction.ndim == 2
+    wanted = [name for name in only if rows or not metrics.METRICS[name].rows_only]
+    target = labels if rows else predicted == labels
+    return metrics.panel(prediction, target, bins=bins, metrics=wanted)
 
 
 def cross_fitted(

@@ -97,12 +97,14 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
         print_leaderboard(outcome.analysis, plan, console)
     where = _given(options)
     pruned = f", {plan.pruned} stopped early" if plan.pruned else ""
+    name = shlex.quote(plan.spec.name)
+    dataset = " --dataset NAME" if len(plan.loaded.datasets) > 1 else ""
     lines = [
         f"trials    {plan.done} of {plan.total} done, {plan.trained} trained now{pruned}, "
         f"{plan.failed} failed",
         f"report    {plan.store.location(plan.spec.name, 'report.html')}",
-        f"compare   calsweep ui {shlex.quote(plan.spec.name)}{_store(options)}",
-        f"take home calsweep export {shlex.quote(plan.spec.name)} --out DIR{_store(options)}",
+        f"compare   calsweep ui {name}{_store(options)}",
+        f"take home calsweep export {name} --out DIR{dataset}{_store(options)}",
         "resume, extend or repeat: the same command",
     ]
     for reason, count in plan.reasons.most_common(5):
