@@ -13,9 +13,9 @@ import torch
 from rich.console import Console
 
 from sweeps.analysis import Analysis
+from sweeps.analysis.results import failed_maps
 from sweeps.plan import Hooks, Options, Plan
 from sweeps.progress import Progress
-from sweeps.report.results import failed_maps
 from sweeps.report.write import write_report
 from sweeps.search.journal import Journal
 from sweeps.spec import LoadedSpec

@@ -39,6 +39,14 @@ def test_imports_point_one_way(package: str) -> None:
     assert wrong == {}
 
 
+@pytest.mark.parametrize("package", ["statistics", "analysis", "search", "store", "spec"])
+def test_what_is_reported_knows_nothing_of_the_report(package: str) -> None:
+    later = re.compile(r"^\s*(?:from|import) sweeps\.(report|tracking|commands)\b", re.MULTILINE)
+    files = list((ROOT / "sweeps" / package).rglob("*.py"))
+    assert files
+    assert [path.name for path in files if later.search(path.read_text())] == []
+
+
 def test_every_direct_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]

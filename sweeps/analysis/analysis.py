@@ -12,9 +12,9 @@ from sweeps.analysis import tradeoffs
 from sweeps.analysis.comparisons import COMPARED, compare, find_baseline
 from sweeps.analysis.importance import importance
 from sweeps.analysis.overlap import correlation_ratio
+from sweeps.analysis.results import CHOSEN_BY, chosen_rows, leaderboard, results
 from sweeps.analysis.seed_intervals import GROUPS, with_intervals
 from sweeps.plan import Plan
-from sweeps.report.results import CHOSEN_BY, chosen_rows, leaderboard, results
 from sweeps.statistics import Ranks, ranks
 from sweeps.store import Store
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweeps.report.results import label
+from sweeps.analysis.results import label
 from sweeps.schema import Spec
 from sweeps.spec import SpecError
 from sweeps.statistics import corrected_t_test, holm

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calibration.abstention import Accepted
+from sweeps.analysis.results import CHOSEN_BY
 from sweeps.export.markdown import confidence, interval, percent, settings, table, text
 from sweeps.export.package import Package
-from sweeps.report.results import CHOSEN_BY
 from sweeps.report.wording import bounds
 
 METRICS = {

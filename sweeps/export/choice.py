@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.analysis.results import CHOSEN_BY, label
 from sweeps.cells import Entry
-from sweeps.report.results import CHOSEN_BY, label
 from sweeps.spec import ORACLE, SpecError
 from sweeps.sweep import Sweep
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibration import metrics
 from sweeps.analysis import Analysis
+from sweeps.analysis.results import headline_rows
 from sweeps.plan import Plan
 from sweeps.report.chart import Look, looks
 from sweeps.report.detail_tables import comparisons_html, costs_html, importance_html
@@ -21,7 +22,6 @@ from sweeps.report.images import Picture, image_html
 from sweeps.report.leaderboard_table import Verdict, Verdicts, leaderboard_html
 from sweeps.report.line_charts import bins_chart, coverage_chart, curves_chart
 from sweeps.report.reliability_charts import ABOUT, reliability_charts
-from sweeps.report.results import headline_rows
 from sweeps.report.trade_off_charts import cost_chart, pareto_chart
 from sweeps.report.wording import count
 from sweeps.store import file_name

@@ -8,10 +8,10 @@ from html import escape
 import pandas as pd
 
 from sweeps.analysis.comparisons import BASELINE
+from sweeps.analysis.results import label
 from sweeps.report.gather import Gathered
 from sweeps.report.html_table import Cell, Head, Row, sortable, text, value
 from sweeps.report.leaderboard_table import verdict_html
-from sweeps.report.results import label
 from sweeps.report.wording import TITLES, number, p_value, seconds
 
 

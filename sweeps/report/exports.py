@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from sweeps.analysis import Analysis
-from sweeps.report.results import headline_rows, label
+from sweeps.analysis.results import headline_rows, label
 from sweeps.report.wording import TITLES, count, interval, number, p_value
 from sweeps.spec import ORACLE
 

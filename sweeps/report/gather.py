@@ -11,9 +11,9 @@ import pandas as pd
 from torch import Tensor
 
 from calibration import post_hoc
+from sweeps.analysis.results import failed_maps, headline_rows, label
 from sweeps.cells import Entry
 from sweeps.plan import Plan
-from sweeps.report.results import failed_maps, headline_rows, label
 from sweeps.spec import ORACLE
 from sweeps.store import Store
 

@@ -10,9 +10,9 @@ import pandas as pd
 
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import TOO_FEW, UNDECIDED, UNMEASURED
+from sweeps.analysis.results import label
 from sweeps.plan import Plan
 from sweeps.report.chance import like_perfect, most_by_chance
-from sweeps.report.results import label
 from sweeps.report.wording import TITLES, count, interval, listed, number, p_value, quoted
 from sweeps.spec import ORACLE
 

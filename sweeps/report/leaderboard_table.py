@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from sweeps.analysis.results import label
 from sweeps.report.html_table import Cell, Head, Row, sortable, value
-from sweeps.report.results import label
 from sweeps.report.wording import TITLES, bounds, interval, number, p_value, seconds
 from sweeps.spec import ORACLE
 

@@ -8,12 +8,12 @@ from html import escape
 import pandas as pd
 from torch import Tensor
 
+from sweeps.analysis.results import label
 from sweeps.report.chart import looks
 from sweeps.report.dataset_section import leaderboard_tools, reliability_html, rows_html
 from sweeps.report.document import Room, document, folded, paragraphs, section
 from sweeps.report.glossary import glossary_html
 from sweeps.report.leaderboard_table import Verdict, leaderboard_html
-from sweeps.report.results import label
 
 NOTE = (
     "Lines are 95 % bootstrap intervals over test points; the tick in ECE is what chance would "

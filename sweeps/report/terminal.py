@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.analysis import Analysis
+from sweeps.analysis.results import headline_rows, label
 from sweeps.plan import Plan
-from sweeps.report.results import headline_rows, label
 from sweeps.report.wording import p_value
 from sweeps.saying import print_whole
 from sweeps.spec import ORACLE

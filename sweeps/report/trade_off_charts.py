@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.analysis.results import label
 from sweeps.report.chart import Chart, Key, Look, settings, words
-from sweeps.report.results import label
 from sweeps.report.wording import seconds
 
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from sweeps.analysis import Analysis, analyse
+from sweeps.analysis.results import pareto
 from sweeps.plan import Plan
 from sweeps.report import exports
 from sweeps.report.figures import figures
@@ -20,7 +21,6 @@ from sweeps.report.headline import across, headlines
 from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
-from sweeps.report.results import pareto
 from sweeps.report.terminal import leaderboard_tables, print_leaderboard
 from sweeps.saying import width_of
 from sweeps.store import Store

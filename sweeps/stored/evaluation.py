@@ -16,7 +16,7 @@ from calibration.evaluation import Predictions
 from calibration.metrics.bootstrap import resample_counts
 from calibration.post_hoc import Calibrator
 from sweeps.analysis.comparisons import UNMEASURED
-from sweeps.report.results import leaderboard
+from sweeps.analysis.results import leaderboard
 from sweeps.report.wording import listed
 from sweeps.stored.comparison import BASELINE, comparisons
 from sweeps.stored.judging import (

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from sweeps.analysis.results import label
 from sweeps.report.posthoc_page import posthoc_page
-from sweeps.report.results import label
 from sweeps.report.wording import number
 from sweeps.stored.evaluation import METHOD, StoredEvaluation
 from sweeps.stored.wording import FLATTERED, procedure

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from sweeps.analysis.results import CHOSEN_BY
 from sweeps.plan import Plan
-from sweeps.report.results import CHOSEN_BY
 from sweeps.spec import ORACLE
 from sweeps.tracking.run_content import LONGEST_NAME, LONGEST_TAG
 

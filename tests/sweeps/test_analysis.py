@@ -17,9 +17,9 @@ from statsmodels.stats.multitest import multipletests
 from calibration import metrics
 from sweeps.analysis import COMPARED, VERDICTS, Analysis, analyse, correlation_ratio, find_baseline
 from sweeps.analysis.comparisons import verdict
+from sweeps.analysis.results import CHOSEN_BY, leaderboard
 from sweeps.cells import Entry
 from sweeps.plan import Plan
-from sweeps.report.results import CHOSEN_BY, leaderboard
 from sweeps.spec import ORACLE, SpecError
 from sweeps.store import Store
 from sweeps.trial import FAILED, TrialRun

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sweeps.analysis.results import pareto
 from sweeps.cells import Entry
 from sweeps.plan import Options, Plan
-from sweeps.report.results import pareto
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.trial import rung_values
