@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 
+from sweeps.connecting import Cluster
 from sweeps.runner import run_sweep
 from sweeps.spec import LoadedSpec, load_spec, read_spec
 from sweeps.spec.meaning import check_tracking_option
@@ -28,7 +29,13 @@ def run_spec(
     loaded = _loaded(spec)
     check_tracking_option(tracking)
     place = Store(store)
-    run_sweep(loaded, place, console=Console(quiet=True), tracking_uri=tracking, address=address)
+    run_sweep(
+        loaded,
+        place,
+        console=Console(quiet=True),
+        tracking_uri=tracking,
+        cluster=Cluster(address),
+    )
     return Sweep(loaded, place)
 
 

@@ -1,20 +1,51 @@
-"""Passwords in URIs: they are never shown, stored or logged."""
+"""Passwords: they are never shown, stored or logged."""
 
 from __future__ import annotations
 
+import os
 import re
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote
 
-USERINFO = re.compile(r"://[^/\s]*@")
+HIDDEN = "***"
+USERINFO = re.compile(
+    r"://(?:[^/\s]*@"
+    # A password may hold a slash, though it should not; after a port it is a path.
+    r"|[^/\s:@]*:(?!\d{1,5}/)[^\s\"'<>]*@)"
+)
+NAMED = re.compile(r"\b((?:ssl)?password=)(?:'[^']*'|[^\s&'\",;]+)", re.IGNORECASE)
+HEADER = re.compile(r"\b((?:Basic|Bearer) )[\w+/=.~-]{8,}")
+PASSWORD = re.compile(r"://[^/\s:@]*:(.*)@")
+SECRETS = (
+    *("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN"),
+    *("MLFLOW_AUTH_ADMIN_PASSWORD", "MLFLOW_FLASK_SERVER_SECRET_KEY"),
+    *("PGPASSWORD", "RAY_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+)
+"""Variables of the environment whose values nobody is to see."""
 
 
 def masked(text: str, uri: str = "") -> str:
     """``text`` without the user and the password that ``uri``, or any URI in it, names."""
-    text = USERINFO.sub("://***@", text)
-    try:
-        password = urlsplit(uri).password
-    except ValueError:
-        return text
-    for secret in {password, unquote(password)} if password else ():
-        text = text.replace(secret, "***")
+    text = NAMED.sub(rf"\1{HIDDEN}", USERINFO.sub(f"://{HIDDEN}@", text))
+    password = PASSWORD.search(uri)
+    return _hidden(text, [password[1]] if password else [])
+
+
+def without_secrets(text: str, uri: str = "") -> str:
+    """``masked``, and without the secrets in the environment: for what others have said.
+
+    Not for a user's own text, in which a word may happen to be a password.
+    """
+    text = HEADER.sub(rf"\1{HIDDEN}", masked(text, uri))
+    return _hidden(text, [os.environ.get(name, "") for name in SECRETS])
+
+
+def _hidden(text: str, secrets: list[str]) -> str:
+    """``text`` without the secrets, however they are quoted."""
+    forms = {f(s) for s in secrets for f in (str, unquote, quote, quote_plus, _escaped)}
+    for form in sorted(forms - {""}, key=len, reverse=True):
+        text = text.replace(form, HIDDEN)
     return text
+
+
+def _escaped(secret: str) -> str:
+    return repr(secret)[1:-1]

@@ -6,7 +6,7 @@ every study for its persisted suggestions and the store for their records.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -61,7 +61,7 @@ class Plan:
         self._replaying = False
         self._seen: set[str] = set()
         self._running: dict[str, list[Entry]] = {}
-        self._deaths: Counter[str] = Counter()
+        self._deaths: defaultdict[str, float] = defaultdict(float)
         self._queue: deque[Entry] = deque()
         self._make = Cells(loaded)
         self.cells = {
@@ -179,14 +179,18 @@ class Plan:
         for entry in others:
             self._consider(entry)
 
-    def died(self, entry: Entry, cause: str) -> None:
-        """The trial's process ended without a record: begin again, or give the trial up."""
-        self._deaths[entry.key] += 1
+    def died(self, entry: Entry, cause: str, weight: float = 1.0) -> None:
+        """The trial's process ended without a record: begin again, or give the trial up.
+
+        ``weight`` is how much of a death it counts: a lost machine is not the trial's doing.
+        """
+        self._deaths[entry.key] += weight
         deaths = self._deaths[entry.key]
         if self._is_done(entry):
             self.complete(entry.key)
-        elif deaths > self.spec.retries:
-            self._give_up(entry, f"its process died {deaths} times, the last time so: {cause}")
+        elif int(deaths + 1e-9) > self.spec.retries:
+            times = f"{deaths:g} times" if deaths == int(deaths) else "too often"
+            self._give_up(entry, f"its process died {times}, the last time so: {cause}")
             self.complete(entry.key)
         else:
             waiting = self._running.pop(entry.key)

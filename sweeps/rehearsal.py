@@ -61,7 +61,7 @@ def start_run(
         classes=classes,
         config=config,
         seed=spec.seed,
-        device="cuda" if spec.resources.gpu and torch.cuda.is_available() else "cpu",
+        device="cuda" if spec.resources.wants_gpu and torch.cuda.is_available() else "cpu",
     )
 
 

@@ -14,9 +14,11 @@ from rich.console import Console
 
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import failed_maps
+from sweeps.connecting import Cluster
 from sweeps.plan import Hooks, Options, Plan
 from sweeps.progress import Progress
 from sweeps.report.write import write_report
+from sweeps.saying import say
 from sweeps.search.journal import Journal
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
@@ -46,15 +48,17 @@ def run_sweep(
     *,
     console: Console,
     tracking_uri: str | None = None,
-    address: str | None = None,
+    cluster: Cluster | None = None,
     retry_failed: bool = False,
     extend: int = 0,
+    parent_run: str | None = None,
 ) -> Outcome:
     """Run or continue a sweep until every trial has its record, then report.
 
     ``extend`` gives every search so many trials more than the spec says, now and in later
-    runs. Raises ``StoreError`` when the store cannot be written or another process runs
-    the sweep, ``SpecError`` when no trial fits the machine.
+    runs. ``parent_run`` is the MLflow run that the sweep's own belongs to. Raises
+    ``StoreError`` when the store cannot be written or another process runs the sweep,
+    ``SpecError`` when no trial fits the machine.
     """
     # The workers have the cores: more threads here would only fight with them.
     torch.set_num_threads(1)
@@ -65,7 +69,7 @@ def run_sweep(
         store.write_state(sweep, remembered(loaded, store, extra))
         plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
         uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
-        recorder = Recorder(uri, plan, store)
+        recorder = Recorder(uri, plan, store, parent_run)
         plan.hooks = Hooks(done=recorder.submit)
         summary: str | None = None
         table: pd.DataFrame | None = None
@@ -81,9 +85,10 @@ def run_sweep(
                 train(
                     plan,
                     store,
-                    address=address,
+                    cluster=cluster or Cluster(),
                     on_event=progress.update,
                     still_ours=lock.ensure,
+                    tell=lambda words: say(console, words),
                 )
             written = write_report(plan, store)
             summary, table = written.summary, written.analysis.leaderboard

@@ -240,9 +240,14 @@ class Resources(_Part):
 
     cpu: Annotated[float, _about("of the machine, for each trial", "CPUs", ge=0.01, le=10_000)] = 1
     gpu: Annotated[
-        float,
-        _about("shares below 1 let several trials use one GPU", "GPUs", ge=0, le=1000),
-    ] = 0
+        Annotated[float, Field(ge=0, le=1000)] | Literal["auto"],
+        _about("shares below 1 let several trials use one; auto: by the network's size", "GPUs"),
+    ] = 0.0
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether trials are to train on a GPU where there is one."""
+        return bool(self.gpu)
 
 
 class Table(_Part):

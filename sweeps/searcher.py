@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
@@ -15,6 +16,15 @@ from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.store import StoreError
 
+WEIGHTS = {
+    # With three retries a trial outlives a hundred and fifty machines that are taken away.
+    "node has died": 0.02,
+    "node was terminated": 0.02,
+    "preempted": 0.02,
+    # The machine or the process: it is not known yet.
+    "temporarily unavailable": 0.5,
+}
+"""How Ray says that a machine is gone, or may be, and not only a process."""
 _LIVE: dict[int, PlanSearcher] = {}
 
 
@@ -31,9 +41,11 @@ class PlanSearcher(Searcher):
         shared: dict[str, Any],
         on_event: Callable[[Entry], None],
         still_ours: Callable[[], None] = lambda: None,
+        room: Callable[[], int] = lambda: 10**9,
     ) -> None:
         super().__init__()
         self.still_ours = still_ours
+        self.room = room
         self.plan = plan
         self.shared = shared
         self.on_event = on_event
@@ -49,6 +61,8 @@ class PlanSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """A configuration; None to wait; FINISHED when nothing will come any more."""
         self._guarded(self.still_ours)
+        if len(self._entries) >= self.room():
+            return None
         entry = self._guarded(self.plan.next)
         if entry is None:
             return str(Searcher.FINISHED) if self.plan.finished else None
@@ -71,7 +85,7 @@ class PlanSearcher(Searcher):
             raise self.failure
         if error:
             cause = self.causes.pop(trial_id, "for no known reason")
-            self._guarded(lambda: self.plan.died(entry, cause))
+            self._guarded(lambda: self.plan.died(entry, cause, weight_of(cause)))
         else:
             self._guarded(lambda: self.plan.complete(entry.key))
         self.on_event(entry)
@@ -90,6 +104,11 @@ class PlanSearcher(Searcher):
             raise
 
 
+def weight_of(cause: str) -> float:
+    """How much a death counts against a trial's retries, as far as Ray's words tell."""
+    return next((weight for words, weight in WEIGHTS.items() if words in cause), 1.0)
+
+
 class PlanScheduler(FIFOScheduler):
     """Asks the plan at every rung whether a trial goes on."""
 
@@ -106,7 +125,9 @@ class PlanScheduler(FIFOScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Keep why a process died; the searcher is told of the death right after."""
-        lines = str(trial.get_error() or "").splitlines()
+        # Tune's own get_error looks where the file comes only later.
+        written = Path(trial.error_file) if trial.error_file else None
+        lines = written.read_text().splitlines() if written and written.exists() else []
         told = [line.strip() for line in lines if line.strip() and "Failure #" not in line]
         self.searcher.causes[trial.trial_id] = " ".join(told)[:500] or "for no known reason"
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from ray import tune
+from ray import tune, util
 
+from calibration.data import Dataset
+from sweeps.meeting import Meeting
 from sweeps.schema import Evaluation
 from sweeps.store import Store, StoreError
-from sweeps.trial import TrialConfig, TrialRun
+from sweeps.trial import TrialConfig, TrialRun, provide
 from sweeps.watchdog import Watchdog
 
 BLOCK_SECONDS = 2.0
@@ -26,16 +29,28 @@ class CalibrationTrial(tune.Trainable):
     in the store under the trial's key is the only state.
     """
 
-    def setup(self, config: dict[str, Any]) -> None:
-        """Take up a configuration; nothing is loaded before the first step."""
-        torch.set_num_threads(max(1, int(config["cpu"])))
+    def setup(self, config: dict[str, Any], datasets: Sequence[Dataset] = ()) -> None:
+        """Take up a configuration; nothing is read or trained before the first step.
+
+        ``datasets`` are those that came through Ray's object store: to every node once.
+        """
+        for dataset in datasets:
+            provide(dataset)
+        cpu, gpu = float(config["cpu"]), float(config["gpu"])
+        torch.set_num_threads(max(1, int(cpu)))
+        device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
+        if device == "cuda" and gpu < 1:
+            # One that needs more than its share fails alone, and says why.
+            torch.cuda.set_per_process_memory_fraction(gpu)
+        self.node = str(util.get_node_ip_address())
         self.trial = TrialRun(
             TrialConfig.model_validate(config["trial"]),
             Store(config["store"]),
             maps=config["maps"],
             evaluation=Evaluation(*config["evaluation"]),
-            device="cuda" if config["gpu"] and torch.cuda.is_available() else "cpu",
+            device=device,
             rungs=config["rungs"],
+            resources={"cpu": cpu, "gpu": gpu, "node": self.node},
         )
         self._reached = 0
         self._time_left: float | None = config["time_limit"]
@@ -47,6 +62,8 @@ class CalibrationTrial(tune.Trainable):
         stop the trial; a store that cannot be written ends the sweep, not the process.
         """
         try:
+            if self.config["meeting"] is not None:
+                Meeting(*self.config["meeting"]).attend(self.trial.store, self.node)
             done = self._advance()
         except StoreError as error:
             return {"done": True, "store_error": str(error), "pid": os.getpid()}

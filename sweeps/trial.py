@@ -81,6 +81,7 @@ class TrialRun:
         evaluation: Evaluation,
         device: str,
         rungs: Sequence[int] = (),
+        resources: Mapping[str, float | str] | None = None,
     ) -> None:
         self.config = config
         self.key = config.key()
@@ -89,6 +90,7 @@ class TrialRun:
         self.evaluation = evaluation
         self.device = device
         self.rungs = rungs
+        self.resources = {"device": device, **(resources or {})}
         self.run: TrainingRun | None = None
         self.lineage = uuid.uuid4().hex
         self.times: list[float] = []
@@ -119,6 +121,7 @@ class TrialRun:
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
             "environment": environment(),
+            "resources": self.resources,
             "lineage": self.lineage,
         }
         if run is None:
@@ -195,7 +198,7 @@ class TrialRun:
         }
         files: dict[str, bytes] = {}
         if config.phase == "confirm":
-            dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
+            dataset = _dataset(config)
             test = dataset.test(config.seed)
             posterior = dataset.posterior(test.inputs)
             arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
@@ -238,7 +241,7 @@ class TrialRun:
         """Predictions on further test rows, where they are asked for and can be drawn."""
         if not self.evaluation.large_test:
             return None
-        dataset = _dataset(self.config.dataset.name, json.dumps(self.config.dataset.options))
+        dataset = _dataset(self.config)
         rows = dataset.large_test(self.config.seed, self.evaluation.large_test)
         if rows is None:
             return None
@@ -284,7 +287,7 @@ def rung_values(curve: Sequence[Mapping[str, float]], rungs: Sequence[int]) -> d
 
 def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun:
     """The trial's training run before its first epoch."""
-    dataset = _dataset(config.dataset.name, json.dumps(config.dataset.options))
+    dataset = _dataset(config)
     method = make_method(config.method, config.hyperparameters)
     return TrainingRun(
         method,
@@ -316,8 +319,28 @@ def missing_maps(
     return [name for name in wanted if name not in there or (failed and FAILED in there[name])]
 
 
+_PROVIDED: dict[str, Dataset] = {}
+
+
+def provide(dataset: Dataset) -> None:
+    """Let the trials of this process use a dataset that has arrived, known by its fingerprint."""
+    _PROVIDED[dataset.fingerprint] = dataset
+
+
+def is_provided(fingerprint: str) -> bool:
+    """Whether this process has the dataset already."""
+    return fingerprint in _PROVIDED
+
+
+def _dataset(config: TrialConfig) -> Dataset:
+    provided = _PROVIDED.get(config.fingerprint)
+    if provided is not None:
+        return provided
+    return _read_dataset(config.dataset.name, json.dumps(config.dataset.options))
+
+
 @lru_cache(maxsize=8)
-def _dataset(name: str, options: str) -> Dataset:
+def _read_dataset(name: str, options: str) -> Dataset:
     # Workers are reused from trial to trial; reading a large dataset each time is not needed.
     return load_dataset(name, json.loads(options))
 

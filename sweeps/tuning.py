@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.cells import Entry
+from sweeps.connecting import Cluster, connect
+from sweeps.meeting import Meeting
+from sweeps.placing import Demand, Room, machines
 from sweeps.plan import Plan
-from sweeps.spec import SpecError
+from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_MAX_PENDING_TRIALS_PG": "1000",
+    "TUNE_MAX_PENDING_TRIALS_PG": "100000",  # the searcher itself knows how many fit
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_TRAIN_V2_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -43,14 +45,15 @@ def train(
     plan: Plan,
     store: Store,
     *,
-    address: str | None,
+    cluster: Cluster,
     on_event: Callable[[Entry], None],
     still_ours: Callable[[], None],
+    tell: Callable[[str], None],
 ) -> None:
     """Train everything the plan still holds. ``on_event`` hears of every trial that ends.
 
     Raises ``StoreError`` when the store cannot be used any more, and what ``still_ours``
-    raises when another driver has taken over.
+    raises when another driver has taken over. ``tell`` hears what the cluster has.
     """
     if plan.finished:
         return
@@ -60,54 +63,73 @@ def train(
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     import ray  # starting Ray costs seconds: a finished sweep never gets here
 
-    on_sigterm = signal.getsignal(signal.SIGTERM)
+    with tempfile.TemporaryDirectory(prefix="calsweep-tune-") as scratch, ExitStack() as ending:
+        connect(cluster, plan.loaded, Path(scratch))
+        ending.callback(ray.shutdown)
+        from sweeps.searcher import PlanSearcher  # needs Ray
+
+        demand = _demand(plan.loaded)
+        room = Room(demand, lambda: machines(ray.nodes()), cluster.concurrent)
+        if cluster.address is not None:
+            tell(room.describe())
+        shared: dict[str, Any] = {
+            "store": store.root,
+            "maps": plan.spec.maps,
+            "evaluation": tuple(plan.spec.evaluation),
+            "cpu": demand.cpu,
+            "gpu": demand.gpu,
+            "time_limit": plan.spec.time_limit,
+            "meeting": cluster.address and tuple(Meeting.call(store, plan.spec.name)),
+        }
+        searcher = PlanSearcher(plan, shared, on_event, still_ours, room)
+        _tune(plan, demand, Path(scratch), searcher, elsewhere=cluster.address is not None)
+
+
+def _demand(loaded: LoadedSpec) -> Demand:
+    """What a trial occupies, where ``auto`` looks at the GPUs that there are."""
+    import ray
+
+    asked = loaded.spec.resources
+    if asked.gpu != "auto":
+        return Demand(asked.cpu, asked.gpu)
+    from sweeps.gpus import least_memory
+    from sweeps.sizing import choose_share
+
+    gpus = sum(machine.gpus for machine in machines(ray.nodes()))
+    return Demand(asked.cpu, choose_share(loaded, gpus, least_memory))
+
+
+def _with_data(trainable: Any, loaded: LoadedSpec) -> Any:
+    """The trainable with the datasets: put into Ray's object store once, and once to every node.
+
+    So a file that only the driver's machine has reaches all of them, too. What cannot be
+    brought so (a user's own dataset that cannot be pickled) every worker reads by itself.
+    """
+    from ray import tune
+
     try:
-        ray.init(
-            address=address or "local",  # without it Ray would join any cluster it finds here
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    except (ConnectionError, ValueError, ImportError, RuntimeError) as error:
-        if address is None:
-            raise
-        raise SpecError(f"--address {address}: no Ray cluster answers there: {error}") from None
-    finally:
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
-    from sweeps.searcher import PlanSearcher  # needs Ray
-
-    scratch = tempfile.mkdtemp(prefix="calsweep-tune-")
-    shared: dict[str, Any] = {
-        "store": store.root,
-        "maps": plan.spec.maps,
-        "evaluation": tuple(plan.spec.evaluation),
-        "cpu": plan.spec.resources.cpu,
-        "gpu": plan.spec.resources.gpu,
-        "time_limit": plan.spec.time_limit,
-    }
-    try:
-        _tune(plan, Path(scratch), PlanSearcher(plan, shared, on_event, still_ours))
-    finally:
-        ray.shutdown()
-        shutil.rmtree(scratch, ignore_errors=True)
+        return tune.with_parameters(trainable, datasets=list(loaded.datasets.values()))
+    except Exception:  # pickling somebody's class may raise anything; so may a full store
+        return trainable
 
 
-def _tune(plan: Plan, scratch: Path, searcher: PlanSearcher) -> None:
-    from ray import nodes, tune
+def _tune(
+    plan: Plan, demand: Demand, scratch: Path, searcher: PlanSearcher, *, elsewhere: bool
+) -> None:
+    from ray import tune
 
     from sweeps.searcher import Forget, PlanScheduler
     from sweeps.trainable import CalibrationTrial
 
     # What a trial dies of stands in its record; Tune would print every trace.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    resources = plan.spec.resources
+    trainable = _with_data(CalibrationTrial, plan.loaded) if elsewhere else CalibrationTrial
     tuner = tune.Tuner(
-        tune.with_resources(CalibrationTrial, {"cpu": resources.cpu, "gpu": resources.gpu}),
+        tune.with_resources(trainable, demand._asdict()),
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=PlanScheduler(searcher),
             num_samples=-1,
-            max_concurrent_trials=_slots(nodes(), resources.cpu, resources.gpu),
             reuse_actors=True,
         ),
         run_config=tune.RunConfig(
@@ -128,21 +150,3 @@ def _tune(plan: Plan, scratch: Path, searcher: PlanSearcher) -> None:
         if searcher.failure is not None:
             raise searcher.failure from None
         raise
-
-
-def _slots(nodes: list[dict[str, Any]], cpu: float, gpu: float) -> int:
-    """How many trials run at once: Tune keeps only one pending unless it is told."""
-    alive = [node["Resources"] for node in nodes if node["Alive"]]
-
-    def fit(node: dict[str, float]) -> int:
-        by_cpu = node.get("CPU", 0) / cpu
-        return int(min(by_cpu, node.get("GPU", 0) / gpu) if gpu else by_cpu)
-
-    slots = sum(map(fit, alive))
-    if slots < 1:
-        most = [max((node.get(name, 0) for node in alive), default=0) for name in ("CPU", "GPU")]
-        raise SpecError(
-            f"resources: a trial wants {cpu:g} CPU and {gpu:g} GPU, and no machine here has more "
-            f"than {most[0]:g} and {most[1]:g}; lower the demand"
-        )
-    return slots

@@ -11,6 +11,7 @@ import pandas as pd
 from sweeps.analysis.comparisons import TOO_FEW, Baseline
 from sweeps.cells import Entry
 from sweeps.plan import Plan
+from sweeps.schema import Resources
 from sweeps.store import Store
 
 COLUMNS = [
@@ -27,6 +28,7 @@ class _Spent(NamedTuple):
     failed: int
     pruned: int
     seconds: float
+    gpu_seconds: float
     spans: list[tuple[float, float]]
     per_training: float
 
@@ -40,12 +42,13 @@ def costs(
 ) -> pd.DataFrame:
     """One row per dataset and method, from the records of its search and confirm trials.
 
-    Seconds are those of training; ``cpu_seconds`` and ``gpu_seconds`` multiply them by what
-    the spec gives every trial. ``wall_seconds`` is the time during which at least one trial
-    was in training, from its first epoch to its last; cells that take turns share it.
-    ``seconds_per_training`` is the mean of the confirmed trials, ``relative_cost`` its ratio
-    to the baseline's. ``ece_change`` and ``error_change`` are the differences from the
-    baseline, with the method's chosen map; ``verdict`` is that on ECE.
+    Seconds are those of training; ``cpu_seconds`` multiplies them by what the spec gives
+    every trial, ``gpu_seconds`` by the share of a GPU that each had. ``wall_seconds`` is the
+    time during which at least one trial was in training, from its first epoch to its last;
+    cells that take turns share it. ``seconds_per_training`` is the mean of the confirmed
+    trials, ``relative_cost`` its ratio to the baseline's. ``ece_change`` and ``error_change``
+    are the differences from the baseline, with the method's chosen map; ``verdict`` is that
+    on ECE.
 
     A record that another sweep made is counted as what it cost then.
     """
@@ -69,7 +72,7 @@ def costs(
                 "confirm_trials": confirm.trials,
                 "confirm_seconds": confirm.seconds,
                 "cpu_seconds": seconds * plan.spec.resources.cpu,
-                "gpu_seconds": seconds * plan.spec.resources.gpu,
+                "gpu_seconds": search.gpu_seconds + confirm.gpu_seconds,
                 "wall_seconds": _covered([*search.spans, *confirm.spans]),
                 "seconds_per_training": confirm.per_training,
                 **_brought(comparisons, dataset, method, chosen.get((dataset, method))),
@@ -94,6 +97,7 @@ def _spent(plan: Plan, store: Store, entries: Sequence[Entry]) -> _Spent:
         failed=states.count("failed"),
         pruned=states.count("pruned"),
         seconds=sum(_seconds(record) for record in there.values()),
+        gpu_seconds=sum(_seconds(r) * _gpu(r, plan.spec.resources) for r in there.values()),
         spans=[_span(record) for record in there.values() if record.get("times")],
         per_training=float(np.mean(done)) if done else np.nan,
     )
@@ -101,6 +105,12 @@ def _spent(plan: Plan, store: Store, entries: Sequence[Entry]) -> _Spent:
 
 def _seconds(record: Mapping[str, Any]) -> float:
     return float(record.get("seconds", 0.0))
+
+
+def _gpu(record: Mapping[str, Any], resources: Resources) -> float:
+    """What the trial had; before that was recorded it was what the spec says."""
+    asked = 0.0 if resources.gpu == "auto" else resources.gpu
+    return float(record.get("resources", {}).get("gpu", asked))
 
 
 def _span(record: Mapping[str, Any]) -> tuple[float, float]:

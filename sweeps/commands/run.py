@@ -28,15 +28,12 @@ def add(commands: Subparsers) -> None:
     """Add the commands."""
     run = commands.add_parser("run", help="run, resume, extend or repeat a sweep")
     add_spec(run)
-    run.add_argument("--address", help="a running Ray cluster (default: one on this machine)")
-    run.add_argument("--retry-failed", action="store_true", help="try failed trials again")
     run.add_argument(
-        "--extend",
-        type=_count,
-        default=0,
-        metavar="N",
-        help="N search trials more than the spec says, for every method on every dataset",
+        "--address",
+        metavar="auto|HOST:PORT",
+        help="a running Ray cluster (default: a Ray of its own on this machine)",
     )
+    add_how(run)
     run.set_defaults(command=_run)
     sync = commands.add_parser("sync", help="bring MLflow to what the store holds of a sweep")
     add_spec(sync)
@@ -44,6 +41,24 @@ def add(commands: Subparsers) -> None:
     for command in (run, sync):
         add_tracking(command)
         add_store(command)
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    """The options that say how a sweep is run, here or as a job of a cluster."""
+    parser.add_argument(
+        "--concurrent",
+        type=_count,
+        metavar="N",
+        help="on a cluster: ask for room for N trials at once, so that it grows to that",
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="try failed trials again")
+    parser.add_argument(
+        "--extend",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="N search trials more than the spec says, for every method on every dataset",
+    )
 
 
 def _count(text: str) -> int:
@@ -68,6 +83,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
     loaded = _loaded(options)
     store = Store(options.store)
+    from sweeps.connecting import Cluster
     from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
 
     say(console, _introduction(loaded.spec), *loaded.notes)
@@ -78,7 +94,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         store,
         console=console,
         tracking_uri=options.tracking,
-        address=options.address,
+        cluster=Cluster(options.address, options.concurrent),
         retry_failed=options.retry_failed,
         extend=options.extend,
     )

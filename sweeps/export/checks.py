@@ -70,7 +70,7 @@ def _agree(found: float, recorded: float) -> bool:
 
 
 def _tolerance(sweep: Sweep, chosen: Chosen) -> float:
-    if sweep.spec.resources.gpu or chosen.entry.config.training.mixed_precision:
+    if sweep.spec.resources.wants_gpu or chosen.entry.config.training.mixed_precision:
         return ROUGH
     then, now = _then(chosen), environment()
     same = all(then.get(name) == now[name] for name in ("torch", "machine"))

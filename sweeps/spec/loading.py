@@ -70,7 +70,7 @@ def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:
     ours = {key: value for key, value in written.items() if not key.startswith("x-")}
     directory = directory.resolve()
     try:
-        spec = _from_directory(_validated(ours), directory)
+        spec = _from_directory(validated(ours), directory)
         spec, notes = _with_available_datasets(spec)
         datasets = check_meaning(spec)
     except ProblemError as problem:
@@ -92,7 +92,8 @@ def _add_row_lines(written: dict[str, Any], lines: Lines) -> None:
                 lines.setdefault(("methods", *name, *rest), line)
 
 
-def _validated(written: dict[str, Any]) -> Spec:
+def validated(written: Mapping[str, Any]) -> Spec:
+    """The spec of a YAML file's values. Raises ``ProblemError`` where its form is wrong."""
     try:
         spec = Spec.model_validate(written)
     except ValidationError as error:

@@ -110,6 +110,8 @@ def _check_scheduler(spec: Spec) -> None:
 
 def _check_resources(resources: Resources) -> None:
     gpu = resources.gpu
+    if gpu == "auto":
+        return
     if 0 < gpu < 0.01 or (gpu > 1 and gpu != int(gpu)):
         raise ProblemError(
             ("resources", "gpu"),

@@ -5,6 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 SPECS = Path(__file__).parent.parent / "specs"
+SUITES = ("nightly",)
+"""Those that are no specs but lists of them: the specs lie in a directory of that name."""
+
+
+def ready_specs() -> list[Path]:
+    """The files of all ready specs."""
+    files = SPECS.rglob("*.yaml")
+    return sorted(path for path in files if path.parent != SPECS or path.stem not in SUITES)
 
 
 def spec_path(path: Path) -> Path:

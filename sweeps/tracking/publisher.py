@@ -86,11 +86,14 @@ class Known:
 class Publisher:
     """Writes the runs of one sweep; not thread-safe, for one thread.
 
+    The sweep's own run is the parent of its trials' runs; ``parent_run`` is the run, if any,
+    that it belongs to itself, such as a night's.
+
     Raises ``mlflow.exceptions.MlflowException`` or ``sqlite3.Error`` when the server or the
     database refuses or is away, ``StoreError`` when the store cannot be read.
     """
 
-    def __init__(self, uri: str, plan: Plan, store: Store) -> None:
+    def __init__(self, uri: str, plan: Plan, store: Store, parent_run: str | None = None) -> None:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
@@ -102,6 +105,7 @@ class Publisher:
         self.plan = plan
         self.store = store
         self.sweep = plan.spec.name
+        self.parent_run = parent_run
         self.published = 0
         self.client: MlflowClient = MlflowClient(tracking_uri=uri)
         found, new = self._experiment()
@@ -237,12 +241,14 @@ class Publisher:
     def _parent(self) -> str:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         known = self.runs.pop(self.sweep, None)
+        above = {PARENT: self.parent_run} if self.parent_run else {}
         if known is None:
-            tags = {SWEEP: self.sweep, KEY: self.sweep, PHASE: "sweep", UPDATED: now}
+            tags = {SWEEP: self.sweep, KEY: self.sweep, PHASE: "sweep", UPDATED: now} | above
             run = self.client.create_run(self.experiment, run_name=self.sweep, tags=tags)
             return str(run.info.run_id)
         # That it can be written to is worth knowing: the recorder takes it as a sign of life.
-        self.client.set_tag(known.run_id, UPDATED, now)
+        for name, value in {UPDATED: now, **above}.items():
+            self.client.set_tag(known.run_id, name, value)
         self.client.update_run(known.run_id, status="RUNNING")
         return known.run_id
 

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import pandas as pd
 
 from sweeps.cells import Entry
-from sweeps.masking import masked
+from sweeps.masking import masked, without_secrets
 from sweeps.plan import Plan
 from sweeps.store import Store
+from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.publisher import Publisher
 
 LIVE_SECONDS = 2.0
@@ -53,6 +54,7 @@ def sync(
     ``TrackingError`` when the server or the database cannot be written.
     """
     refused: list[Exception] = []
+    uri = with_driver(uri)
     try:
         publisher = Publisher(uri, plan, store)
         for entry in list(plan.entries.values()):
@@ -73,7 +75,7 @@ def sync(
 
 
 def _unpublished(uri: str, error: Exception, what: str = "") -> TrackingError:
-    reason = masked(f"{type(error).__name__}: {error}", uri)
+    reason = without_secrets(f"{type(error).__name__}: {error}", uri)
     return TrackingError(
         f"cannot publish to {masked(uri)}: {what}{reason}; the records are safe: start the server, "
         "or name another with --tracking, and sync again"
@@ -98,10 +100,11 @@ class Recorder:
     ``error`` says what went wrong last, ``backlog`` how many trials wait.
     """
 
-    def __init__(self, uri: str, plan: Plan, store: Store) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, plan: Plan, store: Store, parent_run: str | None = None) -> None:
+        self.uri = with_driver(uri)
         self.plan = plan
         self.store = store
+        self.parent_run = parent_run
         self.error = ""
         self.experiment = ""
         self._events: queue.SimpleQueue[Entry | _Started | _Close] = queue.SimpleQueue()
@@ -286,7 +289,7 @@ class Recorder:
         """
         if self._publisher is None:
             try:
-                self._publisher = Publisher(self.uri, self.plan, self.store)
+                self._publisher = Publisher(self.uri, self.plan, self.store, self.parent_run)
             except Exception as error:  # as above
                 self._failed(error)
                 self._stay_away()
@@ -296,7 +299,7 @@ class Recorder:
         return self._publisher
 
     def _failed(self, error: Exception) -> None:
-        self.error = masked(f"{type(error).__name__}: {error}", self.uri)
+        self.error = without_secrets(f"{type(error).__name__}: {error}", self.uri)
         self._failing_since = self._failing_since or time.monotonic()
         self._publisher = None
 

@@ -1,4 +1,4 @@
-"""An MLflow server on this machine, for as long as someone looks."""
+"""An MLflow server on this machine, for as long as someone needs it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
-from sweeps.masking import masked
+from sweeps.masking import masked, without_secrets
+from sweeps.tracking.drivers import with_driver
 
 HOST = "127.0.0.1"
 FIRST_PORT = 5000
@@ -29,47 +32,57 @@ class ServerError(RuntimeError):
     """The server did not start, or ended; the message says why."""
 
 
-def free_port(first: int = FIRST_PORT, tried: int = PORTS_TRIED) -> int | None:
+def free_port(first: int = FIRST_PORT, tried: int = PORTS_TRIED, host: str = HOST) -> int | None:
     """The first port from ``first`` on that nobody listens on; None if all are taken."""
     ports = range(first, min(first + tried, 65536))
-    return next((port for port in ports if _is_free(port)), None)
+    return next((port for port in ports if _is_free(host, port)), None)
 
 
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((host, port))
         except OSError:
             return False
     return True
 
 
-class UiServer:
+class MlflowServer:
     """A server on a tracking database, which starts as the context is entered.
 
     No process of it outlives the context, nor the process that entered it, in whatever way
-    that ends.
+    that ends. What it says is kept for when it fails, or shown as it comes if ``aloud``.
     """
 
-    def __init__(self, uri: str, port: int) -> None:
-        self.uri = uri
-        self.address = f"http://{HOST}:{port}"
-        self._port = port
+    def __init__(
+        self,
+        uri: str,
+        port: int,
+        *,
+        host: str = HOST,
+        arguments: Sequence[str] = ("--workers", "1"),
+        environment: Mapping[str, str] | None = None,
+        aloud: bool = False,
+    ) -> None:
+        self.uri = with_driver(uri)
+        self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._command = ["-m", "mlflow", "server", "--host", host, "--port", str(port), *arguments]
+        # The database in the environment, so that no list of processes shows a password.
+        database = {"MLFLOW_BACKEND_STORE_URI": self.uri}
+        self._environment = ENVIRONMENT | database | dict(environment or {})
+        self._aloud = aloud
         self._log = tempfile.NamedTemporaryFile(prefix="calsweep-mlflow-", suffix=".log")  # noqa: SIM115
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> UiServer:
-        arguments = ["-m", "mlflow", "server", "--host", HOST, "--port", str(self._port)]
-        arguments += ["--workers", "1"]
+    def __enter__(self) -> Self:
         kept = Path(__file__).parent / "kept.py"
         self._process = subprocess.Popen(
-            [sys.executable, str(kept), sys.executable, *arguments],
-            # In the environment, so that no list of processes shows a password.
-            env=os.environ | ENVIRONMENT | {"MLFLOW_BACKEND_STORE_URI": self.uri},
+            [sys.executable, str(kept), sys.executable, *self._command],
+            env=os.environ | self._environment,
             stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
+            stdout=None if self._aloud else self._log,
+            stderr=None if self._aloud else subprocess.STDOUT,
             start_new_session=True,
         )
         return self
@@ -92,7 +105,7 @@ class UiServer:
             if self._process is None or self._process.poll() is not None:
                 raise self._error("did not start")
             try:
-                with urllib.request.urlopen(f"{self.address}/health", timeout=5) as answer:
+                with urllib.request.urlopen(f"{self._near}/health", timeout=5) as answer:
                     if answer.status == 200:
                         return
             except OSError:
@@ -106,7 +119,16 @@ class UiServer:
             self._process.wait()
         raise self._error("ended")
 
+    @property
+    def _near(self) -> str:
+        """Its address from here: one that stands for all of them is none."""
+        return self.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
     def _error(self, what: str) -> ServerError:
         lines = Path(self._log.name).read_text(errors="replace").strip().splitlines()[-5:]
-        said = masked("\n".join(lines), self.uri) or "it said nothing"
+        said = without_secrets("\n".join(lines), self.uri) or "it said nothing"
+        said = "see above" if self._aloud else said
         return ServerError(f"the MLflow server on {masked(self.uri)} {what}: {said}")
+
+
+UiServer = MlflowServer

@@ -89,7 +89,8 @@ def _mark_runs(
 
 def _save_views(publisher: Publisher) -> None:
     known = publisher.client.get_experiment(publisher.experiment).tags
-    for view in views(publisher.plan):
+    # Where sweeps come night after night, their views would grow without end.
+    for view in views(publisher.plan) if publisher.parent_run is None else ():
         value = view.saved(known.get(view.tag))
         if value is not None:
             publisher.client.set_experiment_tag(publisher.experiment, view.tag, value)

@@ -1,0 +1,185 @@
+"""Sweeps as Ray jobs: brought to a cluster, followed, stopped and taken up again.
+
+Ray's Jobs API runs a command once. A sweep that was stopped, or whose head died, goes on
+when the same spec is submitted again: the store knows what is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import re
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sweeps.masking import masked
+from sweeps.packing import copy, copy_together, local_modules
+from sweeps.spec import SpecError
+from sweeps.spec.outline import Outline
+
+SWEEP = "calsweep.sweep"
+"""The key in a job's metadata under which the sweep's name stands."""
+DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+STOP_SECONDS = 30
+"""What a sweep has to end in good order; Ray's own default is 3."""
+LOOK_SECONDS = 0.5
+STORE = '"${CALSWEEP_STORE:-$HOME/calsweep/runs}"'
+"""Where the cluster keeps sweeps, unless a submission says it."""
+
+
+class Ended(NamedTuple):
+    """How a job ended: ``SUCCEEDED``, ``FAILED`` or ``STOPPED``, and its command's exit code."""
+
+    status: str
+    exit_code: int | None
+    message: str
+
+
+class Jobs:
+    """The jobs of one cluster. Raises ``SpecError`` if it cannot be reached or refuses."""
+
+    def __init__(self, address: str | None = None) -> None:
+        given = address or next((os.environ[a] for a in ADDRESSES if os.environ.get(a)), None)
+        self.address = given or DEFAULT_ADDRESS
+        from ray.job_submission import JobSubmissionClient
+
+        logging.getLogger("ray").setLevel(logging.ERROR)  # it tells of every upload
+        with _explained(self.address), _without(ADDRESSES):
+            # Ray would prefer what its variables say to what is asked for.
+            self._client = JobSubmissionClient(self.address)
+
+    def running(self, sweep: str) -> str | None:
+        """The job that runs the sweep now or will soon; None if there is none."""
+        for job in self._of(sweep):
+            if not job.status.is_terminal():
+                return str(job.submission_id)
+        return None
+
+    def submit(self, sweep: str, command: str, directory: Path) -> str:
+        """Run ``command`` on the cluster in a copy of ``directory``; the new job's name."""
+        numbers = [_number(str(job.submission_id)) for job in self._of(sweep)]
+        job = f"{sweep}-{max(numbers, default=0) + 1}"
+        with _explained(self.address):
+            self._client.submit_job(
+                entrypoint=command,
+                submission_id=job,
+                metadata={SWEEP: sweep},
+                runtime_env={
+                    "working_dir": str(directory),
+                    "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)},
+                },
+            )
+        return job
+
+    def stop(self, job: str) -> Ended:
+        """Ask the job to end and wait until it has."""
+        with _explained(self.address):
+            self._client.stop_job(job)
+        return self._wait(job)
+
+    def follow(self, job: str, write: Callable[[str], None]) -> Ended:
+        """Pass on what the job prints until it ends, also over lost connections."""
+        passed = 0
+        while True:
+            received = 0
+
+            async def listen() -> None:
+                nonlocal passed, received
+                async for text in self._client.tail_job_logs(job):
+                    # After a lost connection Ray begins again at the first line.
+                    received += len(text)
+                    fresh = text[max(0, len(text) - (received - passed)) :]
+                    if received > passed:
+                        write(fresh)
+                        passed = received
+
+            with contextlib.suppress(Exception):  # whatever it was: the job is asked itself
+                asyncio.run(listen())
+            if self._status(job).is_terminal():
+                return self._wait(job)
+            time.sleep(LOOK_SECONDS)
+
+    def _wait(self, job: str) -> Ended:
+        while not self._status(job).is_terminal():
+            time.sleep(LOOK_SECONDS)
+        with _explained(self.address):
+            info = self._client.get_job_info(job)
+        code = getattr(info, "driver_exit_code", None)
+        return Ended(str(info.status.value), code, str(info.message or ""))
+
+    def _status(self, job: str) -> Any:
+        with _explained(self.address):
+            return self._client.get_job_status(job)
+
+    def _of(self, sweep: str) -> list[Any]:
+        with _explained(self.address):
+            jobs = self._client.list_jobs()
+        return [job for job in jobs if (job.metadata or {}).get(SWEEP) == sweep]
+
+
+def working_directory(spec: Path, named: Outline, directory: Path, place: Path) -> Path:
+    """Copy what the sweep needs into ``place``; the spec's path in there.
+
+    That is the spec, the data files it names by relative paths, and the user's own modules;
+    no history, no environment, no other data.
+    """
+    copy(local_modules(named.written, directory), directory, place)
+    return copy_together(spec.resolve(), named.files, place)
+
+
+def entry_point(spec: Path, store: str | None, options: Sequence[str]) -> str:
+    """The command that runs the sweep on the cluster, for a shell."""
+    words = ["calsweep", "run", str(spec), "--address", "auto", *options]
+    return f"{shlex.join(words)} --store {STORE if store is None else shlex.quote(store)}"
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory to be sent."""
+    with tempfile.TemporaryDirectory(prefix="calsweep-submit-") as directory:
+        yield Path(directory)
+
+
+@contextmanager
+def _without(names: Sequence[str]) -> Iterator[None]:
+    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+@contextmanager
+def _explained(address: str) -> Iterator[None]:
+    from ray.exceptions import AuthenticationError
+
+    where = masked(address)
+    try:
+        yield
+    except AuthenticationError:
+        raise SpecError(
+            f"--address {where}: the cluster refuses this request without its token, or with a "
+            "wrong one; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the file with the "
+            "cluster's token"
+        ) from None
+    except (ConnectionError, OSError) as error:
+        raise SpecError(
+            f"--address {where}: no Ray cluster takes jobs there ({type(error).__name__}); write "
+            "its dashboard's address, e.g. http://head:8265, and see that it can be reached"
+        ) from None
+    except (RuntimeError, ValueError) as error:
+        said = " ".join(masked(str(error)).split())
+        raise SpecError(f"--address {where}: the cluster answers: {said[:500]}") from None
+
+
+def _number(job: str) -> int:
+    found = re.search(r"-(\d+)$", job)
+    return int(found[1]) if found else 0

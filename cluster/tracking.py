@@ -1,0 +1,204 @@
+"""An MLflow server for a team on one machine: users, one database, artifacts through the server.
+
+Secrets come from the environment and stay there: none is in an argument, a file or a message.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import sqlalchemy
+from sqlalchemy.exc import ArgumentError
+
+from sweeps.masking import masked, without_secrets
+from sweeps.spec import SpecError
+from sweeps.tracking.database import database_path
+from sweeps.tracking.drivers import with_driver
+from sweeps.tracking.server import MlflowServer, ServerError
+
+DATABASE = "MLFLOW_BACKEND_STORE_URI"
+SECRETS = {
+    "MLFLOW_AUTH_ADMIN_PASSWORD": "the password that the user admin gets at the first start",
+    "MLFLOW_FLASK_SERVER_SECRET_KEY": "what the server signs its forms with",
+}
+SHORTEST = 12
+"""Characters of a password that MLflow accepts."""
+LIVENESS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""So that a database whose machine is gone is noticed within a minute, not within hours."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+CONFIGURATION = """\
+[mlflow]
+default_permission = {permission}
+database_uri = {database}
+admin_username = admin
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+# A password is checked against its hash, which takes long by design, once in so many seconds.
+auth_cache_ttl_seconds = 60
+"""
+
+
+@dataclass(frozen=True)
+class Service:
+    """What is asked of a server; ``names`` are those that clients call its machine by."""
+
+    database: str
+    artifacts: str
+    host: str = "127.0.0.1"
+    port: int = 5000
+    workers: int = 2
+    names: tuple[str, ...] = ()
+    permission: str = "READ"
+
+
+def default_database() -> str:
+    """The environment's database; without one, sqlite in the directory ``mlflow-server``."""
+    return os.environ.get(DATABASE) or f"sqlite:///{Path('mlflow-server/mlflow.db').resolve()}"
+
+
+def check_service(service: Service) -> None:
+    """Raise ``SpecError`` for what is missing or wrong, before anything starts."""
+    for name, what in SECRETS.items():
+        value = os.environ.get(name, "")
+        if not value:
+            raise SpecError(
+                f"{name} is not set: it is {what}; export one of your own, such as "
+                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))' makes"
+            )
+        if len(value) < SHORTEST:
+            raise SpecError(f"{name}: found {len(value)} characters; use at least {SHORTEST}")
+    if find_spec("flask_wtf") is None:
+        raise SpecError("MLflow's users need more packages; pip install 'mlflow[auth]'")
+    if masked(service.artifacts) != service.artifacts:
+        raise SpecError(f"--artifacts: found {masked(service.artifacts)}; {_elsewhere('AWS_…')}")
+    _database(service.database)
+
+
+def check_option(database: str) -> None:
+    """Raise ``SpecError`` if a URI that stands on the command line holds a password."""
+    if masked(database) != database and _database(database)[1]:
+        place = f"PGPASSWORD, or the whole of it in {DATABASE}"
+        raise SpecError(f"--database: found {masked(database)}; {_elsewhere(place)}")
+
+
+def _elsewhere(place: str) -> str:
+    return f"everybody can read a command's arguments: put the password in {place}"
+
+
+def _database(uri: str) -> tuple[str, str]:
+    """The URI as MLflow needs it, without its password, and that password."""
+    wanted = "postgresql://USER@HOST/DATABASE or sqlite:////PATH/mlflow.db"
+    try:
+        url = sqlalchemy.make_url(with_driver(uri))
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise SpecError(f"the database: found {masked(uri)}; write {wanted}") from None
+    if backend not in ("postgresql", "sqlite"):
+        raise SpecError(f"the database: found {masked(uri)}; write {wanted}")
+    if backend == "sqlite":
+        return uri, ""
+    query = dict(url.query)
+    password = url.password or str(query.pop("password", ""))
+    bare = url.set(password=None, query={**LIVENESS, **query})
+    return bare.render_as_string(hide_password=False), str(password)
+
+
+def environment(service: Service) -> dict[str, str]:
+    """What the server, and whoever prepares its database, finds in its environment."""
+    database, password = _database(service.database)
+    variables = {
+        DATABASE: database,
+        "MLFLOW_ARTIFACTS_DESTINATION": service.artifacts,
+        "MLFLOW_SERVE_ARTIFACTS": "true",
+        "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(_hosts(service)),
+        # The pages themselves count as strangers wherever they do not come from localhost.
+        "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(_origins(service)),
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_WORKERS": str(service.workers),
+        "PYTHONWARNINGS": "ignore",  # of MLflow's authors to themselves
+    }
+    return variables | ({"PGPASSWORD": password} if password else {})
+
+
+def _hosts(service: Service) -> list[str]:
+    """Patterns of what a request may call the server: its names, with any port or none."""
+    names = dict.fromkeys((*LOOPBACK, *service.names))
+    return [form for name in names for form in (name, f"{name.replace('[', '[[]')}:*")]
+
+
+def _origins(service: Service) -> list[str]:
+    """Where its pages may come from: no patterns, which a longer name would match as well."""
+    ports = ("", f":{service.port}")
+    addresses = [f"{name}{port}" for name in service.names if "[" not in name for port in ports]
+    return [f"{scheme}://{address}" for address in addresses for scheme in ("http", "https")]
+
+
+def own_names(host: str) -> tuple[str, ...]:
+    """What a machine that listens on ``host`` may be called by others."""
+    if host in ("127.0.0.1", "::1", "localhost"):
+        return ()
+    everywhere = host in ("0.0.0.0", "::")
+    found = (socket.gethostname(), socket.getfqdn()) if everywhere else (host,)
+    return tuple(f"[{name}]" if ":" in name else name for name in dict.fromkeys(found))
+
+
+@contextmanager
+def running(service: Service) -> Iterator[MlflowServer]:
+    """Migrate the database and start the server; it answers, and ends with the context.
+
+    Raises ``ServerError`` if the database cannot be used or the server does not start.
+    """
+    variables = environment(service)
+    file = database_path(service.database)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    _migrate(variables, masked(service.database))
+    with tempfile.TemporaryDirectory(prefix="calsweep-tracking-") as directory:
+        configuration = Path(directory) / "basic_auth.ini"
+        database = variables[DATABASE].replace("%", "%%")
+        configuration.write_text(
+            CONFIGURATION.format(permission=service.permission, database=database)
+        )
+        server = MlflowServer(
+            variables[DATABASE],
+            service.port,
+            host=service.host,
+            arguments=("--app-name", "basic-auth"),
+            environment={**variables, "MLFLOW_AUTH_CONFIG_PATH": str(configuration)},
+            aloud=True,
+        )
+        with server:
+            server.wait_until_it_answers()
+            yield server
+
+
+def _migrate(variables: Mapping[str, str], database: str) -> None:
+    """In a process of its own, as where the server is a container."""
+    script = Path(__file__).parent / "migration.py"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = without_secrets(done.stderr.strip().splitlines()[-1], variables[DATABASE])
+        raise ServerError(f"{database}: {said}")

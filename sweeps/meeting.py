@@ -1,0 +1,69 @@
+"""Whether a worker on another machine works on the same sweep as its driver.
+
+A path that is not shared looks the same everywhere and is another disk on every machine;
+and another version of the code trains something else. Both would lose work silently.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import uuid
+from functools import lru_cache
+from importlib.metadata import version
+from typing import NamedTuple
+
+from sweeps.store import Store, StoreError
+
+FILE = "driver.mark"
+"""In the sweep's directory: the mark of the driver that runs it now."""
+PATIENCE_SECONDS = 15.0
+"""A network file system may show a new file only after a while."""
+
+
+class Meeting(NamedTuple):
+    """What driver and workers have to agree on."""
+
+    sweep: str
+    mark: str
+    versions: tuple[str, ...]
+
+    @classmethod
+    def call(cls, store: Store, sweep: str) -> Meeting:
+        """The driver leaves its mark in the store."""
+        mark = uuid.uuid4().hex
+        store.write_file(sweep, FILE, mark.encode())
+        return cls(sweep, mark, versions())
+
+    def attend(self, store: Store, node: str) -> None:
+        """A worker looks for it. Raises ``StoreError`` saying what differs on its node."""
+        if versions() != self.versions:
+            raise StoreError(
+                f"node {node} has {', '.join(versions())} and the driver has "
+                f"{', '.join(self.versions)}; install the same on every node"
+            )
+        if not _seen(self.mark, self.sweep, str(store.root)):
+            raise StoreError(
+                f"node {node} does not see the store {store.root} of the driver; name one that all "
+                "nodes share: a network file system's path, or a URI such as s3://bucket/runs"
+            )
+
+
+@lru_cache(maxsize=1)
+def versions() -> tuple[str, ...]:
+    """Of what decides a trial's result."""
+    python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+    # "2.13.0+cu126" and "2.13.0+cpu" are the same release for different machines.
+    installed = {name: version(name).partition("+")[0] for name in ("calsweep", "torch")}
+    return (python, *(f"{name} {number}" for name, number in installed.items()))
+
+
+@lru_cache(maxsize=8)
+def _seen(mark: str, sweep: str, root: str) -> bool:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        if Store(root).read_file(sweep, FILE) == mark.encode():
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.5)

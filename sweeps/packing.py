@@ -1,0 +1,103 @@
+"""Which files of the user's a sweep needs on another machine: modules, and nothing else.
+
+A spec names methods, models, datasets and maps by import path (``my_losses:Mine``). Their
+modules, and those of the user's directory that these import, are copied; data, results,
+environments and histories stay where they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from modulefinder import ModuleFinder
+from pathlib import Path
+from typing import Any
+
+from sweeps.spec import LoadedSpec, SpecError
+
+LIMIT = 100 * 2**20
+"""Bytes that Ray takes as a working directory."""
+IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "runs", "mlruns", "*.pyc")
+
+
+def stage(loaded: LoadedSpec, directory: Path, destination: Path) -> bool:
+    """Copy the user's modules from ``directory``; False if the spec names none there."""
+    names = local_modules(loaded.written, directory)
+    copy(names, directory, destination)
+    return bool(names)
+
+
+def local_modules(written: Any, directory: Path) -> list[str]:
+    """The files and packages in ``directory`` that a spec's import paths lead to."""
+    finder = ModuleFinder(path=[str(directory)])
+    for name in import_paths(written):
+        if _top_level(directory, name) is not None:
+            finder.import_hook(name)
+    found = {_top_level(directory, name) for name in finder.modules}
+    return sorted(name for name in found if name is not None)
+
+
+def import_paths(written: Any) -> Iterator[str]:
+    """The modules of everything in a spec that looks like ``module:Name``."""
+    if isinstance(written, str):
+        match = IMPORT_PATH.fullmatch(written)
+        if match:
+            yield match.group(1)
+    elif isinstance(written, dict):
+        for key, value in written.items():
+            yield from import_paths(key)
+            yield from import_paths(value)
+    elif isinstance(written, list):
+        for value in written:
+            yield from import_paths(value)
+
+
+def copy(names: list[str], directory: Path, destination: Path) -> None:
+    """Copy files and directories by their names in ``directory``.
+
+    Raises ``SpecError`` if one is missing or all together are more than Ray takes.
+    """
+    for name in names:
+        source, target = directory / name, destination / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=LEFT_OUT, dirs_exist_ok=True)
+        elif source.exists():
+            shutil.copy2(source, target)
+        else:
+            raise SpecError(f"{source}: is not there, and the cluster would need it")
+    _check_size(destination)
+
+
+def copy_together(first: Path, others: list[Path], destination: Path) -> Path:
+    """Copy files so that they lie to each other as they do here; where the first one is then."""
+    base = Path(os.path.commonpath([path.resolve().parent for path in (first, *others)]))
+    names = [str(path.resolve().relative_to(base)) for path in (first, *others)]
+    copy(names, base, destination)
+    return Path(names[0])
+
+
+def _check_size(destination: Path) -> None:
+    sizes = {path: path.stat().st_size for path in destination.rglob("*") if path.is_file()}
+    if sum(sizes.values()) <= LIMIT:
+        return
+    largest = sorted(sizes, key=lambda path: sizes[path])[-3:]
+    shown = ", ".join(
+        f"{path.relative_to(destination)} ({sizes[path] / 2**20:.0f} MB)"
+        for path in reversed(largest)
+    )
+    raise SpecError(
+        f"what the cluster would need is {sum(sizes.values()) / 2**20:.0f} MB, and Ray takes "
+        f"{LIMIT / 2**20:.0f} MB at most; the largest: {shown}. Put large files where every node "
+        "can read them and name them by their absolute path or URI"
+    )
+
+
+def _top_level(directory: Path, module: str) -> str | None:
+    top = module.partition(".")[0]
+    if (directory / top / "__init__.py").exists():
+        return top
+    return f"{top}.py" if (directory / f"{top}.py").exists() else None

@@ -1,0 +1,114 @@
+"""What one trial occupies, and how many of them a cluster has room for now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sweeps.spec import SpecError
+
+LOOK_AGAIN_SECONDS = 2.0
+
+
+class Demand(NamedTuple):
+    """CPUs and GPUs that one trial occupies; a share of a GPU lets several use it."""
+
+    cpu: float
+    gpu: float
+
+
+class Machine(NamedTuple):
+    """What a node of the cluster offers."""
+
+    address: str
+    cpus: float
+    gpus: float
+
+    def room(self, demand: Demand) -> int:
+        """How many trials fit in here at once.
+
+        A share of a GPU is taken from one of them: 0.4 fits twice into each.
+        """
+        by_cpu = int(self.cpus / demand.cpu + 1e-9)
+        if not demand.gpu:
+            return by_cpu
+        if demand.gpu < 1:
+            by_gpu = int(self.gpus) * int(1 / demand.gpu + 1e-9)
+        else:
+            by_gpu = int(self.gpus / demand.gpu)
+        return min(by_cpu, by_gpu)
+
+
+def machines(nodes: Sequence[Mapping[str, Any]]) -> list[Machine]:
+    """The living ones of Ray's list of nodes."""
+    return [
+        Machine(
+            str(node.get("NodeManagerAddress", "")),
+            float(node["Resources"].get("CPU", 0)),
+            float(node["Resources"].get("GPU", 0)),
+        )
+        for node in nodes
+        if node["Alive"]
+    ]
+
+
+class Room:
+    """How many trials run at once: as many as fit into the nodes that there are now.
+
+    Nodes come and go, so it is counted again every few seconds. ``concurrent`` is the
+    number to ask for even where there is no room yet: trials that wait are what makes an
+    autoscaling cluster grow, and a search that asks for no more than it needs learns more
+    from every answer.
+    """
+
+    def __init__(
+        self,
+        demand: Demand,
+        look: Callable[[], list[Machine]],
+        concurrent: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.demand = demand
+        self.concurrent = concurrent
+        self._look = look
+        self._clock = clock
+        self._count()
+        if concurrent is None and not self._now:
+            raise self._too_small()
+
+    def __call__(self) -> int:
+        """Trials at once, now; at least one, so that a lost node can come back."""
+        if self._clock() - self._at > LOOK_AGAIN_SECONDS:
+            self._count()
+        return max(1, self.concurrent or 0, self._now)
+
+    def _count(self) -> None:
+        self.machines = self._look()
+        self._now = sum(machine.room(self.demand) for machine in self.machines)
+        self._at = self._clock()
+
+    def describe(self) -> str:
+        """The cluster in words."""
+        cpus = sum(machine.cpus for machine in self.machines)
+        gpus = sum(machine.gpus for machine in self.machines)
+        count = len(self.machines)
+        nodes = f"{count} node{'' if count == 1 else 's'}"
+        share = f" and {self.demand.gpu:.3g} GPU" if self.demand.gpu else ""
+        at_once = self()
+        return (
+            f"{nodes}, {cpus:g} CPUs, {gpus:g} GPUs: {at_once} "
+            f"trial{'' if at_once == 1 else 's'} at once, each with {self.demand.cpu:g} CPU{share}"
+        )
+
+    def _too_small(self) -> SpecError:
+        most = (
+            max((machine.cpus for machine in self.machines), default=0),
+            max((machine.gpus for machine in self.machines), default=0),
+        )
+        return SpecError(
+            f"resources: a trial wants {self.demand.cpu:g} CPU and {self.demand.gpu:g} GPU, and "
+            f"no machine here has more than {most[0]:g} and {most[1]:g}; lower the demand, or say "
+            "with --concurrent N how many trials a cluster that grows by itself should make room "
+            "for"
+        )
