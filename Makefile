@@ -5,8 +5,9 @@ BIN    := $(VENV)/bin
 # PIP_PREFER_BINARY keeps pip from building a newer source release than there is a wheel for.
 PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PREFER_BINARY=1 $(BIN)/python -m pip install --quiet
 
-# What the tests need from the system, as command:package.
-SYSTEM := git:git chromium:chromium chromedriver:chromium-driver
+# What the tests need from the system, as command:package. /usr/sbin is looked in, too.
+SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 sshd:openssh-server \
+          ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql
 
 .PHONY: help quickstart test lint bench clean system
 help:  ## this list
@@ -17,7 +18,7 @@ quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (3 minut
 	@echo "the calsweep command is $(BIN)/calsweep (or: source $(BIN)/activate)"
 
 test: system lint  ## everything: lint, types, tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .
@@ -46,10 +47,11 @@ $(VENV)/.test: $(VENV)/.run
 	@touch $@
 
 system:
-	@for pair in $(SYSTEM); do \
+	@PATH="$$PATH:/usr/sbin:/sbin"; for pair in $(SYSTEM); do \
 	  command -v $${pair%%:*} >/dev/null && continue; \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -qq && apt-get install -y -qq $${pair##*:} || exit 1; \
+	    apt-get update -qq && \
+	      apt-get install -y -qq --no-install-recommends $${pair##*:} || exit 1; \
 	  else \
 	    echo "the tests need the command $${pair%%:*} (Debian package $${pair##*:}); install it"; \
 	    exit 1; \

@@ -76,6 +76,14 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
     check_public(f"{path}: tracking", named.spec.tracking.uri)
     for dataset in named.absent:
         say(console, f"{dataset} is not on this machine: the cluster will look for it")
+    if (
+        options.store
+        and "://" in options.store
+        and not (options.tracking or named.spec.tracking.uri)
+    ):
+        say(
+            console, "no MLflow server is named: calsweep sync publishes what the store holds later"
+        )
     sweep = named.spec.name
     with scratch() as place:
         spec = working_directory(path, named, Path.cwd(), place)
@@ -162,7 +170,7 @@ def check_public(name: str, uri: str | None) -> None:
     if uri is None or masked(uri) == uri:
         return
     raise SpecError(
-        f"{name}: found {masked(uri)}; everyone who sees the cluster's jobs would see the password: "
+        f"{name}: found {masked(uri)}; whoever sees the cluster's jobs would see the password: "
         "leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or what the "
         "store needs) in the environment of the cluster's nodes"
     )

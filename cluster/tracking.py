@@ -113,7 +113,14 @@ def _database(uri: str) -> tuple[str, str]:
         return uri, ""
     query = dict(url.query)
     password = url.password or str(query.pop("password", ""))
-    bare = url.set(password=None, query={**LIVENESS, **query})
+    bare = sqlalchemy.URL.create(
+        url.drivername,
+        username=url.username,
+        host=url.host,
+        port=url.port,
+        database=url.database,
+        query={**LIVENESS, **query},
+    )
     return bare.render_as_string(hide_password=False), str(password)
 
 

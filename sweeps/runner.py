@@ -24,6 +24,7 @@ from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, extension, remembered
 from sweeps.tracking import Recorder, default_uri, sync
+from sweeps.tracking.access import check_access
 from sweeps.tuning import train
 
 JOURNAL = "optuna.log"
@@ -58,17 +59,17 @@ def run_sweep(
     ``extend`` gives every search so many trials more than the spec says, now and in later
     runs. ``parent_run`` is the MLflow run that the sweep's own belongs to. Raises
     ``StoreError`` when the store cannot be written or another process runs the sweep,
-    ``SpecError`` when no trial fits the machine.
+    ``SpecError`` when no trial fits the machine or MLflow's server refuses us.
     """
     # The workers have the cores: more threads here would only fight with them.
     torch.set_num_threads(1)
     sweep = loaded.spec.name
+    uri = _tracking(loaded, store, tracking_uri)
     with store.lock(sweep) as lock:
         extra = max(extend, extension(store, sweep))
         store.write_file(sweep, SPEC, loaded.text.encode())
         store.write_state(sweep, remembered(loaded, store, extra))
         plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
-        uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
         recorder = Recorder(uri, plan, store, parent_run)
         plan.hooks = Hooks(done=recorder.submit)
         summary: str | None = None
@@ -116,12 +117,20 @@ def sync_sweep(
     """
     torch.set_num_threads(1)
     Sweep(loaded, store)  # raises if there is none
-    uri = tracking_uri or loaded.spec.tracking.uri or default_uri(store)
+    uri = _tracking(loaded, store, tracking_uri)
     with store.lock(loaded.spec.name):
         plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
         plan.replay()
         written = write_report(plan, store)
         return sync(uri, plan, store, written.summary, written.analysis.leaderboard), uri
+
+
+def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:
+    """Where MLflow is. Raises ``SpecError`` if it would not let us in."""
+    spec = loaded.spec
+    uri = given or spec.tracking.uri or default_uri(store)
+    check_access(uri, spec.tracking.experiment or spec.name)
+    return uri
 
 
 @contextmanager

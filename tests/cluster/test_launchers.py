@@ -1,0 +1,207 @@
+"""The launcher files, read by what reads them: Ray, EC2 (moto), Google's own description."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import boto3
+import googleapiclient
+import jsonschema
+import pytest
+import yaml
+from moto import mock_aws
+from moto.ec2.models import instance_types
+from ray.autoscaler._private import commands
+from ray.autoscaler._private.providers import _get_node_provider
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.autoscaler.tags import TAG_RAY_NODE_KIND
+
+ROOT = Path(__file__).parents[2]
+CLOUDS = ["aws", "gcp"]
+LAUNCHERS = ["local", *CLOUDS]
+SECRET = re.compile(
+    r"PRIVATE KEY|AKIA[0-9A-Z]{16}|(?i:password|secret|token)\s*[=:]\s*[\"']?[0-9a-f]{16}"
+)
+
+
+def launcher(name: str) -> dict[str, Any]:
+    loaded = yaml.safe_load((ROOT / "cluster" / f"{name}.yaml").read_text())
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def starts(config: dict[str, Any], kind: str) -> str:
+    """The one command that starts Ray on this kind of machine."""
+    (command,) = (line for line in config[f"{kind}_start_ray_commands"] if "ray start" in line)
+    return str(command)
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_ray_accepts_the_file_and_nothing_misspelt(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    validate_config(prepare_config(launcher(name)))
+    misspelt = launcher(name) | {"max_worker": 3}
+    with pytest.raises(jsonschema.ValidationError, match="max_worker"):
+        validate_config(prepare_config(misspelt))
+
+
+def test_ray_keeps_all_of_ones_own_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    prepared = prepare_config(launcher("local"))
+    validate_config(prepared)
+    (machines,) = prepared["available_node_types"].values()
+    count = len(prepared["provider"]["worker_ips"])
+    assert machines["min_workers"] == machines["max_workers"] == prepared["max_workers"] == count
+    assert "RAY_enable_autoscaler_v2=0 ray start" in starts(prepared, "head")
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_the_cluster_is_closed(name: str) -> None:
+    config = launcher(name)
+    for kind in ("head", "worker"):
+        assert re.search(r"RAY_AUTH_MODE=token( \S+=\S+)* ray start", starts(config, kind))
+    assert "--dashboard-host=127.0.0.1" in starts(config, "head")
+    assert "0.0.0.0" not in json.dumps(config)
+    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+
+
+def test_the_documentation_names_every_port_that_is_fixed() -> None:
+    commands = "".join(starts(launcher("local"), kind) for kind in ("head", "worker"))
+    fixed = set(re.findall(r"-?port=(\d+)", commands))
+    assert fixed == {"6379", "6380", "6381", "6382", "6383", "6384"}
+    section = (ROOT / "cluster" / "README.md").read_text().split("## Which port is open where")[1]
+    named = re.findall(r"^\| ([\d, –]+) \|", section, re.MULTILINE)
+    assert fixed <= set(re.findall(r"\d+", " ".join(named)))
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_the_package_and_all_it_is_built_from_are_brought(name: str) -> None:
+    config = launcher(name)
+    mounts = config["file_mounts"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    files = ["pyproject.toml", "constraints.txt", project["project"]["readme"]]
+    packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    wanted = [*files, *project["project"]["license-files"], *(p.rstrip("*") for p in packages)]
+    assert mounts == {f"~/calsweep/{path}": path for path in wanted} | {
+        "~/.ray/auth_token": "~/.ray/auth_token"
+    }
+    assert all((ROOT / path).exists() for path in wanted)
+    for pattern in config["rsync_exclude"]:  # "data" would leave out calibration/data
+        for package in packages:
+            assert not list((ROOT / package.rstrip("*")).rglob(f"{pattern}/**/*.py"))
+    (setup,) = config["setup_commands"]
+    assert "CALSWEEP_STORE=" in setup
+    assert setup.endswith("bash ~/calsweep/cluster/setup.sh")
+
+
+@pytest.mark.parametrize("name", CLOUDS)
+def test_workers_are_spot_machines_with_gpus_that_come_and_go(name: str) -> None:
+    types = launcher(name)["available_node_types"]
+    head = types.pop(launcher(name)["head_node_type"])
+    assert head["resources"] == {"CPU": 0}
+    assert "spot" not in json.dumps(head).lower()
+    assert sum("gpu" in group for group in types) == 2
+    for group in types.values():
+        assert "spot" in json.dumps(group["node_config"]).lower()
+        assert group["max_workers"] > group["min_workers"]
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray writes the key pair that it makes into the home directory."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    (tmp_path / ".ssh").mkdir()
+
+
+@pytest.mark.usefixtures("cloud")
+def test_ray_makes_every_kind_of_machine_on_ec2(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = launcher("aws")
+    region = config["provider"]["region"]
+    named = {g["node_config"]["InstanceType"] for g in config["available_node_types"].values()}
+    offered = {name: instance_types.INSTANCE_TYPES[name] for name in named}
+    monkeypatch.setattr(instance_types, "INSTANCE_TYPES", offered)  # of 900: describing takes time
+    with mock_aws():
+        ec2 = boto3.client("ec2", region_name=region)
+        image = ec2.register_image(Name="ubuntu", RootDeviceName="/dev/sda1")["ImageId"]
+        boto3.client("iam").create_instance_profile(InstanceProfileName="calsweep")
+        for group in config["available_node_types"].values():
+            group["node_config"]["ImageId"] = image
+        resolved = commands._bootstrap_config(config, no_config_cache=True)
+        groups = resolved["available_node_types"]
+        provider = _get_node_provider(resolved["provider"], resolved["cluster_name"])
+        for group in groups.values():
+            provider.create_node(group["node_config"], {TAG_RAY_NODE_KIND: "worker"}, 1)
+        machines = [m for r in ec2.describe_instances()["Reservations"] for m in r["Instances"]]
+        rules = [g["IpPermissions"] for g in ec2.describe_security_groups()["SecurityGroups"]]
+    assert {name: group["resources"].get("GPU") for name, group in groups.items()} == {
+        "head": None,
+        "gpu": 1,
+        "gpu4": 4,
+        "cpu": None,
+    }
+    spot = {m["InstanceType"]: m.get("InstanceLifecycle") == "spot" for m in machines}
+    assert spot == {
+        "m7i.xlarge": False,
+        "g6.xlarge": True,
+        "g6.12xlarge": True,
+        "c7i.4xlarge": True,
+    }
+    open_ports = {rule["FromPort"] for group in rules for rule in group for _ in rule["IpRanges"]}
+    assert open_ports == {22}
+
+
+def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any], at: str) -> list[str]:
+    """What a value has that Google's API does not know, by its discovery document."""
+    if "$ref" in schema:
+        schema = schemas[schema["$ref"]]
+    if "properties" in schema and isinstance(value, dict):
+        known = schema["properties"]
+        unknown = [f"{at}.{key} is unknown" for key in value if key not in known]
+        inside = [(key, known[key], item) for key, item in value.items() if key in known]
+        return [*unknown, *(f for k, s, v in inside for f in faults(v, s, schemas, f"{at}.{k}"))]
+    if schema["type"] == "array" and isinstance(value, list):
+        items = schema["items"]
+        return [
+            f for i, item in enumerate(value) for f in faults(item, items, schemas, f"{at}[{i}]")
+        ]
+    if schema.get("format") == "int64":  # written as a string or a number
+        return [] if str(value).isdecimal() else [f"{at} is no number"]
+    types = {"string": str, "boolean": bool, "integer": int}
+    if not isinstance(value, types[schema["type"]]):
+        return [f"{at} is no {schema['type']}"]
+    allowed = schema.get("enum", [value])
+    return [] if value in allowed else [f"{at} is none of {allowed}"]
+
+
+def test_google_knows_every_field_of_every_machine() -> None:
+    documents = Path(googleapiclient.__file__).parent / "discovery_cache" / "documents"
+    schemas = json.loads((documents / "compute.v1.json").read_text())["schemas"]
+    for name, group in launcher("gcp")["available_node_types"].items():
+        assert faults(group["node_config"], {"$ref": "Instance"}, schemas, name) == []
+    wrong = {
+        "machinetype": "n2",
+        "scheduling": {"provisioningModel": "CHEAP"},
+        "disks": [{"boot": 1}],
+    }
+    found = faults(wrong, {"$ref": "Instance"}, schemas, "m")
+    assert [fault.split(" ")[0] for fault in found] == [
+        "m.machinetype",
+        "m.scheduling.provisioningModel",
+        "m.disks[0].boot",
+    ]
+
+
+def test_no_file_for_clusters_holds_a_secret() -> None:
+    files = [path for path in (ROOT / "cluster").rglob("*") if path.is_file()]
+    texts = {path: path.read_text() for path in files if path.suffix != ".pyc"}
+    assert SECRET.search("token: 0123456789abcdef0123")
+    assert [path.name for path, text in texts.items() if SECRET.search(text)] == []
