@@ -79,7 +79,8 @@ class CalibrationTrial(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Serve another trial in the same process: all state is replaced."""
-        self.setup(new_config)
+        # Not self.setup, which Tune has wrapped: it would fetch the datasets again.
+        CalibrationTrial.setup(self, new_config)
         return True
 
     def _advance(self) -> bool:

@@ -63,7 +63,8 @@ def train(
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     import ray  # starting Ray costs seconds: a finished sweep never gets here
 
-    with tempfile.TemporaryDirectory(prefix="calsweep-tune-") as scratch, ExitStack() as ending:
+    kept = tempfile.TemporaryDirectory(prefix="calsweep-tune-", ignore_cleanup_errors=True)
+    with kept as scratch, ExitStack() as ending:
         connect(cluster, plan.loaded, Path(scratch))
         ending.callback(ray.shutdown)
         from sweeps.searcher import PlanSearcher  # needs Ray

@@ -46,9 +46,11 @@ def test_a_sweep_outlives_a_killed_machine_and_a_cut_cable(tmp_path: Path) -> No
             *("run", "spec.yaml", "--address", cluster.address, "--store", str(scene.root)),
             cwd=scene.directory,
         )
-        wait_for(lambda: len(_steps_by_pid(log)) == 3, process)
-        # Away with what only the driver's machine has: workers must have got it otherwise.
+        # Away with what only the driver's machine has: workers must get it otherwise.
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("nodes · 1 dataset")
         (scene.directory / "rows.csv").rename(scene.directory / "away.csv")
+        wait_for(lambda: len(_steps_by_pid(log)) == 3, process)
         (scene.directory / "paced.py").rename(scene.directory / "away.txt")
         before = scene.attempts()
         hosts[1].kill()
