@@ -41,10 +41,15 @@ def without_secrets(text: str, uri: str = "") -> str:
 
 def _hidden(text: str, secrets: list[str]) -> str:
     """``text`` without the secrets, however they are quoted."""
-    forms = {f(s) for s in secrets for f in (str, unquote, quote, quote_plus, _escaped)}
+    plain = {form for secret in secrets for form in (secret, unquote(secret))}
+    forms = {f(p) for p in plain for f in (str, quote, _quoted, quote_plus, _escaped)}
     for form in sorted(forms - {""}, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     return text
+
+
+def _quoted(secret: str) -> str:
+    return quote(secret, safe="")
 
 
 def _escaped(secret: str) -> str:

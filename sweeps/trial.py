@@ -31,6 +31,7 @@ from calibration.evaluation import Predictions, evaluate_map
 from calibration.hyperparameters import Value
 from calibration.methods import METHODS, make_method
 from calibration.training import CHECKPOINT_FORMAT, TrainingConfig, TrainingRun
+from sweeps.masking import without_secrets
 from sweeps.schema import Choice, Evaluation
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
 
@@ -265,9 +266,9 @@ class TrialRun:
     def _file(
         self, status: str, reason: str, files: Mapping[str, bytes] | None = None, trace: str = ""
     ) -> None:
-        record = self.body() | {"status": status, "reason": reason}
+        record = self.body() | {"status": status, "reason": without_secrets(reason)}
         if trace:
-            record["traceback"] = trace
+            record["traceback"] = without_secrets(trace)
         self.store.file_record(self.key, record, files or {})
 
 

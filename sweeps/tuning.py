@@ -119,11 +119,13 @@ def _tune(
 ) -> None:
     from ray import tune
 
+    from sweeps.reuse import let_processes_start
     from sweeps.searcher import Forget, PlanScheduler
     from sweeps.trainable import CalibrationTrial
 
     # What a trial dies of stands in its record; Tune would print every trace.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    let_processes_start()
     trainable = _with_data(CalibrationTrial, plan.loaded) if elsewhere else CalibrationTrial
     tuner = tune.Tuner(
         tune.with_resources(trainable, demand._asdict()),

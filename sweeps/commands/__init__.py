@@ -11,6 +11,7 @@ from sweeps.commands import (
     export,
     init,
     listing,
+    nightly,
     posthoc,
     report,
     run,
@@ -18,4 +19,4 @@ from sweeps.commands import (
     ui,
 )
 
-ALL = (init, check, run, status, report, compare, ui, export, posthoc, listing)
+ALL = (init, check, run, status, report, compare, ui, export, posthoc, nightly, listing)

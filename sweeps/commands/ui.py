@@ -129,14 +129,14 @@ def _show_remote(uri: str, name: str | None, console: Console) -> int:
 
 def _serve(uri: str, name: str | None, port: int | None, console: Console) -> int:
     from sweeps.spec import SpecError
-    from sweeps.tracking.server import FIRST_PORT, UiServer, free_port
+    from sweeps.tracking.server import FIRST_PORT, MlflowServer, free_port
 
     chosen = free_port() if port is None else free_port(port, 1)
     if chosen is None:
         taken = f"--port {port} is taken" if port else f"no port from {FIRST_PORT} on is free"
         raise SpecError(f"{taken}; name another with --port")
     try:
-        with UiServer(uri, chosen) as server:
+        with MlflowServer(uri, chosen) as server:
             # While it starts: both take seconds.
             links = _links(_client(uri), server.address, name)
             server.wait_until_it_answers()
@@ -158,9 +158,11 @@ def _client(uri: str) -> MlflowClient:
         os.environ.setdefault(variable, value)
     from mlflow.tracking import MlflowClient
 
+    from sweeps.tracking.drivers import with_driver
+
     for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
-    return MlflowClient(tracking_uri=uri)
+    return MlflowClient(tracking_uri=with_driver(uri))
 
 
 def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.export.package import Package
-from sweeps.masking import masked
+from sweeps.masking import masked, without_secrets
 from sweeps.spec import SpecError
 from sweeps.store import file_name
 from sweeps.sweep import Sweep
 from sweeps.tracking import TrackingError, create_database, default_uri
+from sweeps.tracking.artifacts import chooses_place
+from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.publisher import ENVIRONMENT
 from sweeps.tracking.run_content import KEY, SWEEP
 
@@ -75,7 +77,7 @@ def register(registration: Registration, sweep: Sweep, package: Package, model: 
         return _register(registration, sweep, package, model)
     except Exception as error:  # MLflow's own, its database's and its server's are many
         uri = registration.registry
-        reason = masked(f"{type(error).__name__}: {error}", uri)
+        reason = without_secrets(f"{type(error).__name__}: {error}", uri)
         raise TrackingError(f"cannot register in {masked(uri)}: {reason}") from error
 
 
@@ -85,7 +87,7 @@ def _register(registration: Registration, sweep: Sweep, package: Package, model:
 
     create_database(registration.tracking)
     create_database(registration.registry)
-    client = MlflowClient(registration.tracking, registration.registry)
+    client = MlflowClient(with_driver(registration.tracking), with_driver(registration.registry))
     experiment = _experiment(client, registration.tracking, sweep)
     run = _run(client, experiment, sweep, package)
     about = package.description.about
@@ -129,8 +131,8 @@ def _experiment(client: MlflowClient, uri: str, sweep: Sweep) -> str:
         return str(found.experiment_id)
     # As the publisher makes it, who may come later.
     directory = (sweep.store.local or Path.cwd()) / "mlartifacts" / file_name(name)
-    local = uri.startswith("sqlite:")
-    return str(client.create_experiment(name, directory.resolve().as_uri() if local else None))
+    place = directory.resolve().as_uri() if chooses_place(uri) else None
+    return str(client.create_experiment(name, place))
 
 
 def _run(client: MlflowClient, experiment: str, sweep: Sweep, package: Package) -> str:

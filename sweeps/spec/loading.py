@@ -97,7 +97,7 @@ def validated(written: Mapping[str, Any]) -> Spec:
     try:
         spec = Spec.model_validate(written)
     except ValidationError as error:
-        location, message = _explain(error, Spec)
+        location, message = explain(error, Spec)
         raise ProblemError(location, message) from None
     # These two come from the library, where "3" and true may stand for numbers.
     _check_strictly(TrainingConfig, written.get("training"), ("training",))
@@ -114,11 +114,11 @@ def _check_strictly(model: type[BaseModel], written: Any, location: Location) ->
         # From JSON: a strict model takes no list for a tuple in Python.
         model.model_validate_json(json.dumps(written), strict=True)
     except ValidationError as error:
-        inside, message = _explain(error, model)
+        inside, message = explain(error, model)
         raise ProblemError(location + inside, message) from None
 
 
-def _explain(error: ValidationError, model: type[BaseModel]) -> tuple[Location, str]:
+def explain(error: ValidationError, model: type[BaseModel]) -> tuple[Location, str]:
     """Where the most telling complaint is, and what it says."""
     found = [(_without_tags(model, each["loc"]), each) for each in error.errors()]
     # A mistyped key is both unknown and missing: the unknown one tells more.

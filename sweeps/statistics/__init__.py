@@ -5,18 +5,31 @@ Nothing here knows of sweeps; ``sweeps.analysis`` says which numbers are compare
 
 from sweeps.statistics.fronts import hypervolume, pareto_front
 from sweeps.statistics.intervals import half_width, mean_interval
-from sweeps.statistics.paired import PairedTest, corrected_t_test, holm
+from sweeps.statistics.paired import (
+    PairedTest,
+    corrected_t_test,
+    holm,
+    noisy_t_test,
+    spread_test,
+)
 from sweeps.statistics.ranks import Ranks, critical_difference, ranks
+from sweeps.statistics.trend import MannKendall, distinct_runs, mann_kendall, theil_sen
 
 __all__ = [
+    "MannKendall",
     "PairedTest",
     "Ranks",
     "corrected_t_test",
     "critical_difference",
+    "distinct_runs",
     "half_width",
     "holm",
     "hypervolume",
+    "mann_kendall",
     "mean_interval",
+    "noisy_t_test",
     "pareto_front",
     "ranks",
+    "spread_test",
+    "theil_sen",
 ]

@@ -12,6 +12,11 @@ def is_local(place: str) -> bool:
     return place.startswith(("file:///", "/"))
 
 
+def chooses_place(uri: str) -> bool:
+    """Whether whoever has this tracking URI says where artifacts go: a server decides itself."""
+    return not uri.startswith(("http:", "https:", "databricks"))
+
+
 def local_path(place: str) -> Path:
     """The directory of a local artifact location."""
     return Path(unquote(urlsplit(place).path) if place.startswith("file:") else place)

@@ -23,7 +23,7 @@ from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.store import Store, file_name
 from sweeps.tracking import run_content as content
-from sweeps.tracking.artifacts import is_local, local_path, write_files
+from sweeps.tracking.artifacts import chooses_place, is_local, local_path, write_files
 from sweeps.tracking.database import (
     PREFIX,
     Database,
@@ -112,6 +112,7 @@ class Publisher:
         self.experiment = str(found.experiment_id)
         self._artifacts = str(found.artifact_location)
         self.database = Database.open(uri) if is_local(self._artifacts) else None
+        self.parent = ""
         self.runs: dict[str, Known] = {} if new else self._existing()
         self.parent = self._parent()
         self.open = True
@@ -174,10 +175,20 @@ class Publisher:
         ``summary`` is the description, in Markdown. What the ``leaderboard`` says of the
         winners becomes metrics; its choices become tags of the confirmed runs.
         """
+        if self.database is None:
+            # What a server was asked for and did not answer in time may have been done since.
+            there = self._existing()
+            there.pop(self.sweep, None)
+            self.runs = {key: self._newer(self.runs.get(key), run) for key, run in there.items()}
         self._kill_running()
         publish_results(self, summary, pd.DataFrame() if leaderboard is None else leaderboard)
         ended = "FAILED" if self.plan.failed else "FINISHED"
         self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
+
+    @staticmethod
+    def _newer(known: Known | None, found: Known) -> Known:
+        """What we know of a run, unless that run was the one of two that went."""
+        return found if known is None or known.run_id != found.run_id else known
 
     def _experiment(self) -> tuple[Experiment, bool]:
         """The experiment, and whether it is new."""
@@ -187,11 +198,9 @@ class Publisher:
         found = self.client.get_experiment_by_name(name)
         if found is None:
             directory = (self.store.local or Path.cwd()) / "mlartifacts" / file_name(name)
-            local = self.uri.startswith("sqlite:")
+            place = directory.resolve().as_uri() if chooses_place(self.uri) else None
             try:
-                made = self.client.create_experiment(
-                    name, directory.resolve().as_uri() if local else None
-                )
+                made = self.client.create_experiment(name, place)
                 return self.client.get_experiment(made), True
             except MlflowException:
                 # Another sweep that shares the experiment may have been quicker.
@@ -215,7 +224,9 @@ class Publisher:
             other = runs.setdefault(run.tags[KEY], known)
             if other is not known:
                 # A request whose answer was lost had made a run after all: one of the two goes.
-                known, other = sorted((known, other), key=lambda k: not k.published)
+                known, other = sorted(
+                    (known, other), key=lambda k: (k.run_id != self.parent, not k.published)
+                )
                 runs[run.tags[KEY]] = known
                 self.client.delete_run(other.run_id)
         return runs

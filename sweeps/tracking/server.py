@@ -129,6 +129,3 @@ class MlflowServer:
         said = without_secrets("\n".join(lines), self.uri) or "it said nothing"
         said = "see above" if self._aloud else said
         return ServerError(f"the MLflow server on {masked(self.uri)} {what}: {said}")
-
-
-UiServer = MlflowServer

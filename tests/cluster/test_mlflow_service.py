@@ -38,7 +38,7 @@ methods:
   gathered:
     {method: "paced:Gathered", lr: {loguniform: [0.01, 0.1]}, pause: 0.2, weight_decay: 0, log: LOG}
 training: {epochs: 20, batch_size: full, evaluate_every: 5}
-search: {sampler: random, trials: 63}
+search: {sampler: random, trials: 55}
 confirm_seeds: 1
 post_hoc: []
 resources: {cpu: 0.25}
@@ -53,7 +53,7 @@ class Gathered(Paced):
             time.sleep(0.1)
         return found
 """
-TRIALS, CURVE = 64, [5, 10, 15, 20]
+TRIALS, CURVE = 56, [5, 10, 15, 20]
 AT_ONCE = 8
 OUTAGE = 20.0
 USERNAME, PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"

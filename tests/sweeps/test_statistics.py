@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from sweeps.statistics import corrected_t_test, half_width, holm, mean_interval
+from sweeps.statistics import (
+    corrected_t_test,
+    half_width,
+    holm,
+    mean_interval,
+    noisy_t_test,
+    spread_test,
+)
 
 VALUES = st.floats(-5, 5).map(lambda value: round(value, 3))
 
@@ -201,3 +208,87 @@ def _errors(rng: np.random.Generator, rows: int, tested: int) -> NDArray[np.floa
 
 def _least_squares(inputs: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.linalg.solve(inputs.T @ inputs, inputs.T @ labels))
+
+
+def test_a_least_deviation_gives_equal_differences_a_p_value() -> None:
+    found = corrected_t_test([0.15, 0.25, 0.35], [0.1, 0.2, 0.3], least_deviation=0.005)
+    t = 0.05 / (0.005 / math.sqrt(3))
+    assert found.t == pytest.approx(t)
+    assert found.p == pytest.approx(2 * stats.t.sf(t, 2))
+    assert found.high - found.difference == pytest.approx(stats.t.ppf(0.975, 2) * 0.05 / t)
+    with pytest.raises(ValueError, match="least_deviation: found -1"):
+        corrected_t_test([1.0, 2.0], [0.0, 0.0], least_deviation=-1)
+
+
+@settings(deadline=None)
+@given(st.lists(VALUES, min_size=2, max_size=8), st.floats(0, 2))
+def test_a_least_deviation_never_makes_a_p_value_smaller(values: list[float], least: float) -> None:
+    zeros = np.zeros(len(values))
+    plain, careful = (corrected_t_test(values, zeros, least_deviation=d) for d in (0.0, least))
+    assert math.isnan(plain.p) or careful.p >= plain.p
+    if np.std(values, ddof=1) > least:
+        assert careful == plain
+
+
+def test_noise_that_all_values_share_is_added_to_their_own() -> None:
+    values = [0.3, 0.5, 0.4, 0.45]
+    own = np.var(values, ddof=1) / 4
+    error = math.sqrt(own + 0.1**2)
+    freedom = error**4 / (own**2 / 3)
+    found = noisy_t_test(values, 0.1)
+    assert found.t == pytest.approx(np.mean(values) / error)
+    assert found.p == pytest.approx(2 * stats.t.sf(found.t, freedom))
+    half = stats.t.ppf(0.975, freedom) * error
+    assert (found.low, found.high) == pytest.approx(
+        (np.mean(values) - half, np.mean(values) + half)
+    )
+    certain = noisy_t_test([0.2, 0.2, 0.2], 0.1)  # only the noise is left, and it is known
+    assert certain.p == pytest.approx(2 * stats.norm.sf(2.0), rel=1e-6)
+    assert math.isnan(noisy_t_test([0.2], 0.1).p)
+    assert math.isnan(noisy_t_test([0.2, math.inf], 0.1).p)
+    assert math.isnan(noisy_t_test([], 0.1).difference)
+    with pytest.raises(ValueError, match="noise: found 0"):
+        noisy_t_test([1.0, 2.0], 0)
+
+
+def test_shared_noise_keeps_the_level() -> None:
+    rng = np.random.default_rng(4)
+    samples = rng.normal(0, 0.13, (3000, 1)) + rng.normal(0, 0.1, (3000, 5))
+    alarms = sum(noisy_t_test(row, 0.13).p < 0.01 for row in samples)
+    assert alarms <= at_most(0.012, 3000)  # Satterthwaite's degrees are an approximation
+    assert sum(corrected_t_test(row, np.zeros(5)).p < 0.01 for row in samples) > 300
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=8))
+def test_the_spread_test_is_its_formula(pairs: list[tuple[float, float]]) -> None:
+    ours, baseline = np.array(pairs).T
+    differences = ours - baseline
+    left_out = [np.delete(differences, place).mean() for place in range(len(pairs))]
+    sign = np.sign(differences.mean())
+    kept = max(min(sign * mean for mean in left_out), 0.0)
+    assert kept <= abs(differences.mean()) + 1e-12
+    t = kept / (max(baseline.std(ddof=1), 0.1) * math.sqrt(2 / len(pairs)))
+    found = spread_test(ours, baseline, least_deviation=0.1)
+    assert found == pytest.approx(2 * stats.t.sf(t, len(pairs) - 1), rel=1e-6, abs=1e-9)
+    assert spread_test(2 * baseline - ours, baseline, least_deviation=0.1) == pytest.approx(found)
+
+
+def test_the_spread_test_sees_chaos_and_not_one_outlier() -> None:
+    baseline = [0.020, 0.029, 0.009, 0.047, 0.027]
+    broken = [0.085, 0.089, 0.252, 0.236, 0.336]
+    assert corrected_t_test(broken, baseline).p > 0.02
+    assert spread_test(broken, baseline) < 1e-3
+    assert spread_test([0.020, 0.9, 0.009, 0.047, 0.027], baseline) == 1
+    assert math.isnan(spread_test([0.1], [0.2]))
+    assert spread_test([0.1, 0.1], [0.1, 0.1]) == 1
+    with pytest.raises(ValueError, match="finite values that differ"):
+        spread_test([0.2, 0.2], [0.1, 0.1])
+
+
+@pytest.mark.parametrize("shared", [0.0, 0.8])
+def test_the_spread_test_keeps_its_level(shared: float) -> None:
+    rng = np.random.default_rng(7)
+    common, own = rng.normal(0, shared, (3000, 1, 5)), rng.normal(0, 0.5, (3000, 2, 5))
+    alarms = sum(spread_test(ours, baseline) < 0.01 for ours, baseline in common + own)
+    assert alarms <= at_most(0.01, 3000)

@@ -1,0 +1,1 @@
+"""Every night the same suite: run, compared with the accepted baseline, judged, reported."""

@@ -1,0 +1,160 @@
+"""A night against the baseline and against the nights before it: the verdict, and its words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from sweeps.nightly import history as past
+from sweeps.nightly.baseline import FIRST, Baseline
+from sweeps.nightly.identity import Change, changes, commits
+from sweeps.nightly.judging import judge, overall
+from sweeps.nightly.night import Day, NightState
+from sweeps.nightly.results import UNLIKE, SweepCount
+from sweeps.nightly.rules import CELL, COLUMNS, COST, IDENTICAL, METRICS, TREND_COLUMNS, Judge
+from sweeps.nightly.sentences import sentences
+from sweeps.nightly.trends import trends
+from sweeps.nightly.verdict import Verdict, worst_first
+from sweeps.report.wording import count, listed
+
+MOST_NAMED = 4
+
+
+def assess(
+    state: NightState,
+    results: pd.DataFrame,
+    sweeps: list[SweepCount],
+    reasons: list[str],
+    baseline: Baseline | None,
+    history: pd.DataFrame,
+    settings: Judge,
+    *,
+    days: list[Day],
+) -> Verdict:
+    """Judge a night; ``reasons`` say why it is not complete, and are empty if it is.
+
+    ``history`` holds the complete nights, tonight among them if it is one.
+    """
+    complete = not reasons
+    lines, drifts = (pd.DataFrame(columns=names) for names in (COLUMNS, TREND_COLUMNS))
+    speed = float("nan")
+    changed: list[Change] = []
+    if baseline is not None:
+        about = baseline.about
+        speed = state.reference_seconds / about.reference_seconds
+        measured = results.reindex(columns=[*CELL, "seed", *METRICS, "seconds"])
+        lines = worst_first(judge(measured, baseline.results, settings, speed=_known(speed)))
+        until = history[history["night"] <= state.night]
+        drifts = trends(past.comparable(until, about.night, about.reference_seconds), settings)
+        changed = changes(about.identity, state.identity)
+    identical = baseline is not None and complete and state.digest == baseline.about.digest
+    first = baseline is not None and _is_first(baseline, state.night)
+    word = overall(lines, drifts, complete=complete)
+    if complete and (first or (word == "identical" and not identical)):
+        word = "fine"
+    tonight = Day(state.night, state.status, word, state.reason)
+    verdict = Verdict(
+        suite=state.suite,
+        night=state.night,
+        overall=word,
+        status=state.status,
+        reasons=reasons,
+        sentences=[],
+        identical=identical,
+        digest=state.digest,
+        baseline=None if baseline is None else baseline.about,
+        first=first,
+        changed=changed,
+        commits=_commits(changed),
+        speed=speed,
+        sweeps=sweeps,
+        lines=lines,
+        trends=drifts,
+        days=[*(day for day in days if day.night != state.night), tonight],
+    )
+    return replace(verdict, sentences=list(_sentences(verdict, results, baseline)))
+
+
+def differing(results: pd.DataFrame, baseline: pd.DataFrame) -> list[str]:
+    """The columns in which two nights with the same rows differ; none if the rows do."""
+    keys = [*CELL, "seed"]
+    now, before = (frame.sort_values(keys, ignore_index=True) for frame in (results, baseline))
+    if not now[keys].equals(before[keys]):
+        return []
+    names = dict.fromkeys((*now.columns, *before.columns))
+    shared = [name for name in names if name in now and name in before]
+    odd = [name for name in names if name not in shared]
+    return [*odd, *(n for n in shared if n not in UNLIKE and not now[n].equals(before[n]))]
+
+
+def _known(speed: float) -> float:
+    return speed if math.isfinite(speed) else 1.0
+
+
+def _is_first(baseline: Baseline, night: str) -> bool:
+    """Tonight has become the baseline by itself."""
+    about = baseline.about
+    return about.night == night and about.reason == FIRST and not about.earlier
+
+
+def _sentences(verdict: Verdict, results: pd.DataFrame, baseline: Baseline | None) -> Iterator[str]:
+    """What a person should read, the most important first."""
+    counted = f"{count(len(results), 'result')} of {count(len(_cells(results)), 'cell')}"
+    if verdict.reasons:
+        yield from _incomplete(verdict)
+    elif verdict.first:
+        yield f"The first complete night: its {counted} are the baseline from now on."
+    if baseline is None or verdict.first:
+        return
+    night = baseline.about.night
+    lead, *others = sentences(
+        verdict.lines, verdict.trends, complete=not verdict.reasons, speed=_known(verdict.speed)
+    )
+    if verdict.identical and verdict.overall != "regression":
+        yield f"Identical to the baseline of {night}, to the bit: {counted}."
+    elif not verdict.reasons:
+        yield f"{lead.removesuffix('.')} (baseline: {night}; {counted})."
+    yield from others
+    if not verdict.reasons:
+        yield from _why(verdict, results, baseline)
+
+
+def _incomplete(verdict: Verdict) -> Iterator[str]:
+    first, *others = verdict.reasons
+    yield f"The night is not complete, and nothing in it is judged as good: {first}."
+    for reason in others[:MOST_NAMED]:
+        yield f"{reason[0].upper()}{reason[1:]}."
+    if len(others) > MOST_NAMED:
+        yield f"There are {count(len(others) - MOST_NAMED, 'more complaint')} below."
+    if verdict.baseline is None:
+        yield "There is no baseline yet: the first complete night becomes it."
+    yield f"This finishes it: calsweep nightly --night {verdict.night}"
+
+
+def _why(verdict: Verdict, results: pd.DataFrame, baseline: Baseline) -> Iterator[str]:
+    """What may have caused what is seen."""
+    if verdict.identical and verdict.overall == "regression":
+        yield "The results themselves are the baseline's, to the bit."
+    values = verdict.lines[verdict.lines["metric"] != COST]["verdict"]
+    if not verdict.identical and len(values) and bool((values == IDENTICAL).all()):
+        names = listed(differing(results, baseline.results), MOST_NAMED)
+        yield f"What is judged is identical, but other numbers are not: {names}."
+    if verdict.changed:
+        names = listed([change.what for change in verdict.changed], MOST_NAMED)
+        yield f"Changed since the baseline: {names}."
+    elif not verdict.identical:
+        yield (
+            "Code, libraries, machine, specs and data are those of the baseline, and yet the "
+            "numbers differ: something is not repeatable."
+        )
+
+
+def _cells(results: pd.DataFrame) -> pd.DataFrame:
+    return results[CELL].drop_duplicates()
+
+
+def _commits(changed: Sequence[Change]) -> list[str]:
+    return next((commits(each.before, each.now) for each in changed if each.what == "git"), [])

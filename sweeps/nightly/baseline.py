@@ -1,0 +1,165 @@
+"""The accepted night that others are compared with: a copy, with who accepted it and why."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import Literal, NamedTuple
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sweeps.nightly.history import RESULTS, parquet
+from sweeps.nightly.night import Nights, NightState, now
+from sweeps.nightly.results import KEYS, digest
+from sweeps.spec import SpecError
+from sweeps.store.files import write_atomically
+
+ABOUT, COPY = "baseline.json", "baseline.parquet"
+FIRST = "the first complete night"
+
+
+class Acceptance(BaseModel):
+    """Which night was accepted, by whom, when and why."""
+
+    model_config = ConfigDict(frozen=True)
+
+    night: str
+    digest: str
+    accepted_at: str
+    accepted_by: str
+    reason: str
+
+
+class BaselineFile(Acceptance):
+    """What ``baseline.json`` says; ``earlier`` lists the baselines before it, newest first."""
+
+    format: Literal[1] = 1
+    suite: str
+    identity: dict[str, str]
+    reference_seconds: float
+    earlier: list[Acceptance] = []
+
+
+class Baseline(NamedTuple):
+    """The accepted night: what is said of it, and its results."""
+
+    about: BaselineFile
+    results: pd.DataFrame
+
+
+def read_baseline(nights: Nights) -> Baseline | None:
+    """The suite's baseline, or None while there is none. Raises ``SpecError`` if it is damaged."""
+    path = nights.directory / ABOUT
+    remedy = f"accept a night anew: calsweep baseline accept {nights.suite}"
+    if not path.exists():
+        return None
+    try:
+        about = BaselineFile.model_validate_json(path.read_bytes())
+        results = pd.read_parquet(nights.directory / COPY)
+        if digest(results) != about.digest:
+            raise ValueError(f"{COPY} is of another night")
+    except (OSError, ValueError, KeyError) as error:  # pydantic's and pyarrow's are among them
+        said = "it is no baseline's" if isinstance(error, ValidationError) else str(error)
+        raise SpecError(f"{path}: is damaged: {said}; {remedy}") from None
+    return Baseline(about, results)
+
+
+def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reason: str) -> None:
+    """Make a complete night the baseline; the one before goes to its list of earlier ones.
+
+    Raises ``ValueError`` if the night is not complete.
+    """
+    if state.status != "complete":
+        raise ValueError(f"night {state.night} is {state.status}; only a complete one can be")
+    before = _before(nights)
+    earlier = [] if before is None else [Acceptance(**_acceptance(before)), *before.earlier]
+    about = BaselineFile(
+        night=state.night,
+        digest=digest(results),
+        accepted_at=now(),
+        accepted_by="calsweep" if reason == FIRST else _user(),
+        reason=reason,
+        suite=nights.suite,
+        identity=state.identity,
+        reference_seconds=state.reference_seconds,
+        earlier=earlier,
+    )
+    write_atomically(nights.directory / COPY, parquet(results))
+    write_atomically(nights.directory / ABOUT, about.model_dump_json(indent=1).encode() + b"\n")
+
+
+def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile, list[str]]:
+    """Accept a night, by default the last complete one; also the cells that are given up by it.
+
+    Raises ``SpecError`` if there is no such night, or if it is not complete.
+    """
+    state = _chosen(nights, night)
+    try:
+        results = pd.read_parquet(nights.place(state.night) / RESULTS)
+    except (OSError, ValueError) as error:
+        raise SpecError(f"night {state.night}: its results cannot be read: {error}") from None
+    if digest(results) != state.digest:
+        raise SpecError(
+            f"night {state.night}: its results are not those that it was judged by; run it again: "
+            f"calsweep nightly --night {state.night}"
+        )
+    gone = _given_up(nights, results)
+    make_baseline(nights, state, results, reason)
+    made = read_baseline(nights)
+    assert made is not None, "it was written a moment ago"
+    return made.about, gone
+
+
+def _chosen(nights: Nights, night: str | None) -> NightState:
+    if night is None:
+        states = (nights.state(each) for each in reversed(nights.dates()))
+        complete = next((s for s in states if s is not None and s.status == "complete"), None)
+        if complete is None:
+            raise SpecError(
+                f"{nights.directory}: no night of {nights.suite!r} is complete, so there is none "
+                "to accept; run calsweep nightly first"
+            )
+        return complete
+    state = nights.state(night)
+    if state is None:
+        known = ", ".join(nights.dates()[-5:]) or "none"
+        raise SpecError(f"{nights.directory}: there is no night {night}; the last are: {known}")
+    if state.status != "complete":
+        why = f" ({state.reason})" if state.reason else ""
+        raise SpecError(
+            f"night {night} is {state.status}{why}: what has failed or is missing in a baseline "
+            f"would never be missed again; finish it first: calsweep nightly --night {night}"
+        )
+    return state
+
+
+def _given_up(nights: Nights, results: pd.DataFrame) -> list[str]:
+    try:
+        before = read_baseline(nights)
+    except SpecError:
+        return []
+    if before is None:
+        return []
+    now_there = set(map(tuple, results[KEYS[:-1]].drop_duplicates().to_numpy()))
+    was_there = before.results[KEYS[:-1]].drop_duplicates().to_numpy()
+    return [" · ".join(cell) for cell in map(tuple, was_there) if cell not in now_there]
+
+
+def _before(nights: Nights) -> BaselineFile | None:
+    """The last baseline's own words, even if its copy is damaged."""
+    try:
+        return BaselineFile.model_validate_json((nights.directory / ABOUT).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _acceptance(about: BaselineFile) -> dict[str, str]:
+    return {name: getattr(about, name) for name in Acceptance.model_fields}
+
+
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # a container's user may have no name
+        return socket.gethostname()

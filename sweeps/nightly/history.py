@@ -1,0 +1,86 @@
+"""The results of all complete nights in one file, which outlives the nights themselves."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+
+from sweeps.nightly.night import Nights, NightState
+from sweeps.nightly.results import KEYS
+from sweeps.store.files import write_atomically
+
+FILE = "history.parquet"
+RESULTS = "results.parquet"
+METRICS = ("ece", "nll", "brier", "error")
+COLUMNS = ["night", *KEYS, *METRICS, "seconds", "reference"]
+
+
+def read_history(nights: Nights) -> pd.DataFrame:
+    """One row per night, cell and seed, in the order of nights.
+
+    ``reference`` has the seconds that the reference work took in that night. A file that is
+    missing or damaged is made anew from the nights that are still there.
+    """
+    try:
+        return pd.read_parquet(nights.directory / FILE)[COLUMNS]
+    except (OSError, ValueError, KeyError):  # pyarrow's own errors are among them
+        return _rebuilt(nights)
+
+
+def keep(nights: Nights, state: NightState, results: pd.DataFrame) -> pd.DataFrame:
+    """Take a complete night into the history, in place of what it said before."""
+    before = read_history(nights)
+    others = before[before["night"] != state.night]
+    return _written(nights, [others, _rows(state, results)])
+
+
+def forget(nights: Nights, night: str) -> pd.DataFrame:
+    """The history without a night that turned out not to be complete."""
+    before = read_history(nights)
+    others = before[before["night"] != night]
+    return before if len(others) == len(before) else _written(nights, [others])
+
+
+def comparable(history: pd.DataFrame, since: str, reference: float) -> pd.DataFrame:
+    """The nights since the baseline's, their seconds as the machine of the baseline had them.
+
+    What came before was judged against another baseline: the step to this one was accepted,
+    and is no drift.
+    """
+    recent = history[history["night"] >= since]
+    seconds = recent["seconds"] / recent["reference"] * reference
+    return recent.assign(seconds=seconds)[["night", *KEYS, *METRICS, "seconds"]]
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    """A frame as a Parquet file."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def _rebuilt(nights: Nights) -> pd.DataFrame:
+    found = []
+    for night in nights.dates():
+        state = nights.state(night)
+        if state is not None and state.status == "complete":
+            try:
+                results = pd.read_parquet(nights.place(night) / RESULTS)
+            except (OSError, ValueError):
+                continue
+            found.append(_rows(state, results))
+    return _written(nights, found) if found else pd.DataFrame(columns=COLUMNS)
+
+
+def _rows(state: NightState, results: pd.DataFrame) -> pd.DataFrame:
+    rows = results.reindex(columns=[*KEYS, *METRICS, "seconds"])
+    return rows.assign(night=state.night, reference=state.reference_seconds)[COLUMNS]
+
+
+def _written(nights: Nights, parts: list[pd.DataFrame]) -> pd.DataFrame:
+    there = [part for part in parts if len(part)]
+    whole = pd.concat(there) if there else pd.DataFrame(columns=COLUMNS)
+    whole = whole.sort_values(["night", *KEYS], ignore_index=True)
+    write_atomically(nights.directory / FILE, parquet(whole))
+    return whole

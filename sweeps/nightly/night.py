@@ -1,0 +1,159 @@
+"""The directory of a suite's nights, and what each night says of itself.
+
+::
+
+    NIGHTS/SUITE/2026-11-16/runs/          the store of the night's sweeps; nothing is shared
+                            night.json     status, identity, reference work, times
+                            results.parquet, verdict.json, report.html, report.md
+    NIGHTS/SUITE/baseline.json, baseline.parquet, history.parquet, mlflow.db, log/
+
+Old nights may be deleted: baseline and history are copies.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sweeps.spec import SpecError
+from sweeps.store.files import write_atomically
+
+STATE = "night.json"
+RUNS = "runs"
+DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+Status = Literal["running", "complete", "unfinished", "failed"]
+KILLED = "its process ended before its end"
+
+
+class NightState(BaseModel):
+    """What ``night.json`` says.
+
+    ``status``: ``complete`` is a night in which every trial of every sweep has its result,
+    ``failed`` one that came to its end without some of them, ``unfinished`` one that did not
+    come to its end. ``reference`` holds seconds of the reference work, ``verdict`` the overall
+    one, empty while there is none.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    format: Literal[1] = 1
+    suite: str
+    night: str
+    status: Status = "running"
+    reason: str = ""
+    began: str = ""
+    ended: str = ""
+    identity: dict[str, str] = {}
+    reference: list[float] = []
+    digest: str = ""
+    verdict: str = ""
+
+    @property
+    def reference_seconds(self) -> float:
+        """The median of the reference work over the night; NaN if it was never done."""
+        return median(self.reference) if self.reference else float("nan")
+
+
+class Day(NamedTuple):
+    """One day of a suite: its night's status and verdict, or ``missed``."""
+
+    night: str
+    status: str
+    verdict: str = ""
+    reason: str = ""
+
+
+class Nights:
+    """The directory of a suite's nights. Writing raises ``StoreError``."""
+
+    def __init__(self, root: Path, suite: str) -> None:
+        self.suite = suite
+        self.directory = root / suite
+
+    def place(self, night: str) -> Path:
+        """The directory of one night."""
+        return self.directory / night
+
+    def dates(self) -> list[str]:
+        """The nights that have a directory, in order."""
+        if not self.directory.is_dir():
+            return []
+        found = [path.name for path in self.directory.iterdir() if path.is_dir()]
+        return sorted(name for name in found if DATE.fullmatch(name))
+
+    def state(self, night: str) -> NightState | None:
+        """What a night says of itself, or None if it says nothing that can be read."""
+        try:
+            return NightState.model_validate_json((self.place(night) / STATE).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def write(self, night: str, name: str, content: bytes) -> None:
+        """Write one of a night's files, whole or not at all."""
+        write_atomically(self.place(night) / name, content)
+
+    def write_state(self, state: NightState) -> None:
+        """Replace what a night says of itself."""
+        self.write(state.night, STATE, state.model_dump_json(indent=1).encode() + b"\n")
+
+    def mark_unfinished(self, tonight: str) -> list[str]:
+        """Mark the other nights that still say they run; only for who holds the suite's lock."""
+        marked = []
+        for night in self.dates():
+            state = self.state(night)
+            if night != tonight and state is not None and state.status == "running":
+                left = {"status": "unfinished", "reason": KILLED, "verdict": "incomplete"}
+                self.write_state(state.model_copy(update=left))
+                marked.append(night)
+        return marked
+
+    def days(self, until: str, also: Sequence[str] = ()) -> list[Day]:
+        """Every day from the first night to ``until``; ``also`` names nights of the history."""
+        there = {night for night in (*self.dates(), *also) if night <= until}
+        if not there:
+            return []
+        return [self._day(night, night in also) for night in _days(min(there), until)]
+
+    def _day(self, night: str, known: bool) -> Day:
+        state = self.state(night)
+        if state is not None:
+            return Day(night, state.status, state.verdict, state.reason)
+        if known:
+            return Day(night, "complete")
+        return Day(night, "unfinished" if self.place(night).is_dir() else "missed")
+
+
+def checked_night(text: str | None) -> str:
+    """The night that is meant: a date as in 2026-11-16, by default today.
+
+    Raises ``SpecError`` for what is no date, or lies in the future.
+    """
+    today = datetime.date.today()
+    if text is None:
+        return today.isoformat()
+    try:
+        night = datetime.date.fromisoformat(text)
+        if not DATE.fullmatch(text):
+            raise ValueError
+    except ValueError:
+        raise SpecError(f"--night: found {text!r}; write a date such as {today}") from None
+    if night > today:
+        raise SpecError(f"--night: found {text}, which is still to come; today is {today}")
+    return text
+
+
+def now() -> str:
+    """The time, in UTC, to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _days(first: str, last: str) -> list[str]:
+    start, end = map(datetime.date.fromisoformat, (first, last))
+    count = (end - start).days + 1
+    return [(start + datetime.timedelta(days=day)).isoformat() for day in range(count)]

@@ -1,0 +1,240 @@
+"""One night, in order: train the suite's sweeps, collect, compare with the baseline, report.
+
+A night is resumed by running it again: what was trained in it stays, as long as it was
+trained by the same code on the same data. Nothing is taken from other nights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sweeps.masking import masked
+from sweeps.nightly import history as past
+from sweeps.nightly.assessment import assess
+from sweeps.nightly.baseline import FIRST, Baseline, make_baseline, read_baseline
+from sweeps.nightly.charts import Shown, Verdicts
+from sweeps.nightly.identity import identity
+from sweeps.nightly.keeping import TimeUp, time_limit
+from sweeps.nightly.night import RUNS, Nights, NightState, now
+from sweeps.nightly.page import night_page
+from sweeps.nightly.reference import reference_seconds
+from sweeps.nightly.report import night_markdown
+from sweeps.nightly.results import Collected, collect, digest
+from sweeps.nightly.rules import CELL
+from sweeps.nightly.suite import LoadedSuite, for_night
+from sweeps.nightly.tracking import NightRun, metric_name
+from sweeps.nightly.verdict import FILE, GOOD, Verdict
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store
+
+Train = Callable[[LoadedSpec, Store, str | None, bool], None]
+"""Trains a sweep to its end: its spec, the night's store, the night's MLflow run, and whether
+trials that failed are to be tried again."""
+Tell = Callable[[str], None]
+HEADLINE = ("ece", "nll", "error")
+
+
+@dataclass(frozen=True)
+class Night:
+    """What a night needs to know."""
+
+    suite: LoadedSuite
+    nights: Nights
+    date: str
+    tell: Tell
+    train: Train
+    tracking: str
+    limit: float | None = None
+
+
+def run_night(night: Night) -> Verdict:
+    """Run or resume a night, judge it and write all of its files; for who holds the lock.
+
+    A night that runs into its time limit is judged as incomplete. Raises ``SpecError`` if the
+    baseline is damaged, ``StoreError`` if nothing can be written, ``KeyboardInterrupt`` if it
+    is stopped: it is marked as unfinished then.
+    """
+    nights = night.nights
+    baseline = read_baseline(nights)  # raises, if at all, before the work
+    for left in nights.mark_unfinished(night.date):
+        night.tell(f"the night of {left} was never finished; it is marked so and not judged")
+    state, resumed = _begin(night)
+    run = NightRun(nights, night.date, night.tracking)
+    sweeps = {
+        name: for_night(loaded, nights.suite, night.date)
+        for name, loaded in night.suite.sweeps.items()
+    }
+    store = Store(nights.place(night.date) / RUNS)
+    stopped = ""
+    try:
+        with time_limit(night.limit):
+            _train(night, state, sweeps, store, run.begin(), resumed=resumed)
+    except TimeUp as up:
+        stopped = str(up)
+    except BaseException as error:
+        reason = masked(str(error)) or "it was stopped"
+        _leave(nights, nights.state(night.date) or state, reason)
+        run.end("KILLED", {}, {}, {})
+        raise
+    state = nights.state(night.date) or state
+    verdict = _conclude(night, state, collect(sweeps, store), stopped, baseline)
+    _publish(night, run, verdict)
+    return verdict
+
+
+def _begin(night: Night) -> tuple[NightState, bool]:
+    """The night's state as it begins, and whether it was begun before."""
+    nights, date = night.nights, night.date
+    found = identity(night.suite)
+    before = nights.state(date)
+    runs = nights.place(date) / RUNS
+    resumed = before is not None and before.identity == found and runs.exists()
+    if runs.exists() and not resumed:
+        number = 1
+        while (aside := runs.with_name(f"{RUNS}-{number}")).exists():
+            number += 1
+        runs.rename(aside)
+        night.tell(f"what was trained before was made with something else; it is kept in {aside}")
+    fresh = NightState(suite=nights.suite, night=date, began=now(), identity=found)
+    if before is not None and resumed:
+        night.tell(f"the night of {date} goes on where it was left")
+        fresh = fresh.model_copy(update={"began": before.began, "reference": before.reference})
+    nights.write_state(fresh)
+    return fresh, resumed
+
+
+def _train(
+    night: Night,
+    state: NightState,
+    sweeps: dict[str, LoadedSpec],
+    store: Store,
+    parent: str | None,
+    *,
+    resumed: bool,
+) -> None:
+    """Train everything, with the reference work before, between and after."""
+    state = _measure(night, state)
+    for dated in sweeps.values():
+        night.train(dated, store, parent, resumed)
+        state = _measure(night, state)
+
+
+def _measure(night: Night, state: NightState) -> NightState:
+    took = [*state.reference, *reference_seconds()]
+    state = state.model_copy(update={"reference": took})
+    night.nights.write_state(state)
+    return state
+
+
+def _leave(nights: Nights, state: NightState, reason: str) -> None:
+    left = {"status": "unfinished", "reason": reason, "verdict": "incomplete", "ended": now()}
+    nights.write_state(state.model_copy(update=left))
+
+
+def _conclude(
+    night: Night,
+    state: NightState,
+    collected: Collected,
+    stopped: str,
+    baseline: Baseline | None,
+) -> Verdict:
+    """Judge the night and write its files; its state says so last."""
+    nights, date = night.nights, night.date
+    reasons = [*([stopped] if stopped else []), *collected.problems]
+    waiting = any(each.done < each.trials or not each.trials for each in collected.sweeps)
+    status = "complete" if not reasons else "unfinished" if stopped or waiting else "failed"
+    content = past.parquet(collected.results)
+    nights.write(date, past.RESULTS, content)
+    results = pd.read_parquet(nights.place(date) / past.RESULTS)
+    ended = {
+        "status": status,
+        "reason": reasons[0] if reasons else "",
+        "ended": now(),
+        "digest": digest(results),
+    }
+    state = state.model_copy(update=ended)
+    history = past.keep(nights, state, results) if not reasons else past.forget(nights, date)
+    if baseline is None and not reasons:
+        make_baseline(nights, state, results, FIRST)
+        baseline = read_baseline(nights)
+    verdict = assess(
+        state,
+        results,
+        collected.sweeps,
+        reasons,
+        baseline,
+        history,
+        night.suite.suite.judge,
+        days=nights.days(date, list(history["night"].unique())),
+    )
+    nights.write(date, FILE, verdict.json())
+    nights.write(date, "report.md", night_markdown(verdict).encode())
+    shown = _shown(nights, verdict, history, baseline)
+    nights.write(date, "report.html", night_page(verdict, shown).encode())
+    nights.write_state(state.model_copy(update={"verdict": verdict.overall}))
+    return verdict
+
+
+def _shown(
+    nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: Baseline | None
+) -> Shown:
+    """What the page's charts are drawn from: tonight's verdicts, and those of earlier nights."""
+    empty = history.iloc[:0]
+    recent = history[history["night"] <= verdict.night]
+    if baseline is None:
+        return Shown(recent, empty, "", {})
+    reference = baseline.about.reference_seconds
+    at_speed = past.comparable(recent, "", reference)
+    said = _said(nights, [str(night) for night in recent["night"].unique()])
+    return Shown(at_speed, baseline.results, baseline.about.night, said)
+
+
+def _said(nights: Nights, dates: list[str]) -> Verdicts:
+    names = (*CELL, "metric")
+    found: dict[tuple[str, ...], str] = {}
+    for date in dates:
+        try:
+            cells = json.loads((nights.place(date) / FILE).read_bytes())["cells"]
+        except (OSError, ValueError, KeyError):  # an old night that was deleted
+            continue
+        for cell in cells:
+            found[*(str(cell.get(name, "")) for name in names), date] = str(cell.get("verdict", ""))
+    return found
+
+
+def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
+    """Verdict, numbers and files of the night's MLflow run; one line if that fails."""
+    place = night.nights.place(night.date)
+    names = (FILE, "report.html", "report.md", past.RESULTS, "night.json")
+    files = {name: (place / name).read_bytes() for name in names}
+    tags = {
+        "calsweep.verdict": verdict.overall,
+        "calsweep.baseline": verdict.baseline.night if verdict.baseline else "",
+        "calsweep.digest": verdict.digest,
+    }
+    status = "FINISHED" if verdict.overall in GOOD else "FAILED"
+    run.end("KILLED" if verdict.status == "unfinished" else status, tags, _metrics(verdict), files)
+    if run.problem:
+        night.tell(run.problem)
+
+
+def _metrics(verdict: Verdict) -> dict[str, float]:
+    """Counts, speed, and what each cell came to."""
+    said = verdict.lines["verdict"] if len(verdict.lines) else pd.Series(dtype=str)
+    found = {
+        "trials": float(sum(each.done for each in verdict.sweeps)),
+        "failed": float(sum(each.failed for each in verdict.sweeps)),
+        **{f"cells/{word}": float((said == word).sum()) for word in ("worse", "better")},
+        "speed": verdict.speed,
+    }
+    for _, line in verdict.lines.iterrows():
+        if line["metric"] in HEADLINE:
+            name = f"{line['method']}:{line['post_hoc']}"
+            found[metric_name(line["metric"], line["sweep"], line["dataset"], name)] = line[
+                "tonight"
+            ]
+    return {name: float(value) for name, value in found.items() if pd.notna(value)}

@@ -1,0 +1,164 @@
+"""A night's own MLflow run: the parent of its sweeps' runs, with verdict, report and numbers.
+
+All nights of a suite are in one experiment, called after it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sweeps.masking import masked, without_secrets
+from sweeps.nightly.night import Nights
+from sweeps.spec import SpecError
+from sweeps.spec.meaning import tracking_problem
+from sweeps.tracking.database import create_database, database_path
+from sweeps.tracking.publisher import ENVIRONMENT
+from sweeps.tracking.run_content import LONGEST_NAME, LONGEST_TAG, PARENT, PHASE, milliseconds
+from sweeps.tracking.sweep_content import NOTE
+from sweeps.tracking.sweep_run import KIND
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+SUITE, NIGHT = "calsweep.suite", "calsweep.night"
+MOST_METRICS = 900
+"""MLflow takes a thousand values in a call."""
+
+
+def tracking_uri(nights: Nights, given: str | None) -> str:
+    """Where a suite's nights are tracked: as given, as MLflow's own variable says, or beside them.
+
+    Raises ``SpecError`` if the variable does not name a server or a database.
+    """
+    uri = given or os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        return f"sqlite:///{(nights.directory / 'mlflow.db').resolve()}"
+    problem = tracking_problem(uri)
+    if problem is not None:
+        raise SpecError(f"{'--tracking' if given else 'MLFLOW_TRACKING_URI'}: {problem}")
+    return uri
+
+
+class NightRun:
+    """The run of one night in MLflow. Whatever MLflow does, the night goes on.
+
+    ``problem`` says why it could not be written, and is empty while it could.
+    """
+
+    def __init__(self, nights: Nights, night: str, uri: str) -> None:
+        self.uri = uri
+        self.problem = ""
+        self._nights, self._night = nights, night
+        self._run = ""
+
+    def begin(self) -> str | None:
+        """The run's id: that of the night if it was begun before; None if MLflow is away."""
+        try:
+            self._begin()
+        except Exception as error:  # of whatever kind: the records are safe, and it can be later
+            self._failed(error)
+        return self._run or None
+
+    def end(
+        self,
+        status: str,
+        tags: Mapping[str, str],
+        metrics: Mapping[str, float],
+        files: Mapping[str, bytes],
+    ) -> None:
+        """Bring the run to its end, as ``status`` FINISHED, FAILED or KILLED.
+
+        The Markdown among the files becomes its description.
+        """
+        self.problem = ""
+        try:
+            self._end(status, tags, metrics, files)
+        except Exception as error:  # as above
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = without_secrets(said, self.uri)[:300]
+        self.problem = f"MLflow could not be reached at {masked(self.uri)}: {reason}"
+
+    def _begin(self) -> None:
+        client = self._client()
+        experiment = self._experiment(client)
+        named = f"tags.`{NIGHT}` = '{self._night}' AND tags.`{PHASE}` = 'night'"
+        found = client.search_runs([experiment], named, max_results=1)
+        if found:
+            self._run = str(found[0].info.run_id)
+            client.update_run(self._run, status="RUNNING")
+        else:
+            tags = {SUITE: self._nights.suite, NIGHT: self._night, PHASE: "night"}
+            name = f"{self._nights.suite} {self._night}"
+            self._run = str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+        for orphan in self._orphans(client, experiment):
+            client.set_tag(orphan.info.run_id, PARENT, self._run)
+
+    def _orphans(self, client: MlflowClient, experiment: str) -> list[Run]:
+        """Sweeps of this night that were published while the night had no run."""
+        query = f"tags.`{PHASE}` = 'sweep' AND attributes.run_name LIKE '%-{self._night}'"
+        runs = client.search_runs([experiment], query, max_results=1000)
+        return [run for run in runs if PARENT not in run.data.tags]
+
+    def _end(
+        self,
+        status: str,
+        tags: Mapping[str, str],
+        metrics: Mapping[str, float],
+        files: Mapping[str, bytes],
+    ) -> None:
+        from mlflow.entities import Metric, RunTag
+
+        self._begin()  # what was away may be back
+        client, now = self._client(), milliseconds(time.time())
+        notes = [content.decode() for name, content in files.items() if name.endswith(".md")]
+        named = {**tags, **({NOTE: notes[0]} if notes else {})}
+        numbers = [Metric(name[:LONGEST_NAME], value, now, 0) for name, value in metrics.items()]
+        client.log_batch(
+            self._run,
+            metrics=numbers[:MOST_METRICS],
+            tags=[RunTag(name, value[:LONGEST_TAG]) for name, value in named.items()],
+        )
+        with tempfile.TemporaryDirectory(prefix="calsweep-night-") as directory:
+            for name, content in files.items():
+                Path(directory, name).write_bytes(content)
+            client.log_artifacts(self._run, directory)
+        client.set_terminated(self._run, status)
+
+    def _client(self) -> MlflowClient:
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        from mlflow.tracking import MlflowClient
+
+        for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
+            logging.getLogger(chatty).setLevel(logging.CRITICAL)
+        create_database(self.uri)
+        return MlflowClient(tracking_uri=self.uri)
+
+    def _experiment(self, client: MlflowClient) -> str:
+        """The suite's experiment; its files lie beside the nights, which may be deleted."""
+        found = client.get_experiment_by_name(self._nights.suite)
+        if found is not None:
+            if found.lifecycle_stage == "deleted":
+                client.restore_experiment(found.experiment_id)
+            return str(found.experiment_id)
+        local = database_path(self.uri) is not None
+        files = (self._nights.directory / "mlartifacts").resolve().as_uri() if local else None
+        made = client.create_experiment(self._nights.suite, files)
+        client.set_experiment_tag(made, KIND, "custom_model_development")
+        return str(made)
+
+
+def metric_name(*parts: str) -> str:
+    """A metric's name of parts that may hold what MLflow does not allow in it."""
+    return "/".join(re.sub(r"[^\w. :-]", "_", part) for part in parts)

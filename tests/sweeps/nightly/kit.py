@@ -1,0 +1,145 @@
+"""Nights of a small suite, trained in this process: what Ray would do, without Ray, in seconds."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibration.evaluation import Predictions
+from sweeps.nightly import running
+from sweeps.nightly.night import Nights
+from sweeps.nightly.running import Night, run_night
+from sweeps.nightly.suite import load_suite
+from sweeps.nightly.tracking import tracking_uri
+from sweeps.nightly.verdict import Verdict
+from sweeps.plan import Options, Plan
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store
+from sweeps.sweep import SPEC, remembered
+from sweeps.trial import TrialRun
+from tests.tracked import empty_database
+
+# Nobody judges here how long a training of half a second takes.
+SUITE = """\
+name: small
+sweeps: [sweeps/paper.yaml, sweeps/searched.yaml]
+judge: {level: 0.05, minimum: {ece: 0.01, nll: 0.02, error: 0.01}, cost: 1000.0}
+"""
+# Trained for so long that a temperature, and BO4SC's weights, have something to mend.
+PAPER = """\
+name: paper
+datasets: [blobs-1.7]
+model: {name: mlp, widths: [64, 64]}
+protocol: bo4sc
+methods:
+  standard: {lr: 0.02, weight_decay: 0}
+  bo4sc: {lr: 0.02, weight_decay: 0, inner_steps: 5, outer_lr: 10.0, sharpness: 30.0}
+training: {epochs: 300, batch_size: full, stop_on: none, evaluate_every: 100}
+confirm_seeds: 8
+post_hoc: [temperature]
+"""
+SEARCHED = """\
+name: searched
+datasets: [iris]
+model: {name: mlp, widths: [8]}
+methods:
+  focal: {lr: 0.05, weight_decay: 0, gamma: [1, 2]}
+training: {epochs: 20, batch_size: full, evaluate_every: 10}
+search: {sampler: grid}
+confirm_seeds: 3
+post_hoc: [temperature]
+"""
+
+
+class StoppedError(Exception):
+    """What ends a night in the middle of its training."""
+
+
+class Scene:
+    """A directory with a suite, and the nights that are run there without Ray.
+
+    ``told`` is what the last night said; ``limit`` ends a night after so many trials, of which
+    each takes ``pause`` seconds longer than it must.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.told: list[str] = []
+        self.limit = 10_000
+        self.pause = 0.0
+        self.trained: list[str] = []
+        self.parent: str | None = None
+        self.nights = Nights(directory / "nights", "small")
+
+    def write_suite(self, **sweeps: str) -> None:
+        """The suite with the sweeps of these names."""
+        for name, text in sweeps.items():
+            self.write(f"sweeps/{name}.yaml", text)
+        listed = ", ".join(f"sweeps/{name}.yaml" for name in sweeps)
+        self.write("small.yaml", SUITE.replace("sweeps/paper.yaml, sweeps/searched.yaml", listed))
+
+    def write(self, name: str, text: str) -> None:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run(self, date: str, *, tracking: str | None = None, limit: float | None = None) -> Verdict:
+        """Run a night or resume it."""
+        self.told, self.trained = [], []
+        database = self.nights.directory / "mlflow.db"
+        if not database.exists():
+            database.parent.mkdir(parents=True, exist_ok=True)
+            database.write_bytes(empty_database())
+        return run_night(
+            Night(
+                suite=load_suite(self.directory / "small.yaml"),
+                nights=self.nights,
+                date=date,
+                tell=self.told.append,
+                train=self._train,
+                tracking=tracking_uri(self.nights, tracking),
+                limit=limit,
+            )
+        )
+
+    def verdict(self, date: str) -> dict[str, Any]:
+        """What ``verdict.json`` of a night says."""
+        path = self.nights.place(date) / "verdict.json"
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        return found
+
+    def _train(self, loaded: LoadedSpec, store: Store, parent: str | None, again: bool) -> None:
+        self.parent = parent
+        store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
+        store.write_state(loaded.spec.name, remembered(loaded, store, 0))
+        plan = Plan(loaded, store, Options(retry_failed=again))
+        plan.replay()
+        while (entry := plan.next()) is not None:
+            if len(self.trained) >= self.limit:
+                raise StoppedError("the power went off")
+            self.trained.append(entry.key)
+            time.sleep(self.pause)
+            maps, evaluation = plan.spec.maps, plan.spec.evaluation
+            trial = _Plain(entry.config, store, maps=maps, evaluation=evaluation, device="cpu")
+            assert trial.advance(600)
+            plan.complete(entry.key)
+
+
+class _Plain(TrialRun):
+    def _draw(self, test: Predictions) -> None:
+        """No picture of every trial: that takes longer than the training."""
+
+
+def worse(verdict: Verdict) -> set[tuple[str, ...]]:
+    """Method, map and metric of everything that a night calls worse."""
+    lines = verdict.lines[verdict.lines["verdict"] == "worse"]
+    return set(map(tuple, lines[["method", "post_hoc", "metric"]].to_numpy()))
+
+
+def reference_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """The reference work takes so long, and no time."""
+    monkeypatch.setattr(running, "reference_seconds", lambda: [seconds])

@@ -1,0 +1,139 @@
+"""A night's page and its Markdown, of made-up nights with names that do their worst."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from selenium.webdriver.common.by import By
+
+from sweeps.nightly import history as past
+from sweeps.nightly.assessment import assess
+from sweeps.nightly.baseline import FIRST, make_baseline, read_baseline
+from sweeps.nightly.charts import Shown
+from sweeps.nightly.night import Nights, NightState
+from sweeps.nightly.page import night_page
+from sweeps.nightly.report import night_markdown
+from sweeps.nightly.results import SweepCount, digest
+from sweeps.nightly.rules import Judge
+from sweeps.nightly.verdict import Verdict
+from tests.browser import browser, console_errors, requests, resize
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"> | a"
+NIGHTS = [f"2026-01-{day:02d}" for day in (1, 2, 4, 5)]
+
+
+def results(ece: float) -> pd.DataFrame:
+    """Two methods on a dataset, with and without a map; seeds differ, nights by ``ece``."""
+    rows = []
+    for method in ("standard", HOSTILE):
+        for post_hoc in ("identity", "temperature"):
+            for seed in range(1, 9):
+                moved = ece if (method, post_hoc) == (HOSTILE, "temperature") else 0.0
+                numbers = {"ece": 0.05 + 0.002 * seed + moved * (1 + 0.02 * seed), "nll": 0.4}
+                cell = {"sweep": "paper", "dataset": "blobs", "method": method}
+                numbers |= {"brier": 0.2, "error": 0.1, "seconds": 1 + 0.1 * seed, "key": "0"}
+                rows.append(cell | {"post_hoc": post_hoc, "seed": seed} | numbers)
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Verdict, Shown]:
+    """Four nights, the last of which is worse in one cell, and what its page is drawn from."""
+    nights = Nights(tmp_path_factory.mktemp("made-up"), "small")
+    for night in NIGHTS:
+        frame = results(0.1 if night == NIGHTS[-1] else 0.0)
+        state = NightState(
+            suite="small",
+            night=night,
+            status="complete",
+            identity={"torch": "2" if night == NIGHTS[-1] else "1"},
+            reference=[1.0],
+            digest=digest(frame),
+        )
+        history = past.keep(nights, state, frame)
+        if night == NIGHTS[0]:
+            make_baseline(nights, state, frame, FIRST)
+        baseline = read_baseline(nights)
+        assert baseline is not None
+        counts = [SweepCount("paper", f"paper-{night}", 32, 32, 0, 40.0)]
+        days = nights.days(night, NIGHTS)
+        verdict = assess(state, frame, counts, [], baseline, history, Judge(), days=days)
+        nights.write(night, "verdict.json", verdict.json())
+    worse = ("paper", "blobs", HOSTILE, "temperature", "ece", NIGHTS[-1])
+    return verdict, Shown(history, baseline.results, NIGHTS[0], {worse: "worse"})
+
+
+def test_the_page_says_what_is_worse_and_draws_it(
+    told: tuple[Verdict, Shown], tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    page.write_text(night_page(*told))
+    assert page.stat().st_size < 6_000_000
+    with browser() as driver:
+        driver.get(page.as_uri())
+        assert driver.title == "small 2026-01-05 · calsweep"
+        header = driver.find_element(By.ID, "summary").text
+        assert "small: regression" in header
+        assert f"paper · blobs · {HOSTILE} + temperature: ECE" in header
+        assert "Not run: 2026-01-03." in header
+        assert [d.text for d in driver.find_elements(By.CSS_SELECTOR, ".days li")] == [
+            *("01", "02", "03", "04", "05")
+        ]
+        first = driver.find_element(By.CSS_SELECTOR, "#cells tbody tr")
+        assert first.text.startswith(f"paper · blobs · {HOSTILE} + temperature")
+        assert "✗ worse" in first.text
+        hidden = driver.find_elements(By.CSS_SELECTOR, "#cells tr.minor")
+        assert len(hidden) == 13, "what has not moved waits for a click"
+        assert not hidden[0].is_displayed()
+        driver.find_element(By.XPATH, "//button[text()='all 14']").click()
+        assert hidden[0].is_displayed()
+        plots = driver.find_elements(By.CSS_SELECTOR, "#moved .plot svg .scatterlayer .point")
+        assert len(plots) >= len(NIGHTS)
+        link = driver.find_element(By.LINK_TEXT, "paper").get_attribute("href")
+        assert link == f"{tmp_path.as_uri()}/runs/paper-2026-01-05/report.html"
+        resize(driver, 390, 800)
+        wide = driver.execute_script("return document.documentElement.scrollWidth")
+        assert wide <= 390, "a phone scrolls one way"
+        assert console_errors(driver) == []
+        assert requests(driver) == []
+
+
+def test_markdown_has_the_table_the_changes_and_the_days(told: tuple[Verdict, Shown]) -> None:
+    text = night_markdown(told[0])
+    lines = text.splitlines()
+    assert lines[0] == "# small 2026-01-05: regression"
+    rows = [line for line in lines if line.startswith("| paper · blobs")]
+    (row,) = rows
+    assert "&lt;/script>" in row, "no tag of a user's in somebody's browser"
+    assert row.replace("\\|", "").count("|") == 7
+    assert "worse (p < 0.001)" in row
+    assert "- torch: 1 → 2" in lines
+    assert "[paper](runs/paper-2026-01-05/report.html)" in text
+    assert "1 night not run: 2026-01-03." in text
+
+
+def test_a_night_without_results_has_a_page_too() -> None:
+    state = NightState(suite="small", night="2026-01-05", status="unfinished", digest="0")
+    empty = pd.DataFrame(columns=["sweep", "dataset", "method", "post_hoc", "seed"])
+    history = pd.DataFrame(columns=past.COLUMNS)
+    reasons = ["the time limit of 1 minutes is over", "paper was not begun"]
+    counts = [SweepCount("paper", "paper-2026-01-05", 0, 0, 0, 0.0)]
+    verdict = assess(state, empty, counts, reasons, None, history, Judge(), days=[])
+    assert (verdict.overall, verdict.exit_code) == ("incomplete", 1)
+    assert "no baseline yet" in " ".join(verdict.sentences)
+    page = night_page(verdict, Shown(history, history, "", {}))
+    assert "paper was not begun" in page
+    assert "This finishes it: calsweep nightly --night 2026-01-05" in night_markdown(verdict)
+
+
+def test_days_are_all_days() -> None:
+    """Over the end of a month and of a year."""
+    nights = Nights(Path("nowhere"), "small")
+    days = [day.night for day in nights.days("2026-03-01", ["2025-12-30"])]
+    first = datetime.date(2025, 12, 30)
+    assert days == [(first + datetime.timedelta(n)).isoformat() for n in range(62)]
+    assert np.all([len(day) == 10 for day in days])

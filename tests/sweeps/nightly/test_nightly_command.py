@@ -1,0 +1,162 @@
+"""The real command on a real Ray: killed, resumed, judged; and the baseline's own command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+
+from sweeps.cli import main
+from tests.faults.kit import kill, wait_for
+from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
+from tests.sweeps.nightly.test_webhook import SECRET, server
+
+FIRST, SECOND = "2026-01-05", "2026-01-06"
+# Long enough to be killed in, whoever trains it.
+LONGER = SEARCHED.replace("epochs: 20", "epochs: 800")
+
+
+def start(scene: Scene, *options: str, webhook: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sweeps.cli", "nightly", "small.yaml", *options],
+        cwd=scene.directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | ({"CALSWEEP_WEBHOOK": webhook} if webhook else {}),
+    )
+
+
+def attempts(scene: Scene) -> dict[str, str]:
+    """Which attempt each record of the second night is of."""
+    records = (scene.nights.place(SECOND) / "runs" / "records").glob("*/record.json")
+    return {path.parent.name: json.loads(path.read_text())["attempt"] for path in records}
+
+
+def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.write_suite(searched=LONGER)
+    with monkeypatch.context() as quick:
+        reference_takes(quick, 1.0)
+        assert scene.run(FIRST).first
+    process = start(scene, "--night", SECOND)
+    try:
+        before = wait_for(lambda: attempts(scene), process)
+    finally:
+        if psutil.pid_exists(process.pid) and process.poll() is None:
+            kill(process)
+    state = scene.nights.state(SECOND)
+    assert state is not None
+    assert state.status == "running", "nobody has told it that it was killed"
+    assert 1 <= len(before) < 5
+
+    with server(500) as (url, received):
+        resumed = start(scene, "--night", SECOND, webhook=url)
+        out, err = resumed.communicate()
+    assert resumed.returncode == 0, err
+    assert "goes on where it was left" in out
+    assert "Identical to the baseline of 2026-01-05, to the bit: 6 results of 2 cells." in out
+    after = attempts(scene)
+    assert len(after) == 5
+    assert before.items() <= after.items(), "what was done is not done again"
+    assert scene.verdict(SECOND)["verdict"] == "identical"
+
+    # The webhook was told and refused: one line, the exit code is the verdict's.
+    assert len(received) == 3
+    message = received[0]["message"]
+    assert message["suite"] == "small"
+    assert (message["night"], message["verdict"]) == (SECOND, "identical")
+    assert Path(message["report"]).is_file()
+    assert "the webhook at http://127.0.0.1/*** was not told: it answers 500" in out
+    assert_nowhere(SECRET, out, err, tmp_path)
+    (log, killed) = sorted((scene.nights.directory / "log").iterdir(), reverse=True)
+    assert "Identical to the baseline" in log.read_text()
+    assert f"searched-{SECOND}" in killed.read_text()
+    assert_runs(scene)
+
+
+def assert_runs(scene: Scene) -> None:
+    """Night, sweep and trials hang together in MLflow, each once."""
+    client = MlflowClient(f"sqlite:///{scene.nights.directory / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("small")
+    runs: list[Run] = list(client.search_runs([experiment.experiment_id], max_results=100))
+    (night,) = (run for run in runs if run.info.run_name == f"small {SECOND}")
+    (sweep,) = (run for run in runs if run.info.run_name == f"searched-{SECOND}")
+    assert sweep.data.tags["mlflow.parentRunId"] == night.info.run_id
+    trials = [r for r in runs if r.data.tags.get("mlflow.parentRunId") == sweep.info.run_id]
+    assert len(trials) == 5
+    assert {run.info.status for run in (night, sweep, *trials)} == {"FINISHED"}
+    assert not any("sharedViewState" in name for name in experiment.tags)
+
+
+def assert_nowhere(secret: str, out: str, err: str, directory: Path) -> None:
+    assert secret not in out + err
+    for path in directory.rglob("*"):
+        if path.is_file():
+            assert secret.encode() not in path.read_bytes(), path
+
+
+def test_baselines_are_accepted_shown_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    scene = Scene(tmp_path)
+    scene.write_suite(searched=SEARCHED)
+    nights = ["--nights", str(tmp_path / "nights")]
+    suite = str(tmp_path / "small.yaml")
+    assert main(["baseline", "show", suite, *nights]) == 0
+    assert "no baseline yet" in capfd.readouterr().out
+    assert main(["baseline", "accept", suite, *nights]) == 2
+    assert "run calsweep nightly first" in capfd.readouterr().err
+    reference_takes(monkeypatch, 1.0)
+    for night in (FIRST, SECOND):
+        scene.run(night)
+    assert main(["baseline", "accept", "small", "--reason", "a better seed", *nights]) == 0
+    assert "nights are now compared with that of 2026-01-06" in capfd.readouterr().out
+    assert main(["baseline", "show", "small", *nights]) == 0
+    shown = capfd.readouterr().out
+    assert "small: the night of 2026-01-06, 6 results of 2 cells" in shown
+    assert ": a better seed\n" in shown
+    assert "before    2026-01-05, accepted" in shown
+    assert "by calsweep: the first complete night" in shown
+    assert main(["baseline", "accept", "small", "--night", FIRST, *nights]) == 0
+    about = json.loads((scene.nights.directory / "baseline.json").read_bytes())
+    assert [each["night"] for each in about["earlier"]] == [SECOND, FIRST]
+    capfd.readouterr()
+    assert main(["baseline", "accept", "small", "--night", "2026-01-09", *nights]) == 2
+    assert "there is no night 2026-01-09; the last are: 2026-01-05" in capfd.readouterr().err
+    (scene.nights.directory / "baseline.parquet").write_bytes(b"x")
+    assert main(["nightly", suite, "--night", "2026-01-07", *nights]) == 2, "before any work"
+    assert "is damaged" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--night", "tomorrow"], "--night: found 'tomorrow'; write a date such as"),
+        (["--night", "2999-01-01"], "--night: found 2999-01-01, which is still to come"),
+        (["--webhook", f"gopher://x/{SECRET}"], "--webhook: that is no address"),
+        (["--tracking", "somewhere"], "--tracking: found 'somewhere'"),
+        (["--remove"], "--remove and --yes go with --install"),
+        (["--install", "cron", "--webhook", f"http://x/{SECRET}"], "--webhook with --install"),
+    ],
+)
+def test_bad_options_are_one_message_and_leave_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], complaint: str
+) -> None:
+    scene = Scene(tmp_path)
+    scene.write_suite(searched=SEARCHED)
+    nights = ["--nights", str(tmp_path / "nights")]
+    assert main(["nightly", str(tmp_path / "small.yaml"), *nights, *options]) == 2
+    said = capfd.readouterr()
+    assert complaint in said.err
+    assert SECRET not in said.err + said.out
+    assert not (tmp_path / "nights").exists()

@@ -1,0 +1,103 @@
+"""The webhook, against a real server: what it is told, what it may do, what nobody sees."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from sweeps.nightly import webhook
+from sweeps.nightly.webhook import check_webhook, send, shown
+from sweeps.spec import SpecError
+
+SECRET = "T0KEN-of-the-hook"
+
+
+@contextmanager
+def server(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A server that answers with these codes in turn, its address, and what it was sent."""
+    received: list[dict[str, Any]] = []
+    codes = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append({"path": self.path, "type": self.headers["Content-Type"]})
+            received[-1]["message"] = json.loads(body)
+            self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, *given: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield (
+                f"http://127.0.0.1:{made.server_address[1]}/hooks/{SECRET}?token={SECRET}",
+                received,
+            )
+        finally:
+            made.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook, "WAITS", (0.0, 0.01, 0.01))
+
+
+def test_the_message_arrives_as_json() -> None:
+    message = {"suite": "nightly", "verdict": "fine", "sentences": ["ECE 0.1 → 0.2 · γ"]}
+    with server(200) as (url, received):
+        assert send(url, message) == ""
+    (one,) = received
+    assert one["message"] == message
+    assert one["type"] == "application/json"
+    assert SECRET in one["path"]
+
+
+def test_a_server_in_trouble_is_asked_again() -> None:
+    with server(503, 500, 204) as (url, received):
+        assert send(url, {"suite": "s"}) == ""
+    assert len(received) == 3
+
+
+@pytest.mark.parametrize(("code", "tries"), [(500, 3), (403, 1), (302, 1)])
+def test_a_failure_is_one_line_without_the_address(code: int, tries: int) -> None:
+    with server(code) as (url, received):
+        said = send(url, {"suite": "s"})
+    assert len(received) == tries
+    assert said == f"the webhook at http://127.0.0.1/*** was not told: it answers {code}"
+
+
+def test_a_server_that_is_not_there_is_one_line() -> None:
+    with server(200) as (url, _):
+        pass
+    said = send(url, {"suite": "s"})
+    assert "Connection refused" in said
+    assert SECRET not in said
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "hooks.example.org/x", "ftp://host/x", "https://", "http://host:port/x", "http://a b"],
+)
+def test_what_is_no_address_is_bad_input_and_not_repeated(url: str) -> None:
+    with pytest.raises(SpecError) as error:
+        check_webhook(url)
+    assert str(error.value) == "--webhook: that is no address; write e.g. https://host/path"
+
+
+def test_user_path_and_query_are_hidden() -> None:
+    url = f"https://user:{SECRET}@hooks.example.org:8443/{SECRET}?key={SECRET}"
+    check_webhook(url)
+    assert shown(url) == "https://hooks.example.org/***"
