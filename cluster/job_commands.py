@@ -17,6 +17,7 @@ from sweeps.saying import say
 
 if TYPE_CHECKING:
     from cluster.jobs import Ended, Jobs
+    from sweeps.spec.outline import Outline
 
 STATUS = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 143}
 
@@ -61,58 +62,85 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
 
 
 def _submit(options: argparse.Namespace, console: Console) -> int:
-    from cluster.jobs import Jobs, entry_point, scratch, working_directory
-    from sweeps.packing import copy
-    from sweeps.spec.meaning import check_tracking_option
     from sweeps.spec.outline import outline
     from sweeps.spec.ready import spec_path
 
     path = spec_path(options.spec)
     named = outline(path)
-    check_tracking_option(options.tracking)
-    check_store(options.store)
-    for name, uri in {"--tracking": options.tracking, "--store": options.store}.items():
-        check_public(name, uri)
-    check_public(f"{path}: tracking", named.spec.tracking.uri)
+    _check(options, named.spec.tracking.uri, path)
     for dataset in named.absent:
         say(console, f"{dataset} is not on this machine: the cluster will look for it")
-    if (
-        options.store
-        and "://" in options.store
-        and not (options.tracking or named.spec.tracking.uri)
-    ):
-        say(
-            console, "no MLflow server is named: calsweep sync publishes what the store holds later"
-        )
-    sweep = named.spec.name
+    if not (options.tracking or named.spec.tracking.uri):
+        say(console, "no MLflow server is named; calsweep sync can publish the records later")
+    jobs, job = _sent(options, named, path, console)
+    given = {"--address": options.address, "--store": options.store}
+    words = [word for name, value in given.items() if value for word in (name, str(value))]
+    where, place = shlex.join(words), shlex.join(words[:2]) if options.address else ""
+    sweep = shlex.quote(named.spec.name)
+    stop = f"calsweep stop {sweep} {place}".rstrip()
+    if not options.wait:
+        follow = f"calsweep submit {shlex.quote(str(options.spec))} --wait {where}".rstrip()
+        say(console, f"follow    {follow}", f"stop      {stop}")
+        return 0
+    return _follow(jobs, job, stop, console)
+
+
+def _sent(
+    options: argparse.Namespace, named: Outline, path: Path, console: Console
+) -> tuple[Jobs, str]:
+    """The job that runs the sweep: one that does already, or a new one."""
+    from cluster.jobs import Jobs, digest, entry_point, scratch, working_directory
+    from sweeps.packing import copy
+    from sweeps.spec import SpecError
+
+    sweep, store = named.spec.name, options.store or ""
     with scratch() as place:
         spec = working_directory(path, named, Path.cwd(), place)
         copy([str(each) for each in options.include], Path.cwd(), place)
+        command = entry_point(spec, options.store, _how(options))
+        made_of = digest(command, place)
         jobs = Jobs(options.address)
-        job = jobs.running(sweep)
-        if job is None:
-            job = jobs.submit(sweep, entry_point(spec, options.store, _how(options)), place)
-            say(console, f"submitted {job} to {masked(jobs.address)}")
-        else:
-            say(console, f"{sweep} runs already as {job} on {masked(jobs.address)}")
-    where = f" --address {shlex.quote(masked(options.address))}" if options.address else ""
-    if not options.wait:
-        say(
-            console,
-            f"follow    calsweep submit {shlex.quote(str(options.spec))} --wait{where}",
-            f"stop      calsweep stop {shlex.quote(sweep)}{where}",
+        running = jobs.running(sweep)
+        if running is None:
+            job = jobs.submit(sweep, command, place, store, made_of)
+            say(console, f"submitted {job} to {jobs.address}")
+            return jobs, job
+    if running.store != store:
+        raise SpecError(
+            f"{path}: name: another sweep called {sweep!r} runs on {jobs.address} as "
+            f"{running.name}, with the store {running.store or 'of the cluster'}; wait for its "
+            "end, or choose another name"
         )
-        return 0
-    return _follow(jobs, job, f"calsweep stop {shlex.quote(sweep)}{where}", console)
+    say(console, f"{sweep} runs already as {running.name} on {jobs.address}")
+    if running.digest != made_of:
+        say(console, "what has changed since then counts when it is submitted after its end")
+    return jobs, running.name
+
+
+def _check(options: argparse.Namespace, tracking: str | None, path: Path) -> None:
+    from sweeps.spec.meaning import check_tracking_option
+
+    check_tracking_option(options.tracking)
+    check_store(options.store)
+    given = {"--tracking": options.tracking, f"{path}: tracking": tracking}
+    for name, uri in (given | {"--store": options.store, "--address": options.address}).items():
+        check_public(name, uri)
+    for name, uri in given.items():
+        check_lasting(name, uri)
 
 
 def _follow(jobs: Jobs, job: str, stop: str, console: Console) -> int:
+    from cluster.jobs import UnreachableError
+
     def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 
     try:
         return _ended(jobs.follow(job, write), job, console)
+    except UnreachableError as error:
+        print(f"calsweep: {error}; {job} may go on there: follow it again", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"calsweep: {job} goes on without being watched; to end it: {stop}", file=sys.stderr)
         return 130
@@ -135,11 +163,11 @@ def _stop(options: argparse.Namespace, console: Console) -> int:
     job = jobs.running(sweep)
     if job is None:
         raise SpecError(f"no job of {masked(jobs.address)} runs the sweep {sweep!r} now")
-    ended = jobs.stop(job)
+    ended = jobs.stop(job.name)
     if ended.status == "STOPPED":
-        say(console, f"stopped {job}; nothing is lost: calsweep submit goes on with it")
+        say(console, f"stopped {job.name}; nothing is lost: calsweep submit goes on with it")
     else:
-        say(console, f"{job} had just ended by itself: {ended.status.lower()}")
+        say(console, f"{job.name} had just ended by itself: {ended.status.lower()}")
     return 0
 
 
@@ -174,6 +202,17 @@ def check_public(name: str, uri: str | None) -> None:
         "leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or what the "
         "store needs) in the environment of the cluster's nodes"
     )
+
+
+def check_lasting(name: str, uri: str | None) -> None:
+    """Raise ``SpecError`` for a database in the job's own directory, which goes with the job."""
+    from sweeps.spec import SpecError
+
+    if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
+        raise SpecError(
+            f"{name}: found {uri}; the job's directory is gone after it: name a server, or a "
+            "database by its absolute path, sqlite:////…"
+        )
 
 
 def _how(options: argparse.Namespace) -> list[str]:

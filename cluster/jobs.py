@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 import re
@@ -24,15 +25,29 @@ from sweeps.packing import copy, copy_together, local_modules
 from sweeps.spec import SpecError
 from sweeps.spec.outline import Outline
 
-SWEEP = "calsweep.sweep"
-"""The key in a job's metadata under which the sweep's name stands."""
+SWEEP, STORE_KEY, AS = "calsweep.sweep", "calsweep.store", "calsweep.digest"
+"""Keys in a job's metadata: the sweep's name, its store, and a digest of how it was submitted."""
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 STOP_SECONDS = 30
 """What a sweep has to end in good order; Ray's own default is 3."""
 LOOK_SECONDS = 0.5
+PATIENCE_SECONDS = 300.0
+"""How long a cluster that was reached may be away while a job is followed."""
 STORE = '"${CALSWEEP_STORE:-$HOME/calsweep/runs}"'
 """Where the cluster keeps sweeps, unless a submission says it."""
+
+
+class UnreachableError(SpecError):
+    """Nobody answers at the cluster's address."""
+
+
+class Running(NamedTuple):
+    """A job that has not ended: its name, its store as it was given, and what it was made of."""
+
+    name: str
+    store: str
+    digest: str
 
 
 class Ended(NamedTuple):
@@ -47,8 +62,15 @@ class Jobs:
     """The jobs of one cluster. Raises ``SpecError`` if it cannot be reached or refuses."""
 
     def __init__(self, address: str | None = None) -> None:
-        given = address or next((os.environ[a] for a in ADDRESSES if os.environ.get(a)), None)
-        self.address = given or DEFAULT_ADDRESS
+        # RAY_ADDRESS mostly names another port, which takes no jobs.
+        named = [os.environ.get(name, "") for name in ADDRESSES]
+        urls = [value for value in named if value.startswith("http")]
+        self.address = address or next(iter(urls), DEFAULT_ADDRESS)
+        if not self.address.startswith(("http://", "https://")):
+            raise SpecError(
+                f"--address: found {self.address!r}; jobs go to the cluster's dashboard: write "
+                "http://HOST:8265"
+            )
         from ray.job_submission import JobSubmissionClient
 
         logging.getLogger("ray").setLevel(logging.ERROR)  # it tells of every upload
@@ -56,22 +78,26 @@ class Jobs:
             # Ray would prefer what its variables say to what is asked for.
             self._client = JobSubmissionClient(self.address)
 
-    def running(self, sweep: str) -> str | None:
+    def running(self, sweep: str) -> Running | None:
         """The job that runs the sweep now or will soon; None if there is none."""
         for job in self._of(sweep):
             if not job.status.is_terminal():
-                return str(job.submission_id)
+                about = job.metadata or {}
+                return Running(str(job.submission_id), about.get(STORE_KEY, ""), about.get(AS, ""))
         return None
 
-    def submit(self, sweep: str, command: str, directory: Path) -> str:
-        """Run ``command`` on the cluster in a copy of ``directory``; the new job's name."""
+    def submit(self, sweep: str, command: str, directory: Path, store: str, digest: str) -> str:
+        """Run ``command`` on the cluster in a copy of ``directory``; the new job's name.
+
+        ``store`` and ``digest`` are told to whoever submits the sweep while it runs.
+        """
         numbers = [_number(str(job.submission_id)) for job in self._of(sweep)]
         job = f"{sweep}-{max(numbers, default=0) + 1}"
         with _explained(self.address):
             self._client.submit_job(
                 entrypoint=command,
                 submission_id=job,
-                metadata={SWEEP: sweep},
+                metadata={SWEEP: sweep, STORE_KEY: store, AS: digest},
                 runtime_env={
                     "working_dir": str(directory),
                     "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)},
@@ -116,8 +142,16 @@ class Jobs:
         return Ended(str(info.status.value), code, str(info.message or ""))
 
     def _status(self, job: str) -> Any:
-        with _explained(self.address):
-            return self._client.get_job_status(job)
+        """The job's state, also from a cluster that cannot be reached for a while."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                with _explained(self.address):
+                    return self._client.get_job_status(job)
+            except UnreachableError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_SECONDS)
 
     def _of(self, sweep: str) -> list[Any]:
         with _explained(self.address):
@@ -132,7 +166,16 @@ def working_directory(spec: Path, named: Outline, directory: Path, place: Path) 
     no history, no environment, no other data.
     """
     copy(local_modules(named.written, directory), directory, place)
-    return copy_together(spec.resolve(), named.files, place)
+    return copy_together(spec, named.files, place)
+
+
+def digest(command: str, directory: Path) -> str:
+    """Of the command and of all files that are sent with it."""
+    found = hashlib.sha256(command.encode())
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            found.update(f"{path.relative_to(directory)}\0".encode() + path.read_bytes())
+    return found.hexdigest()
 
 
 def entry_point(spec: Path, store: str | None, options: Sequence[str]) -> str:
@@ -159,7 +202,7 @@ def _without(names: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def _explained(address: str) -> Iterator[None]:
-    from ray.exceptions import AuthenticationError
+    from ray.exceptions import AuthenticationError, RayError
 
     where = masked(address)
     try:
@@ -171,11 +214,11 @@ def _explained(address: str) -> Iterator[None]:
             "cluster's token"
         ) from None
     except (ConnectionError, OSError) as error:
-        raise SpecError(
+        raise UnreachableError(
             f"--address {where}: no Ray cluster takes jobs there ({type(error).__name__}); write "
             "its dashboard's address, e.g. http://head:8265, and see that it can be reached"
         ) from None
-    except (RuntimeError, ValueError) as error:
+    except (RayError, RuntimeError, ValueError) as error:
         said = " ".join(masked(str(error)).split())
         raise SpecError(f"--address {where}: the cluster answers: {said[:500]}") from None
 

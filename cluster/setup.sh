@@ -4,6 +4,7 @@
 # Run again it does only what is missing. Settings, from the environment:
 #   CALSWEEP_STORE   where records go: a URI or a path that all machines see (required)
 #   CALSWEEP_VENV    the environment; one that you made yourself is used as it is (~/calsweep-venv)
+#   CALSWEEP_DATA    where image datasets lie on this machine (./data)
 #   CALSWEEP_EXTRAS  extras of the package that the store needs, e.g. s3 (none)
 #   CALSWEEP_PIP     further packages, e.g. boto3 on an AWS head (none)
 #   CALSWEEP_PYTHON  the Python that a new environment is made with (python3)
@@ -53,5 +54,8 @@ fi
   printf 'export PATH=%q:"$PATH"\n' "$venv/bin"
   printf 'export RAY_AUTH_MODE=token\n'
   printf 'export CALSWEEP_STORE=%q\n' "$CALSWEEP_STORE"
+  [ -z "${CALSWEEP_DATA:-}" ] || printf 'export CALSWEEP_DATA=%q\n' "$CALSWEEP_DATA"
+  # Yours, never written here: credentials of MLflow and of the store, as NAME=value lines.
+  echo '[ ! -r ~/.calsweep.secrets ] || { set -a; . ~/.calsweep.secrets; set +a; }'
 } >"$HOME/.calsweep.env"
 grep -qsF '. ~/.calsweep.env' "$HOME/.bashrc" || echo '. ~/.calsweep.env' >>"$HOME/.bashrc"

@@ -173,7 +173,10 @@ def running(service: Service) -> Iterator[MlflowServer]:
     variables = environment(service)
     file = database_path(service.database)
     if file is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ServerError(f"--database {service.database}: {error}") from None
     _migrate(variables, masked(service.database))
     with tempfile.TemporaryDirectory(prefix="calsweep-tracking-") as directory:
         configuration = Path(directory) / "basic_auth.ini"
@@ -207,5 +210,6 @@ def _migrate(variables: Mapping[str, str], database: str) -> None:
         check=False,
     )
     if done.returncode:
-        said = without_secrets(done.stderr.strip().splitlines()[-1], variables[DATABASE])
+        last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
+        said = without_secrets(last[0], variables[DATABASE])
         raise ServerError(f"{database}: {said}")

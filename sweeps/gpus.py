@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ray
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -28,8 +30,15 @@ def least_memory() -> float:
     answered, late = ray.wait(asked, num_returns=len(asked), timeout=ANSWER_SECONDS)
     for reference in late:
         ray.cancel(reference, force=True)
-    found = [memory for memory in ray.get(answered) if memory]
+    found = [memory for reference in answered if (memory := _answer(reference))]
     return min(found, default=ASSUMED_MEMORY)
+
+
+def _answer(reference: Any) -> float:
+    try:
+        return float(ray.get(reference))
+    except ray.exceptions.RayError:  # a node that cannot answer says so when it is to train
+        return 0.0
 
 
 def _memory() -> float:

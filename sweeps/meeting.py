@@ -6,11 +6,13 @@ and another version of the code trains something else. Both would lose work sile
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import time
 import uuid
 from functools import lru_cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import NamedTuple
 
 from sweeps.store import Store, StoreError
@@ -53,9 +55,15 @@ class Meeting(NamedTuple):
 def versions() -> tuple[str, ...]:
     """Of what decides a trial's result."""
     python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+    sources = hashlib.sha256()
+    for package in ("calibration", "sweeps"):
+        root = Path(__file__).parent.parent / package
+        for path in sorted(root.rglob("*.py")):
+            sources.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     # "2.13.0+cu126" and "2.13.0+cpu" are the same release for different machines.
     installed = {name: version(name).partition("+")[0] for name in ("calsweep", "torch")}
-    return (python, *(f"{name} {number}" for name, number in installed.items()))
+    numbers = (f"{name} {number}" for name, number in installed.items())
+    return (python, *numbers, f"source files {sources.hexdigest()[:12]}")
 
 
 @lru_cache(maxsize=8)

@@ -7,6 +7,7 @@ environments and histories stay where they are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from sweeps.spec import LoadedSpec, SpecError
 LIMIT = 100 * 2**20
 """Bytes that Ray takes as a working directory."""
 IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+OURS = ("calibration", "sweeps", "cluster")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "runs", "mlruns", "*.pyc")
 
 
@@ -35,8 +37,11 @@ def local_modules(written: Any, directory: Path) -> list[str]:
     finder = ModuleFinder(path=[str(directory)])
     for name in import_paths(written):
         if _top_level(directory, name) is not None:
-            finder.import_hook(name)
-    found = {_top_level(directory, name) for name in finder.modules}
+            # What is wrong with it, its use will say; a package without __init__ is no module to
+            # the finder, but travels whole.
+            with contextlib.suppress(ImportError, SyntaxError, AttributeError):
+                finder.import_hook(name)
+    found = {_top_level(directory, name) for name in [*finder.modules, *import_paths(written)]}
     return sorted(name for name in found if name is not None)
 
 
@@ -60,7 +65,10 @@ def copy(names: list[str], directory: Path, destination: Path) -> None:
 
     Raises ``SpecError`` if one is missing or all together are more than Ray takes.
     """
-    for name in names:
+    for given in names:
+        name = os.path.relpath(directory / given, directory)
+        if name.startswith(os.pardir):
+            raise SpecError(f"{given}: lies outside {directory}; only what is below it can be sent")
         source, target = directory / name, destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -74,8 +82,10 @@ def copy(names: list[str], directory: Path, destination: Path) -> None:
 
 def copy_together(first: Path, others: list[Path], destination: Path) -> Path:
     """Copy files so that they lie to each other as they do here; where the first one is then."""
-    base = Path(os.path.commonpath([path.resolve().parent for path in (first, *others)]))
-    names = [str(path.resolve().relative_to(base)) for path in (first, *others)]
+    # Not resolved: a link keeps its name, and is sent as the file that it leads to.
+    places = [Path(os.path.abspath(path)) for path in (first, *others)]  # noqa: PTH100
+    base = Path(os.path.commonpath([path.parent for path in places]))
+    names = [str(path.relative_to(base)) for path in places]
     copy(names, base, destination)
     return Path(names[0])
 
@@ -98,6 +108,8 @@ def _check_size(destination: Path) -> None:
 
 def _top_level(directory: Path, module: str) -> str | None:
     top = module.partition(".")[0]
-    if (directory / top / "__init__.py").exists():
+    if top in OURS:  # the cluster has its own, and must not get a part of ours beside it
+        return None
+    if any((directory / top).glob("*.py")):
         return top
     return f"{top}.py" if (directory / f"{top}.py").exists() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ WEIGHTS = {
     "temporarily unavailable": 0.5,
 }
 """How Ray says that a machine is gone, or may be, and not only a process."""
+MISSING = re.compile(r"No module named '(calibration|sweeps|cluster)\b")
 _LIVE: dict[int, PlanSearcher] = {}
 
 
@@ -85,6 +87,12 @@ class PlanSearcher(Searcher):
             raise self.failure
         if error:
             cause = self.causes.pop(trial_id, "for no known reason")
+            if MISSING.search(cause):
+                self.failure = StoreError(
+                    f"a node of the cluster has no calsweep, or not all of it ({cause[:300]}); "
+                    "install the same on every node"
+                )
+                raise self.failure
             self._guarded(lambda: self.plan.died(entry, cause, weight_of(cause)))
         else:
             self._guarded(lambda: self.plan.complete(entry.key))

@@ -39,6 +39,11 @@ def gpu_share(needed: float, memory: float) -> float:
     return 1 / min(max(fit, 1), MOST_PER_GPU)
 
 
+def memory_fraction(share: float, memory: float) -> float:
+    """What of a GPU's memory a trial may allocate: its share less what its process takes."""
+    return max(share - PROCESS_BYTES / memory, share / 4)
+
+
 def training_bytes(loaded: LoadedSpec) -> float:
     """The memory on a GPU that the most demanding trial of a sweep takes, roughly.
 

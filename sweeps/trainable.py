@@ -14,6 +14,7 @@ from ray import tune, util
 from calibration.data import Dataset
 from sweeps.meeting import Meeting
 from sweeps.schema import Evaluation
+from sweeps.sizing import memory_fraction
 from sweeps.store import Store, StoreError
 from sweeps.trial import TrialConfig, TrialRun, provide
 from sweeps.watchdog import Watchdog
@@ -41,7 +42,8 @@ class CalibrationTrial(tune.Trainable):
         device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
         if device == "cuda" and gpu < 1:
             # One that needs more than its share fails alone, and says why.
-            torch.cuda.set_per_process_memory_fraction(gpu)
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(memory_fraction(gpu, total))
         self.node = str(util.get_node_ip_address())
         self.trial = TrialRun(
             TrialConfig.model_validate(config["trial"]),

@@ -21,7 +21,7 @@ from sweeps.connecting import Cluster, connect
 from sweeps.meeting import Meeting
 from sweeps.placing import Demand, Room, machines
 from sweeps.plan import Plan
-from sweeps.spec import LoadedSpec
+from sweeps.spec import LoadedSpec, SpecError
 from sweeps.store import Store
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def train(
         ending.callback(ray.shutdown)
         from sweeps.searcher import PlanSearcher  # needs Ray
 
-        demand = _demand(plan.loaded)
+        demand = _demand(plan.loaded, cluster)
         room = Room(demand, lambda: machines(ray.nodes()), cluster.concurrent)
         if cluster.address is not None:
             tell(room.describe())
@@ -86,8 +86,11 @@ def train(
         _tune(plan, demand, Path(scratch), searcher, elsewhere=cluster.address is not None)
 
 
-def _demand(loaded: LoadedSpec) -> Demand:
-    """What a trial occupies, where ``auto`` looks at the GPUs that there are."""
+def _demand(loaded: LoadedSpec, cluster: Cluster) -> Demand:
+    """What a trial occupies, where ``auto`` looks at the GPUs that there are.
+
+    Raises ``SpecError`` where a cluster is to grow and has none yet to look at.
+    """
     import ray
 
     asked = loaded.spec.resources
@@ -97,6 +100,11 @@ def _demand(loaded: LoadedSpec) -> Demand:
     from sweeps.sizing import choose_share
 
     gpus = sum(machine.gpus for machine in machines(ray.nodes()))
+    if not gpus and cluster.concurrent is not None:
+        raise SpecError(
+            "resources.gpu: found auto, and the cluster has no GPU yet to be looked at; wait until "
+            "one has joined, or write a share such as 0.25 (or 0 for CPUs)"
+        )
     return Demand(asked.cpu, choose_share(loaded, gpus, least_memory))
 
 

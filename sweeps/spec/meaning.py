@@ -29,8 +29,8 @@ TABLE_METRICS = frozenset(
 TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 
 
-def check_meaning(spec: Spec) -> dict[str, Dataset]:
-    """The spec's datasets by name, once all of it makes sense. Raises ``ProblemError``."""
+def check_words(spec: Spec) -> None:
+    """What can be checked without the data. Raises ``ProblemError``."""
     if spec.name in RESERVED_NAMES:
         raise ProblemError(
             ("name",), f"found {spec.name!r}, which the store uses itself; choose another"
@@ -43,6 +43,11 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
     _check_maps(spec)
     if spec.table is not None:
         _check_table(spec, spec.table)
+
+
+def check_meaning(spec: Spec) -> dict[str, Dataset]:
+    """The spec's datasets by name, once all of it makes sense. Raises ``ProblemError``."""
+    check_words(spec)
     datasets: dict[str, Dataset] = {}
     for index, choice in enumerate(spec.datasets):
         location: Location = ("datasets", index)

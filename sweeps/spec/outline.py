@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, get_args
 from calibration.data import DATASETS, AbsentDataError, load_dataset
 from sweeps.schema import Choice, Spec
 from sweeps.spec.loading import load_spec, validated
+from sweeps.spec.meaning import check_words
 from sweeps.spec.reading import ProblemError, SpecError, parse, place, read_text
 
 
@@ -35,6 +36,7 @@ def outline(path: Path) -> Outline:
     ours = {key: value for key, value in written.items() if not key.startswith("x-")}
     try:
         spec = validated(ours)
+        check_words(spec)
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     directory = path.parent.resolve()

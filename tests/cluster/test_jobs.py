@@ -111,8 +111,9 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     assert first.returncode == 0, first.stderr
     assert "submitted submitted-1" in first.stdout
     wait_for(lambda: len({pid for _, pid, _ in _at_work(scene)}) == 8)
-    again = calsweep(scene, cluster, *submit)
+    again = calsweep(scene, cluster, *submit, "--extend", "1")
     assert "submitted runs already as submitted-1" in again.stdout
+    assert "what has changed since then counts when" in again.stdout
     wait_for(lambda: len(scene.records()) >= 1)
     stopped = calsweep(scene, cluster, "stop", "submitted")
     assert stopped.returncode == 0, stopped.stderr
@@ -183,6 +184,9 @@ def test_what_cannot_be_submitted_is_said_before_anything_is_sent(
     assert "MLFLOW_TRACKING_PASSWORD" in said
     (scene.directory / "wrong.yaml").write_text("name: wrong\ndatasets: [iris]\n")
     assert "wrong.yaml" in refused("submit", "wrong.yaml")
+    said = refused("submit", "spec.yaml", "--tracking", "sqlite:///here.db")
+    assert "gone after it" in said
+    assert "http://HOST:8265" in refused("stop", "x", "--address", "127.0.0.1:6379")
     nobody = f"http://127.0.0.1:{free_port()}"
     assert "no Ray cluster takes jobs there" in refused("stop", "x", "--address", nobody)
     for module in ("mine", "paced"):

@@ -63,6 +63,37 @@ def test_files_keep_their_places_to_each_other(tmp_path: Path) -> None:
     assert (tmp_path / "there/specs/../data/rows.csv").read_text() == "project/data/rows.csv"
 
 
+def test_a_link_is_sent_as_the_file_that_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "far.csv").write_text("rows")
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/spec.yaml").write_text("spec")
+    (tmp_path / "project/my.csv").symlink_to(tmp_path / "far.csv")
+    given = [tmp_path / "project/my.csv"]
+    assert copy_together(tmp_path / "project/spec.yaml", given, tmp_path / "there").name
+    assert (tmp_path / "there/my.csv").read_text() == "rows"
+
+
+def test_our_own_packages_stay_and_packages_without_init_travel(tmp_path: Path) -> None:
+    for name in ("calibration/__init__.py", "mine.py", "spaced/losses.py", "broken.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("import calibration\n")
+    (tmp_path / "broken.py").write_text("def (")
+    written = {"methods": ["mine:A", "spaced.losses:B", "calibration.methods:C", "broken:D"]}
+    assert local_modules(written, tmp_path) == ["broken.py", "mine.py", "spaced"]
+
+
+def test_nothing_is_written_outside_the_directory_that_is_sent(tmp_path: Path) -> None:
+    (tmp_path / "outside.txt").write_text("")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/inside.txt").write_text("")
+    for name in ("../outside.txt", str(tmp_path / "outside.txt")):
+        with pytest.raises(SpecError, match="lies outside"):
+            copy([name], tmp_path / "here", tmp_path / "there/sent")
+    copy([str(tmp_path / "here/inside.txt")], tmp_path / "here", tmp_path / "there/sent")
+    found = [p.name for p in (tmp_path / "there").rglob("*") if p.is_file()]
+    assert found == ["inside.txt"]
+
+
 def test_more_than_ray_takes_is_refused_with_the_largest_named(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     with (tmp_path / "here/big.py").open("wb") as big:
@@ -87,9 +118,10 @@ def test_data_of_another_machine_is_not_looked_for_here(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text(f"a,b\n{rows}")
     assert outline(path).absent == []
     assert outline(path).files == [tmp_path / "rows.csv"]
-    path.write_text("name: x\ndatasets: [blobs-1.7]\nmethods: [nonsense]\n")
-    with pytest.raises(SpecError, match="nonsense"):
-        outline(path)
+    for data in ("blobs-1.7", "{name: table, path: /elsewhere.csv, target: b}"):
+        path.write_text(f"name: x\ndatasets: [{data}]\nmethods: [nonsense]\n")
+        with pytest.raises(SpecError, match="nonsense"):
+            outline(path)
 
 
 def test_a_worker_that_does_not_share_the_store_says_so(

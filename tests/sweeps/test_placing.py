@@ -17,6 +17,7 @@ from sweeps.sizing import (
     PROCESS_BYTES,
     choose_share,
     gpu_share,
+    memory_fraction,
     training_bytes,
 )
 from sweeps.spec import LoadedSpec, SpecError, load_spec
@@ -92,6 +93,12 @@ def test_the_share_is_the_smallest_that_holds_the_trial(
 ) -> None:
     assert gpu_share(needed, memory) == pytest.approx(share)
     assert share >= min(needed / memory, 1) or share == 1 / MOST_PER_GPU
+
+
+def test_the_process_itself_has_its_place_in_the_share() -> None:
+    for share in (1 / 8, 1 / 4, 1 / 2):
+        assert memory_fraction(share, 80e9) + PROCESS_BYTES / 80e9 == pytest.approx(share)
+    assert 0 < memory_fraction(1 / 8, 2e9) < 1 / 8
 
 
 def spec(tmp_path: Path, **changes: object) -> LoadedSpec:
