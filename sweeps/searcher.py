@@ -124,6 +124,16 @@ class PlanScheduler(FIFOScheduler):
         super().__init__()  # type: ignore[no-untyped-call]
         self.searcher = searcher
 
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """None: Tune starts what waits, in order.
+
+        FIFO's own answer looks through all trials there ever were, at every step, and gives
+        a process that has become free to a trial whose own is being started, which is ended
+        then. Where trials end more often than processes start, machines that join later
+        would never get to work.
+        """
+        return None
+
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Tune's question after every report."""
         body = result.get("body")

@@ -19,8 +19,6 @@ from sweeps.store import Store, StoreError
 from sweeps.trial import TrialConfig, TrialRun, provide
 from sweeps.watchdog import Watchdog
 
-BLOCK_SECONDS = 2.0
-
 
 class CalibrationTrial(tune.Trainable):
     """One trial per configuration; one block of epochs per ``step``.
@@ -88,11 +86,11 @@ class CalibrationTrial(tune.Trainable):
     def _advance(self) -> bool:
         """One block, watched: only what the trial itself takes counts against its limit."""
         if self._time_left is None:
-            return self.trial.advance(BLOCK_SECONDS)
+            return self.trial.advance(self.config["block"])
         began = time.monotonic()
         watchdog = Watchdog(self._time_left, self._overdue)
         try:
-            return self.trial.advance(BLOCK_SECONDS)
+            return self.trial.advance(self.config["block"])
         finally:
             watchdog.disarm()
             self._time_left = max(0.01, self._time_left - (time.monotonic() - began))

@@ -159,8 +159,9 @@ class TrialRun:
         while not run.done and run.epoch < rung and time.monotonic() < deadline:
             run.run_epoch()
             self.times.append(time.time())
+            if not run.done:  # on a large cluster a block is longer than a checkpoint may be away
+                self._save(run)
         if not run.done:
-            self._save(run)
             return False
         if run.diverged or run.best_epoch == 0:
             self.fail(f"the loss is no number after epoch {run.epoch}")

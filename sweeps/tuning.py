@@ -40,6 +40,10 @@ ENVIRONMENT = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C must reach us, not end Tune as if it were done
 }
 
+BLOCK_SECONDS = 2.0
+REPORTS_A_SECOND = 40
+"""As many as Tune's loop hears of without falling behind: with many trials blocks are longer."""
+
 
 def train(
     plan: Plan,
@@ -80,6 +84,7 @@ def train(
             "cpu": demand.cpu,
             "gpu": demand.gpu,
             "time_limit": plan.spec.time_limit,
+            "block": max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
             "meeting": cluster.address and tuple(Meeting.call(store, plan.spec.name)),
         }
         searcher = PlanSearcher(plan, shared, on_event, still_ours, room)
@@ -127,13 +132,11 @@ def _tune(
 ) -> None:
     from ray import tune
 
-    from sweeps.reuse import let_processes_start
     from sweeps.searcher import Forget, PlanScheduler
     from sweeps.trainable import CalibrationTrial
 
     # What a trial dies of stands in its record; Tune would print every trace.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    let_processes_start()
     trainable = _with_data(CalibrationTrial, plan.loaded) if elsewhere else CalibrationTrial
     tuner = tune.Tuner(
         tune.with_resources(trainable, demand._asdict()),

@@ -15,7 +15,7 @@ import os, sys, time
 import ray
 from ray import tune
 from ray.tune.search import Searcher
-from sweeps.reuse import let_processes_start
+from sweeps.searcher import PlanScheduler
 from sweeps.tuning import ENVIRONMENT
 
 os.environ.update(ENVIRONMENT)
@@ -67,10 +67,15 @@ class Few(Searcher):
 
 if __name__ == "__main__":
     ray.init(address="local", num_cpus=slots, include_dashboard=False, log_to_driver=False)
-    let_processes_start()
+    searcher = Few()
     tune.Tuner(
         tune.with_resources(Short, {"cpu": 1}),
-        tune_config=tune.TuneConfig(search_alg=Few(), num_samples=-1, reuse_actors=True),
+        tune_config=tune.TuneConfig(
+            search_alg=searcher,
+            scheduler=PlanScheduler(searcher),
+            num_samples=-1,
+            reuse_actors=True,
+        ),
         run_config=tune.RunConfig(
             storage_path=sys.argv[4],
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
