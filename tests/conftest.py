@@ -10,6 +10,7 @@ pytest_plugins = ("tests.archives",)
 torch.set_num_threads(1)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What uses the same long sweep stays together when ``make test`` runs two at once."""
     for item in items:
