@@ -18,7 +18,7 @@ quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (3 minut
 	@echo "the calsweep command is $(BIN)/calsweep (or: source $(BIN)/activate)"
 
 test: system lint  ## everything: lint, types, tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -16,17 +17,20 @@ def _nothing_left_running() -> Iterator[None]:
     sweep_up()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def outages(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Outages | None]:
-    """The long sweep, begun with the first fault test if anything asks for it."""
-    if not any("away" in item.name for item in request.session.items):
-        yield None
-        return
+@pytest.fixture(scope="session")
+def outages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outages]:
+    """The long sweep."""
     begun = Outages(tmp_path_factory.mktemp("outages"))
     begun.start()
     yield begun
     begun.join()
     if begun.server is not None:
         stop_server(begun.server)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _begun_early(request: pytest.FixtureRequest) -> None:
+    """Begin it with the first fault test if anything asks for it, and if all run in here."""
+    asked = any("away" in item.name for item in request.session.items)
+    if asked and "PYTEST_XDIST_WORKER" not in os.environ:
+        request.getfixturevalue("outages")
