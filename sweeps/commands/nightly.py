@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -17,7 +22,7 @@ from sweeps.saying import say
 if TYPE_CHECKING:
     from sweeps.nightly.baseline import Acceptance
     from sweeps.nightly.night import Nights
-    from sweeps.nightly.running import Train
+    from sweeps.nightly.running import Night, Train
     from sweeps.nightly.suite import LoadedSuite
     from sweeps.nightly.verdict import Verdict
     from sweeps.spec import LoadedSpec
@@ -108,12 +113,42 @@ def _nightly(options: argparse.Namespace, console: Console) -> int:
     suite = load_suite(options.suite)
     if options.install:
         return _install(options, suite, console)
+    with _terminations() as terminated:
+        try:
+            return _run(options, suite, console)
+        except BrokenPipeError as error:
+            # Nothing here writes to the terminal itself: some other pipe or socket broke, and
+            # to the command's own rule that would be a reader who has seen enough.
+            _complain(f"the night ended without a verdict: {error or 'a pipe broke'}")
+            return 1
+        except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
+            # The command line is not repeated: it may hold the webhook's address.
+            _complain("stopped; nothing is lost, the same command goes on")
+            return 143 if terminated.is_set() or isinstance(stop, SystemExit) else 130
+
+
+@contextlib.contextmanager
+def _terminations() -> Iterator[threading.Event]:
+    """Set by a SIGTERM, which then does what it did: the exception alone does not tell."""
+    terminated = threading.Event()
+    before = signal.getsignal(signal.SIGTERM)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        terminated.set()
+        if callable(before):
+            before(number, frame)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, note)
     try:
-        return _run(options, suite, console)
-    except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
-        # The command line is not repeated: it may hold the webhook's address.
-        print("calsweep: stopped; nothing is lost, the same command goes on", file=sys.stderr)
-        return 143 if isinstance(stop, SystemExit) else 130
+        yield terminated
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _complain(words: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be listening any more
+        print(f"calsweep: {words}", file=sys.stderr)
 
 
 def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
@@ -121,35 +156,55 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
     from sweeps.nightly.night import Nights, checked_night
     from sweeps.nightly.tracking import tracking_uri
     from sweeps.nightly.webhook import VARIABLE, check_webhook, report_to
+    from sweeps.tracking.access import check_access
 
     webhook = options.webhook or os.environ.get(VARIABLE, "")
     if webhook:
         check_webhook(webhook)
     date = checked_night(options.night)
-    nights = Nights(options.nights, suite.name)
+    nights = Nights(options.nights, suite.name, str(options.suite or ""))
     uri = tracking_uri(nights, options.tracking)
+    check_access(uri, suite.name)
     from sweeps.nightly.running import Night, run_night  # seconds to import
 
     with one_at_a_time(nights.directory), logged(nights.directory):
         # Made now: the output has just become a file, and no terminal.
         plain = Console(file=sys.stdout, width=console.width)
         say(plain, f"{suite.name} {date} · {len(suite.sweeps)} sweeps", *suite.notes)
-        verdict = run_night(
-            Night(
-                suite=suite,
-                nights=nights,
-                date=date,
-                tell=lambda words: say(plain, words),
-                train=_trainer(plain, uri, options.address),
-                tracking=uri,
-                limit=options.time_limit or suite.suite.time_limit,
-            )
+        night = Night(
+            suite=suite,
+            nights=nights,
+            date=date,
+            tell=lambda words: say(plain, words),
+            train=_trainer(plain, uri, options.address),
+            tracking=uri,
+            limit=options.time_limit or suite.suite.time_limit,
+            address=options.address,
         )
+        with _alarm(webhook, night):
+            verdict = run_night(night)
         _print(verdict, nights.place(date), plain)
         if webhook:
             problem = report_to(webhook, verdict, nights.place(date) / "report.html")
             say(plain, *([problem] if problem else []))
     return verdict.exit_code
+
+
+@contextlib.contextmanager
+def _alarm(webhook: str, night: Night) -> Iterator[None]:
+    """Tell the webhook of a night that dies: nobody may be watching it."""
+    from sweeps.nightly.webhook import report_failure
+
+    try:
+        yield
+    except BaseException as error:
+        if webhook:
+            reason = masked(" ".join(str(error).split())) or type(error).__name__
+            said = f"The night came to no verdict: {reason}"
+            problem = report_failure(webhook, night.suite.name, night.date, said)
+            if problem:
+                night.tell(problem)
+        raise
 
 
 def _trainer(console: Console, uri: str, address: str | None) -> Train:
@@ -185,10 +240,8 @@ def _print(verdict: Verdict, place: Path, console: Console) -> None:
     say(console, "", f"{verdict.suite} {verdict.night}: {HEADLINES[verdict.overall]}", "")
     say(console, *verdict.sentences, "")
     say(console, f"report    {place / 'report.html'}", f"verdict   {place / 'verdict.json'}")
-    if verdict.overall == "regression":
-        from sweeps.nightly.report import accept_command
-
-        say(console, f"if this is how it shall be: {accept_command(verdict)}")
+    if verdict.exit_code and verdict.baseline is not None and verdict.acceptable:
+        say(console, f"if this is how it shall be: {verdict.accept}")
 
 
 def _install(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
@@ -217,7 +270,7 @@ def _install(options: argparse.Namespace, suite: LoadedSuite, console: Console) 
         remove=options.remove,
         write=options.yes,
         name=suite.name,
-        **({"time_limit": limit} if limit else {}),
+        time_limit=limit,
     )
     say(console, *said.splitlines())
     return 0
@@ -274,6 +327,6 @@ def _nights(options: argparse.Namespace) -> Nights:
     from sweeps.nightly.suite import load_suite
 
     given = options.suite
-    if given is not None and given.suffix == "" and (options.nights / given).is_dir():
+    if given is not None and len(given.parts) == 1 and (options.nights / given).is_dir():
         return Nights(options.nights, str(given))
-    return Nights(options.nights, load_suite(given).name)
+    return Nights(options.nights, load_suite(given).name, str(given or ""))

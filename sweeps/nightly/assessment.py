@@ -9,18 +9,29 @@ from dataclasses import replace
 import pandas as pd
 
 from sweeps.nightly import history as past
-from sweeps.nightly.baseline import FIRST, Baseline
+from sweeps.nightly.baseline import Baseline
 from sweeps.nightly.identity import Change, changes, commits
 from sweeps.nightly.judging import judge, overall
-from sweeps.nightly.night import Day, NightState
+from sweeps.nightly.night import Day, Nights, NightState
 from sweeps.nightly.results import UNLIKE, SweepCount
-from sweeps.nightly.rules import CELL, COLUMNS, COST, IDENTICAL, METRICS, TREND_COLUMNS, Judge
+from sweeps.nightly.rules import (
+    CELL,
+    COLUMNS,
+    COST,
+    DRIFTING,
+    IDENTICAL,
+    METRICS,
+    TREND_COLUMNS,
+    UNDECIDED,
+    Judge,
+)
 from sweeps.nightly.sentences import sentences
 from sweeps.nightly.trends import trends
 from sweeps.nightly.verdict import Verdict, worst_first
 from sweeps.report.wording import count, listed
 
 MOST_NAMED = 4
+LOST = "there are earlier nights but no baseline"
 
 
 def assess(
@@ -32,12 +43,15 @@ def assess(
     history: pd.DataFrame,
     settings: Judge,
     *,
-    days: list[Day],
+    nights: Nights,
+    first: bool = False,
 ) -> Verdict:
     """Judge a night; ``reasons`` say why it is not complete, and are empty if it is.
 
-    ``history`` holds the complete nights, tonight among them if it is one.
+    ``history`` holds the complete nights, tonight among them if it is one. ``first``: tonight
+    has just become the baseline by itself.
     """
+    reasons = [*reasons, *_lost(state, baseline, history, nights)]
     complete = not reasons
     lines, drifts = (pd.DataFrame(columns=names) for names in (COLUMNS, TREND_COLUMNS))
     speed = float("nan")
@@ -51,10 +65,12 @@ def assess(
         drifts = trends(past.comparable(until, about.night, about.reference_seconds), settings)
         changed = changes(about.identity, state.identity)
     identical = baseline is not None and complete and state.digest == baseline.about.digest
-    first = baseline is not None and _is_first(baseline, state.night)
+    if identical:  # whatever the nights between were: tonight is what was accepted
+        drifts = drifts.replace({"verdict": {DRIFTING: UNDECIDED}})
     word = overall(lines, drifts, complete=complete)
     if complete and (first or (word == "identical" and not identical)):
         word = "fine"
+    days = nights.days(state.night, list(history["night"].unique()))
     tonight = Day(state.night, state.status, word, state.reason)
     verdict = Verdict(
         suite=state.suite,
@@ -74,6 +90,8 @@ def assess(
         lines=lines,
         trends=drifts,
         days=[*(day for day in days if day.night != state.night), tonight],
+        finish=nights.finish(state.night),
+        accept=nights.accept(state.night),
     )
     return replace(verdict, sentences=list(_sentences(verdict, results, baseline)))
 
@@ -94,10 +112,13 @@ def _known(speed: float) -> float:
     return speed if math.isfinite(speed) else 1.0
 
 
-def _is_first(baseline: Baseline, night: str) -> bool:
-    """Tonight has become the baseline by itself."""
-    about = baseline.about
-    return about.night == night and about.reason == FIRST and not about.earlier
+def _lost(
+    state: NightState, baseline: Baseline | None, history: pd.DataFrame, nights: Nights
+) -> Iterator[str]:
+    """A baseline that is gone is not replaced by whatever comes next."""
+    earlier = past.others(history, state.night)
+    if baseline is None and earlier:
+        yield f"{LOST}; accept one: {nights.accept(earlier[-1])}"
 
 
 def _sentences(verdict: Verdict, results: pd.DataFrame, baseline: Baseline | None) -> Iterator[str]:
@@ -124,14 +145,17 @@ def _sentences(verdict: Verdict, results: pd.DataFrame, baseline: Baseline | Non
 
 def _incomplete(verdict: Verdict) -> Iterator[str]:
     first, *others = verdict.reasons
+    if verdict.status == "complete":
+        yield f"The night is done, but nothing in it is judged as good: {first}"
+        return
     yield f"The night is not complete, and nothing in it is judged as good: {first}."
     for reason in others[:MOST_NAMED]:
         yield f"{reason[0].upper()}{reason[1:]}."
     if len(others) > MOST_NAMED:
         yield f"There are {count(len(others) - MOST_NAMED, 'more complaint')} below."
-    if verdict.baseline is None:
+    if verdict.baseline is None and not any(reason.startswith(LOST) for reason in others):
         yield "There is no baseline yet: the first complete night becomes it."
-    yield f"This finishes it: calsweep nightly --night {verdict.night}"
+    yield f"This finishes it: {verdict.finish}"
 
 
 def _why(verdict: Verdict, results: pd.DataFrame, baseline: Baseline) -> Iterator[str]:

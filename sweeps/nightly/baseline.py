@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.nightly.history import RESULTS, parquet
 from sweeps.nightly.night import Nights, NightState, now
-from sweeps.nightly.results import KEYS, digest
+from sweeps.nightly.results import digest
+from sweeps.nightly.rules import CELL
+from sweeps.nightly.wording import cell_name
 from sweeps.spec import SpecError
 from sweeps.store.files import write_atomically
 
@@ -51,7 +53,7 @@ class Baseline(NamedTuple):
 def read_baseline(nights: Nights) -> Baseline | None:
     """The suite's baseline, or None while there is none. Raises ``SpecError`` if it is damaged."""
     path = nights.directory / ABOUT
-    remedy = f"accept a night anew: calsweep baseline accept {nights.suite}"
+    remedy = f"accept a night anew: {nights.accept()}"
     if not path.exists():
         return None
     try:
@@ -102,7 +104,7 @@ def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile
     if digest(results) != state.digest:
         raise SpecError(
             f"night {state.night}: its results are not those that it was judged by; run it again: "
-            f"calsweep nightly --night {state.night}"
+            f"{nights.finish(state.night)}"
         )
     gone = _given_up(nights, results)
     make_baseline(nights, state, results, reason)
@@ -129,7 +131,7 @@ def _chosen(nights: Nights, night: str | None) -> NightState:
         why = f" ({state.reason})" if state.reason else ""
         raise SpecError(
             f"night {night} is {state.status}{why}: what has failed or is missing in a baseline "
-            f"would never be missed again; finish it first: calsweep nightly --night {night}"
+            f"would never be missed again; finish it first: {nights.finish(night)}"
         )
     return state
 
@@ -141,9 +143,9 @@ def _given_up(nights: Nights, results: pd.DataFrame) -> list[str]:
         return []
     if before is None:
         return []
-    now_there = set(map(tuple, results[KEYS[:-1]].drop_duplicates().to_numpy()))
-    was_there = before.results[KEYS[:-1]].drop_duplicates().to_numpy()
-    return [" · ".join(cell) for cell in map(tuple, was_there) if cell not in now_there]
+    now_there = set(map(tuple, results[CELL].drop_duplicates().to_numpy()))
+    was_there = before.results[CELL].drop_duplicates().to_numpy()
+    return [cell_name(cell) for cell in map(tuple, was_there) if cell not in now_there]
 
 
 def _before(nights: Nights) -> BaselineFile | None:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.results import label
 from sweeps.nightly.rules import CELL, COST
+from sweeps.nightly.wording import cell_name
 from sweeps.report.chart import Chart, words
 from sweeps.statistics import mean_interval
 
@@ -51,13 +51,6 @@ def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
     if metric == COST:
         there = there.assign(post_hoc="")
     return [tuple(map(str, row)) for row in there[CELL].drop_duplicates().to_numpy()]
-
-
-def cell_name(cell: Sequence[str]) -> str:
-    """``bo4sc · blobs-1.7 · standard + temperature``; what is called alike, once."""
-    sweep, dataset, method, post_hoc = cell
-    row = label(method, post_hoc or "identity")
-    return " · ".join([*dict.fromkeys((sweep, dataset)), row])
 
 
 def history_chart(cell: tuple[str, ...], metric: str, shown: Shown) -> Chart:

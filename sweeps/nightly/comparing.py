@@ -60,9 +60,10 @@ def compare_values(values: Sequence[Pairs], minimum: dict[str, float]) -> list[C
     """Every value of a metric by the smallest change that matters in it.
 
     A value that was a number and is none, or was finite and is infinite, is worse without a
-    test. Where the same map has infinite values in both nights, in whatever cells, it gives
-    some classes the probability 0 and is infinite when one of them comes up: then Fisher's
-    test compares on how many seeds it was.
+    test, in however few seeds: this rule stands outside the level of false alarms. Where the
+    same map has infinite values in both nights, in whatever cells, it gives some classes the
+    probability 0 and is infinite when one of them comes up: then Fisher's test compares on how
+    many seeds it was, and the seeds that are finite in both nights are compared as usual.
     """
     chancy = _chancy(values)
     return [_value(each, minimum[each.metric], chancy) for each in values]
@@ -97,7 +98,13 @@ def _value(pairs: Pairs, minimum: float, chancy: Set[str]) -> Compared:
     there = ~np.isnan(pairs.before)  # and so are the others, or the verdict would be known
     before, after = pairs.before[there], pairs.after[there]
     if np.isinf(before).any() or np.isinf(after).any():
-        return _infinite(pairs, np.isinf(before), np.isinf(after))
+        return _partly_infinite(pairs._replace(before=before, after=after), minimum)
+    return _tested(pairs._replace(before=before, after=after), minimum)
+
+
+def _tested(pairs: Pairs, minimum: float) -> Compared:
+    """Both tests of values that are all finite."""
+    before, after = pairs.before, pairs.after
     test = corrected_t_test(after, before, least_deviation=minimum / 2)
     root_mean_square = math.sqrt(float(np.mean((after - before) ** 2)))
     return Compared(
@@ -119,6 +126,33 @@ def _chancy(values: Sequence[Pairs]) -> Set[str]:
         for night in (attrgetter("before"), attrgetter("after"))
     )
     return before & after
+
+
+def _partly_infinite(pairs: Pairs, minimum: float) -> Compared:
+    """The worse of two: on how many seeds it is infinite, and what the others came to.
+
+    Where there are two questions, both p-values are doubled (Bonferroni).
+    """
+    infinite = _infinite(pairs, np.isinf(pairs.before), np.isinf(pairs.after))
+    both = np.isfinite(pairs.before) & np.isfinite(pairs.after)
+    rest = pairs._replace(before=pairs.before[both], after=pairs.after[both])
+    if np.count_nonzero(both) < FEWEST or np.array_equal(rest.before, rest.after):
+        return infinite
+    finite = _tested(rest, minimum)
+    if math.isnan(infinite.difference):  # on as many seeds as before: that question is closed
+        return finite
+    return max((_doubled(infinite), _doubled(finite)), key=_badness)
+
+
+def _doubled(found: Compared) -> Compared:
+    return found._replace(
+        paired_p=min(1.0, 2 * found.paired_p), spread_p=min(1.0, 2 * found.spread_p)
+    )
+
+
+def _badness(found: Compared) -> tuple[bool, float]:
+    """Harm before anything else, and of like kinds the surer one."""
+    return found.matters and found.difference > 0, -float(np.fmin(found.paired_p, found.spread_p))
 
 
 def _infinite(pairs: Pairs, before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Compared:

@@ -8,11 +8,11 @@ import pandas as pd
 
 from sweeps.nightly.night import Nights, NightState
 from sweeps.nightly.results import KEYS
-from sweeps.store.files import write_atomically
+from sweeps.nightly.rules import METRICS
+from sweeps.store.files import StoreError, write_atomically
 
 FILE = "history.parquet"
 RESULTS = "results.parquet"
-METRICS = ("ece", "nll", "brier", "error")
 COLUMNS = ["night", *KEYS, *METRICS, "seconds", "reference"]
 
 
@@ -20,12 +20,25 @@ def read_history(nights: Nights) -> pd.DataFrame:
     """One row per night, cell and seed, in the order of nights.
 
     ``reference`` has the seconds that the reference work took in that night. A file that is
-    missing or damaged is made anew from the nights that are still there.
+    missing or damaged is made anew from the nights that are still there. Raises ``StoreError``
+    for one that is there and cannot be read: what it knows of deleted nights must not be lost.
     """
+    path = nights.directory / FILE
     try:
-        return pd.read_parquet(nights.directory / FILE)[COLUMNS]
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return _rebuilt(nights)
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}; make it readable") from error
+    try:
+        return pd.read_parquet(io.BytesIO(content))[COLUMNS]
     except (OSError, ValueError, KeyError):  # pyarrow's own errors are among them
         return _rebuilt(nights)
+
+
+def others(history: pd.DataFrame, night: str) -> list[str]:
+    """The complete nights besides one, in order."""
+    return sorted(str(each) for each in history["night"].unique() if each != night)
 
 
 def keep(nights: Nights, state: NightState, results: pd.DataFrame) -> pd.DataFrame:

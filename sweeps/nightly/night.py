@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -26,6 +27,8 @@ from sweeps.store.files import write_atomically
 
 STATE = "night.json"
 RUNS = "runs"
+ROOT, DEFAULT = "nights", "nightly"
+"""Where nights are unless ``--nights`` says otherwise, and the suite that needs no name."""
 DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 Status = Literal["running", "complete", "unfinished", "failed"]
 KILLED = "its process ended before its end"
@@ -36,14 +39,16 @@ class NightState(BaseModel):
 
     ``status``: ``complete`` is a night in which every trial of every sweep has its result,
     ``failed`` one that came to its end without some of them, ``unfinished`` one that did not
-    come to its end. ``reference`` holds seconds of the reference work, ``verdict`` the overall
-    one, empty while there is none.
+    come to its end. ``given`` is the suite as the command was given it, empty for the ready
+    one. ``reference`` holds seconds of the reference work, ``verdict`` the overall one, empty
+    while there is none.
     """
 
     model_config = ConfigDict(frozen=True)
 
     format: Literal[1] = 1
     suite: str
+    given: str = ""
     night: str
     status: Status = "running"
     reason: str = ""
@@ -70,11 +75,37 @@ class Day(NamedTuple):
 
 
 class Nights:
-    """The directory of a suite's nights. Writing raises ``StoreError``."""
+    """The directory of a suite's nights. Writing raises ``StoreError``.
 
-    def __init__(self, root: Path, suite: str) -> None:
+    ``given`` is the suite as the command was given it: a file, a ready one's name or, for the
+    default, nothing. Where only the suite's name is known it is empty too.
+    """
+
+    def __init__(self, root: Path, suite: str, given: str = "") -> None:
         self.suite = suite
+        self.given = given
         self.directory = root / suite
+        self._root = root
+
+    def finish(self, night: str) -> str:
+        """The command that runs a night of this suite, or goes on with it."""
+        state = self.state(night)
+        given = self.given or ("" if state is None else state.given)
+        return self._command("nightly", given, "--night", night)
+
+    def accept(self, night: str | None = None) -> str:
+        """The command that makes a night the baseline, by default the last complete one."""
+        chosen = () if night is None else ("--night", night)
+        return f"{self._command('baseline accept', self._named, *chosen)} --reason '…'"
+
+    @property
+    def _named(self) -> str:
+        return "" if self.suite == DEFAULT else self.suite
+
+    def _command(self, verb: str, suite: str, *options: str) -> str:
+        root = () if self._root == Path(ROOT) else ("--nights", str(self._root))
+        words = (*([suite] if suite else []), *options, *root)
+        return " ".join([f"calsweep {verb}", *map(shlex.quote, words)])
 
     def place(self, night: str) -> Path:
         """The directory of one night."""

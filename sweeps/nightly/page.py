@@ -8,11 +8,12 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from sweeps.nightly.charts import METRICS, Shown, cell_name, cells_of, history_chart
+from sweeps.nightly.charts import METRICS, Shown, cells_of, history_chart
 from sweeps.nightly.night import RUNS, Day
-from sweeps.nightly.report import HEADLINES, accept_command, changed_rows, cost_words
+from sweeps.nightly.report import HEADLINES, changed_rows, cost_words
 from sweeps.nightly.rules import BETTER, CELL, DRIFTING, IDENTICAL, UNDECIDED, WORSE
 from sweeps.nightly.verdict import Verdict
+from sweeps.nightly.wording import cell_name
 from sweeps.report.document import Room, document, folded, paragraphs, section
 from sweeps.report.html_table import Cell, Head, Row, sortable, text, value
 from sweeps.report.leaderboard_table import verdict_html
@@ -27,7 +28,8 @@ WORDS = {
     "data every number comes out as it did, to its last digit. Then there is nothing to test.",
     "Better, worse": "A cell is compared with the baseline by a test paired over seeds. The "
     "p-values are corrected for all cells and metrics together (Holm), and a change smaller than "
-    "the suite's minimum is not called one.",
+    "the suite's minimum is not called one. What was finite and is infinite, or no number, on "
+    "any seed is worse without a test: this rule stands outside the false-alarm level.",
     "No change shown": "Not that there is none: few seeds show large changes only.",
     "Drifting": "Too small a step in any one night, but the same way over many nights.",
     "Missing": "In the baseline and not tonight.",
@@ -268,8 +270,8 @@ def _changed(verdict: Verdict) -> str:
             f"{about.accepted_by}: {about.reason}."
         ]
     )
-    if not verdict.first:
-        content += f"<p>To accept tonight instead:</p><pre>{escape(accept_command(verdict))}</pre>"
+    if verdict.acceptable:
+        content += f"<p>To accept tonight instead:</p><pre>{escape(verdict.accept)}</pre>"
     return section("changed", "Since the baseline", content)
 
 

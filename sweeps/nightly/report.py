@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import shlex
 
-import numpy as np
 import pandas as pd
 
-from sweeps.nightly.charts import METRICS, cell_name
+from sweeps.nightly.charts import METRICS
 from sweeps.nightly.night import RUNS
 from sweeps.nightly.rules import CELL, IDENTICAL, UNDECIDED
 from sweeps.nightly.verdict import MOST_DAYS, Verdict
+from sweeps.nightly.wording import cell_name, percent
 from sweeps.report.wording import count, number, p_value, seconds
 
 HEADLINES = {
@@ -24,7 +23,9 @@ MOST_LINES = 20
 SPEC_WORDS = {
     "git": "revision",
     "code": "source files (digest)",
+    "modules": "modules of your own (digest)",
     "cpu": "processor",
+    "cpu of this machine": "processor of this machine",
     "suite": "the suite's file (digest)",
 }
 
@@ -52,23 +53,13 @@ def changed_rows(verdict: Verdict) -> list[tuple[str, str, str]]:
     ]
 
 
-def accept_command(verdict: Verdict) -> str:
-    """How tonight would become the baseline."""
-    suite = shlex.quote(verdict.suite)
-    return f"calsweep baseline accept {suite} --night {verdict.night} --reason '…'"
-
-
 def cost_words(line: pd.Series) -> tuple[str, str]:
     """A relative change of training time and its interval, in per cent."""
     if pd.isna(line["difference"]):
         return "–", ""
     low, high = float(line["low"]), float(line["high"])
     known = math.isfinite(low) and math.isfinite(high)
-    return f"{_percent(line['difference'])}", f"[{_percent(low)}, {_percent(high)}]" * known
-
-
-def _percent(share: float) -> str:
-    return f"{100 * float(share):+.0f} %" if np.isfinite(share) else "–"
+    return percent(line["difference"]), f"[{percent(low)}, {percent(high)}]" * known
 
 
 def _moved(verdict: Verdict) -> list[str]:

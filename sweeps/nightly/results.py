@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
 from sweeps.analysis.results import failed_maps, label, results
+from sweeps.nightly.rules import CELL
 from sweeps.plan import Plan
 from sweeps.spec import ORACLE, LoadedSpec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep
 
-KEYS = ["sweep", "dataset", "method", "post_hoc", "seed"]
+KEYS = [*CELL, "seed"]
 UNLIKE = ("seconds", "key")
 """Columns that may differ between identical nights: the clock's, and the name of a trial."""
 MOST_REASONS = 5
@@ -40,8 +41,11 @@ class Collected(NamedTuple):
     problems: list[str]
 
 
-def collect(sweeps: Mapping[str, LoadedSpec], store: Store) -> Collected:
-    """Read the sweeps of a night, by their own names, from its store."""
+def collect(sweeps: Mapping[str, LoadedSpec], store: Store, judged: Sequence[str]) -> Collected:
+    """Read the sweeps of a night, by their own names, from its store.
+
+    A cell is whole if it has every seed, and a number in every metric that is ``judged``.
+    """
     frames, counts, problems = [], [], []
     for name, dated in sweeps.items():
         if store.read_file(dated.spec.name, SPEC) is None:
@@ -55,10 +59,19 @@ def collect(sweeps: Mapping[str, LoadedSpec], store: Store) -> Collected:
             SweepCount(name, dated.spec.name, plan.total, plan.done, plan.failed, seconds)
         )
         problems += _problems(name, plan, store, frame)
+        problems += _no_numbers(name, frame, judged)
         frames.append(frame)
     there = [frame for frame in frames if len(frame)]
     whole = pd.concat(there, ignore_index=True) if there else pd.DataFrame(columns=KEYS)
     return Collected(whole, counts, problems)
+
+
+def has_work(dated: LoadedSpec, store: Store) -> bool:
+    """Whether a sweep of the night still has trials to train, or failed ones to try again."""
+    if store.read_file(dated.spec.name, SPEC) is None:
+        return True
+    plan = Sweep(dated, store).plan
+    return plan.done < plan.total or plan.failed > 0
 
 
 def digest(frame: pd.DataFrame) -> str:
@@ -122,3 +135,15 @@ def _problems(name: str, plan: Plan, store: Store, frame: pd.DataFrame) -> Itera
             if there < plan.spec.confirm_seeds:
                 cell = f"{label(row, post_hoc)} on {dataset}"
                 yield f"{name}: {cell} has {there} of {plan.spec.confirm_seeds} seeds"
+
+
+def _no_numbers(name: str, frame: pd.DataFrame, judged: Sequence[str]) -> Iterator[str]:
+    """Cells whose values are there and are no numbers; an infinite one is a value like any."""
+    for cell, rows in frame.groupby(CELL[1:]):
+        assert isinstance(cell, tuple)
+        dataset, row, post_hoc = map(str, cell)
+        for metric in judged:
+            absent = int(rows[metric].isna().sum()) if metric in rows else len(rows)
+            if absent:
+                where = f"{label(row, post_hoc)} on {dataset}"
+                yield f"{name}: {where}: {metric} is not a number on {absent} of {len(rows)} seeds"

@@ -32,7 +32,8 @@ class Judge(BaseModel):
 
     ``level`` is the chance of one false alarm or more in a night in which nothing changed,
     over everything that is tested in it. Four fifths of it are for the comparison with the
-    baseline and one fifth is for the trends.
+    baseline and one fifth is for the trends. Outside it stands what needs no test: a value that
+    was finite for the baseline and is infinite, or no number, in a seed tonight is worse.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -6,6 +6,7 @@ trained by the same code on the same data. Nothing is taken from other nights.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,23 +20,24 @@ from sweeps.nightly.baseline import FIRST, Baseline, make_baseline, read_baselin
 from sweeps.nightly.charts import Shown, Verdicts
 from sweeps.nightly.identity import identity
 from sweeps.nightly.keeping import TimeUp, time_limit
-from sweeps.nightly.night import RUNS, Nights, NightState, now
+from sweeps.nightly.night import RUNS, STATE, Nights, NightState, now
 from sweeps.nightly.page import night_page
 from sweeps.nightly.reference import reference_seconds
 from sweeps.nightly.report import night_markdown
-from sweeps.nightly.results import Collected, collect, digest
+from sweeps.nightly.results import Collected, collect, digest, has_work
 from sweeps.nightly.rules import CELL
 from sweeps.nightly.suite import LoadedSuite, for_night
-from sweeps.nightly.tracking import NightRun, metric_name
+from sweeps.nightly.tracking import VERDICT, NightRun, metric_name
 from sweeps.nightly.verdict import FILE, GOOD, Verdict
 from sweeps.spec import LoadedSpec
-from sweeps.store import Store
+from sweeps.store import Store, StoreError
 
 Train = Callable[[LoadedSpec, Store, str | None, bool], None]
 """Trains a sweep to its end: its spec, the night's store, the night's MLflow run, and whether
 trials that failed are to be tried again."""
 Tell = Callable[[str], None]
 HEADLINE = ("ece", "nll", "error")
+MARKDOWN, PAGE = "report.md", "report.html"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Night:
     train: Train
     tracking: str
     limit: float | None = None
+    address: str | None = None
+    """The Ray cluster that trains; None is this machine."""
 
 
 def run_night(night: Night) -> Verdict:
@@ -56,7 +60,7 @@ def run_night(night: Night) -> Verdict:
 
     A night that runs into its time limit is judged as incomplete. Raises ``SpecError`` if the
     baseline is damaged, ``StoreError`` if nothing can be written, ``KeyboardInterrupt`` if it
-    is stopped: it is marked as unfinished then.
+    is stopped. Whatever ends it before its verdict, it is marked as unfinished then.
     """
     nights = night.nights
     baseline = read_baseline(nights)  # raises, if at all, before the work
@@ -71,25 +75,25 @@ def run_night(night: Night) -> Verdict:
     store = Store(nights.place(night.date) / RUNS)
     stopped = ""
     try:
-        with time_limit(night.limit):
-            _train(night, state, sweeps, store, run.begin(), resumed=resumed)
-    except TimeUp as up:
-        stopped = str(up)
+        try:
+            with time_limit(night.limit):
+                _train(night, state, sweeps, store, run.begin(), resumed=resumed)
+        except TimeUp as up:
+            stopped = str(up)
+        state = nights.state(night.date) or state
+        collected = collect(sweeps, store, list(night.suite.suite.judge.minimum))
+        verdict = _conclude(night, state, collected, stopped, baseline)
+        _publish(night, run, verdict)
     except BaseException as error:
-        reason = masked(str(error)) or "it was stopped"
-        _leave(nights, nights.state(night.date) or state, reason)
-        run.end("KILLED", {}, {}, {})
+        _leave(night, state, run, masked(str(error)) or "it was stopped")
         raise
-    state = nights.state(night.date) or state
-    verdict = _conclude(night, state, collect(sweeps, store), stopped, baseline)
-    _publish(night, run, verdict)
     return verdict
 
 
 def _begin(night: Night) -> tuple[NightState, bool]:
     """The night's state as it begins, and whether it was begun before."""
     nights, date = night.nights, night.date
-    found = identity(night.suite)
+    found = identity(night.suite, elsewhere=night.address is not None)
     before = nights.state(date)
     runs = nights.place(date) / RUNS
     resumed = before is not None and before.identity == found and runs.exists()
@@ -99,10 +103,14 @@ def _begin(night: Night) -> tuple[NightState, bool]:
             number += 1
         runs.rename(aside)
         night.tell(f"what was trained before was made with something else; it is kept in {aside}")
-    fresh = NightState(suite=nights.suite, night=date, began=now(), identity=found)
+    fresh = NightState(
+        suite=nights.suite, given=nights.given, night=date, began=now(), identity=found
+    )
     if before is not None and resumed:
         night.tell(f"the night of {date} goes on where it was left")
         fresh = fresh.model_copy(update={"began": before.began, "reference": before.reference})
+    if before is not None:
+        _forget(nights, date)
     nights.write_state(fresh)
     return fresh, resumed
 
@@ -116,11 +124,19 @@ def _train(
     *,
     resumed: bool,
 ) -> None:
-    """Train everything, with the reference work before, between and after."""
-    state = _measure(night, state)
+    """Train everything, with the reference work before, between and after.
+
+    Not around a sweep that was trained before: it says how fast the machine was then.
+    """
+    just_measured = False
     for dated in sweeps.values():
+        waiting = has_work(dated, store) or not state.reference
+        if waiting and not just_measured:
+            state = _measure(night, state)
         night.train(dated, store, parent, resumed)
-        state = _measure(night, state)
+        if waiting:
+            state = _measure(night, state)
+        just_measured = waiting
 
 
 def _measure(night: Night, state: NightState) -> NightState:
@@ -130,9 +146,24 @@ def _measure(night: Night, state: NightState) -> NightState:
     return state
 
 
-def _leave(nights: Nights, state: NightState, reason: str) -> None:
+def _forget(nights: Nights, date: str) -> None:
+    """What was said of a night that is begun again, or came to no end, is said no longer."""
+    for name in (FILE, MARKDOWN, PAGE):
+        (nights.place(date) / name).unlink(missing_ok=True)
+    past.forget(nights, date)
+
+
+def _leave(night: Night, state: NightState, run: NightRun, reason: str) -> None:
+    """Mark a night that ended before its verdict; what cannot be written hides no error."""
+    nights = night.nights
+    state = nights.state(night.date) or state
+    if state.status != "running":  # it has its verdict, and only MLflow may not know
+        return
     left = {"status": "unfinished", "reason": reason, "verdict": "incomplete", "ended": now()}
-    nights.write_state(state.model_copy(update=left))
+    with contextlib.suppress(StoreError, OSError):
+        nights.write_state(state.model_copy(update=left))
+        _forget(nights, night.date)
+    run.end("KILLED", {VERDICT: "incomplete"}, {}, {})
 
 
 def _conclude(
@@ -158,7 +189,8 @@ def _conclude(
     }
     state = state.model_copy(update=ended)
     history = past.keep(nights, state, results) if not reasons else past.forget(nights, date)
-    if baseline is None and not reasons:
+    first = baseline is None and not reasons and not past.others(history, date)
+    if first:
         make_baseline(nights, state, results, FIRST)
         baseline = read_baseline(nights)
     verdict = assess(
@@ -169,12 +201,13 @@ def _conclude(
         baseline,
         history,
         night.suite.suite.judge,
-        days=nights.days(date, list(history["night"].unique())),
+        nights=nights,
+        first=first,
     )
     nights.write(date, FILE, verdict.json())
-    nights.write(date, "report.md", night_markdown(verdict).encode())
+    nights.write(date, MARKDOWN, night_markdown(verdict).encode())
     shown = _shown(nights, verdict, history, baseline)
-    nights.write(date, "report.html", night_page(verdict, shown).encode())
+    nights.write(date, PAGE, night_page(verdict, shown).encode())
     nights.write_state(state.model_copy(update={"verdict": verdict.overall}))
     return verdict
 
@@ -209,10 +242,10 @@ def _said(nights: Nights, dates: list[str]) -> Verdicts:
 def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
     """Verdict, numbers and files of the night's MLflow run; one line if that fails."""
     place = night.nights.place(night.date)
-    names = (FILE, "report.html", "report.md", past.RESULTS, "night.json")
+    names = (FILE, PAGE, MARKDOWN, past.RESULTS, STATE)
     files = {name: (place / name).read_bytes() for name in names}
     tags = {
-        "calsweep.verdict": verdict.overall,
+        VERDICT: verdict.overall,
         "calsweep.baseline": verdict.baseline.night if verdict.baseline else "",
         "calsweep.digest": verdict.digest,
     }

@@ -21,7 +21,7 @@ class Schedule:
     directory: Path
     hour: int
     minute: int
-    time_limit: float
+    time_limit: float | None
     config: Path
     """The user's directory for settings."""
 
@@ -41,7 +41,9 @@ class Schedule:
         return f"{Path(self.command[0]).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
-def checked(name: str, command: list[str], directory: Path, at: str, time_limit: float) -> Schedule:
+def checked(
+    name: str, command: list[str], directory: Path, at: str, time_limit: float | None
+) -> Schedule:
     """The schedule of these arguments. Raises ``SpecError`` if one of them is not right."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
         raise SpecError(f"the name {name!r}: a schedule's has only letters, digits, '_', '.', '-'")

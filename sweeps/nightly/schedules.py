@@ -33,13 +33,14 @@ def install(
     remove: bool = False,
     write: bool = False,
     name: str = "nightly",
-    time_limit: float = 2400.0,
+    time_limit: float | None = 2400.0,
 ) -> str:
     """Schedule ``command`` in ``directory`` every night ``at`` a local time, or remove it.
 
     Returns what was written where, or with ``write`` false what would be. ``name`` tells
     several schedules of one user apart; a schedule of the same name is replaced.
-    ``time_limit`` is the command's own, in seconds: systemd steps in some time after it.
+    ``time_limit`` is the command's own, in seconds: systemd steps in some time after it, and
+    never if it is None.
     Raises ``SpecError`` for a command that is not absolute or holds a secret, a time that is
     none, and a machine without cron or systemd.
     """

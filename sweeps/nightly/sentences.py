@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.results import label
 from sweeps.nightly.rules import (
     BETTER,
+    CELL,
     COST,
     DRIFTING,
     IDENTICAL,
@@ -21,13 +21,20 @@ from sweeps.nightly.rules import (
     UNDECIDED,
     WORSE,
 )
+from sweeps.nightly.wording import MINUS, cell_name, percent
 from sweeps.report.wording import TITLES, count, listed, number, p_value, seconds
 
 MOST = 12
 """Sentences of one kind; the report's table has the rest."""
 NOTABLE = 0.2
 """What change of all training times together is worth a sentence."""
-MINUS = "−"
+UNJUDGED = {
+    MISSING: "Missing tonight, though the baseline has it",
+    TOO_FEW: "Too few seeds to judge",
+}
+"""What makes a night incomplete in which all that was asked for is done."""
+INCOMPLETE = "Incomplete: "
+UNTESTED = "without a test, outside the false-alarm level"
 
 
 def sentences(
@@ -38,18 +45,15 @@ def sentences(
     ``lines`` and ``trends`` are those of ``judge`` and ``trends``, ``speed`` what the former
     was given.
     """
-    found = [_summary(lines, trends, complete)]
+    lead = _summary(lines, trends, complete)
+    found = [lead]
     tests = int(lines["p_holm"].notna().sum())
     found += _some([_changed(line, tests) for line in _of(lines, WORSE)], WORSE)
     drifts = int(trends["p_holm"].notna().sum())
     found += _some([_drift(line, drifts) for line in _of(trends, DRIFTING)], DRIFTING)
-    for verdict, words in (
-        (MISSING, "Missing tonight, though the baseline has it"),
-        (TOO_FEW, "Too few seeds to judge"),
-        (NEW, "New, with nothing to compare it to"),
-    ):
-        names = _cells(lines, verdict)
-        found += [f"{words}: {listed(names)}."] if names else []
+    found += [] if lead.startswith(INCOMPLETE) else [f"{each}." for each in _unjudged(lines)]
+    new = _cells(lines, NEW)
+    found += [f"New, with nothing to compare it to: {listed(new)}."] if new else []
     found += _some([_changed(line, tests) for line in _of(lines, BETTER)], BETTER)
     return found + list(_pace(lines, speed))
 
@@ -69,6 +73,9 @@ def _summary(lines: pd.DataFrame, trends: pd.DataFrame, complete: bool) -> str:
         )
     if not len(values):
         return f"{begin}Nothing could be compared with the baseline."
+    unjudged = list(_unjudged(lines))
+    if complete and unjudged:
+        return f"{INCOMPLETE}{'; '.join(each[0].lower() + each[1:] for each in unjudged)}."
     if same == len(values):
         return f"{begin}Identical to the baseline to the bit: {count(same, 'value')}."
     differ = int((values["verdict"].isin((UNDECIDED, BETTER))).sum())
@@ -79,23 +86,29 @@ def _summary(lines: pd.DataFrame, trends: pd.DataFrame, complete: bool) -> str:
     )
 
 
+def _unjudged(lines: pd.DataFrame) -> Iterator[str]:
+    """What cannot be judged as good, naming it."""
+    for verdict, words in UNJUDGED.items():
+        names = _cells(lines, verdict)
+        if names:
+            yield f"{words}: {listed(names)}"
+
+
 def _changed(line: dict[str, Any], tests: int) -> str:
     name, verdict = _name(line), line["verdict"]
     if line["metric"] == COST:
         before, after = seconds(line["baseline"]), seconds(line["tonight"])
-        change, between = (
-            _percent(line["difference"]),
-            (_percent(line["low"]), _percent(line["high"])),
-        )
+        change, low, high = (percent(line[each]) for each in ("difference", "low", "high"))
         return (
             f"{name}: training time {before} → {after} ({change} at the machine's pace, 95 % "
-            f"interval {between[0]} to {between[1]}, {_p(line, tests)}): {verdict}"
+            f"interval {low} to {high}, {_p(line, tests)}): {verdict}"
         )
     before, after = number(line["baseline"]), number(line["tonight"])
     title = TITLES[line["metric"]]
     if not math.isfinite(line["difference"]):
         before, after = before.replace("–", "not a number"), after.replace("–", "not a number")
-        return f"{name}: {title} {before} → {after}: {verdict}"
+        why = UNTESTED if math.isnan(line["p_holm"]) else _p(line, tests)
+        return f"{name}: {title} {before} → {after} ({why}): {verdict}"
     return (
         f"{name}: {title} {before} → {after} ({_signed(line['difference'])}, 95 % interval "
         f"{_signed(line['low'])} to {_signed(line['high'])}, {_p(line, tests)}): {verdict}"
@@ -145,10 +158,7 @@ def _cells(lines: pd.DataFrame, verdict: str) -> list[str]:
 
 
 def _name(line: dict[str, Any]) -> str:
-    """``bo4sc · blobs-1.7 · standard + temperature``."""
-    places = dict.fromkeys((line["sweep"], line["dataset"]))  # once, where both are called alike
-    row = label(line["method"], line["post_hoc"] or "identity")
-    return " · ".join([*places, row])
+    return cell_name([line[name] for name in CELL])
 
 
 def _p(line: dict[str, Any], tests: int) -> str:
@@ -157,7 +167,3 @@ def _p(line: dict[str, Any], tests: int) -> str:
 
 def _signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", MINUS)
-
-
-def _percent(value: float) -> str:
-    return f"{value:+.0%}".replace("-", MINUS).replace("%", " %")

@@ -21,10 +21,11 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sweeps.nightly.judging import Judge
+from sweeps.nightly.comparing import FEWEST
+from sweeps.nightly.rules import Judge
 from sweeps.schema import Duration, Spec, Tracking
 from sweeps.spec import LoadedSpec, ProblemError, SpecError, load_spec
-from sweeps.spec.loading import explain as explain
+from sweeps.spec.loading import explain
 from sweeps.spec.reading import parse, place, read_text
 from sweeps.spec.ready import SPECS, spec_path
 
@@ -32,6 +33,8 @@ READY = SPECS / "nightly.yaml"
 LONGEST_NAME = 80
 """Of a sweep in a suite: the night's date is added to it."""
 REPEATABLE = ("grid", "random")
+ENOUGH_SEEDS = 5
+"""With fewer, a test paired over seeds and corrected over all cells shows next to nothing."""
 
 
 class Suite(BaseModel):
@@ -62,7 +65,11 @@ class LoadedSuite:
     @property
     def notes(self) -> list[str]:
         """What is to be told of the sweeps, such as datasets that are not on this machine."""
-        return [f"{name}: {note}" for name, each in self.sweeps.items() for note in each.notes]
+        return [
+            f"{name}: {note}"
+            for name, each in self.sweeps.items()
+            for note in (*each.notes, *_few_seeds(each.spec))
+        ]
 
 
 def load_suite(given: Path | None = None) -> LoadedSuite:
@@ -78,6 +85,14 @@ def load_suite(given: Path | None = None) -> LoadedSuite:
         return LoadedSuite(suite, text, path, dict(_sweeps(suite, path)))
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
+
+
+def _few_seeds(spec: Spec) -> Iterator[str]:
+    if spec.confirm_seeds < ENOUGH_SEEDS:
+        yield (
+            f"{spec.confirm_seeds} seeds: a comparison over fewer than {ENOUGH_SEEDS} detects "
+            "little; write confirm_seeds: 5 or more"
+        )
 
 
 def for_night(loaded: LoadedSpec, suite: str, night: str) -> LoadedSpec:
@@ -139,6 +154,12 @@ def _unrepeatable(spec: Spec) -> ProblemError | None:
     if len(spec.name) > LONGEST_NAME:
         return ProblemError(
             ("name",), f"found {len(spec.name)} characters; in a suite at most {LONGEST_NAME}"
+        )
+    if spec.confirm_seeds < FEWEST:
+        return ProblemError(
+            ("confirm_seeds",),
+            f"found {spec.confirm_seeds}; nights are compared over seeds, and that takes at "
+            f"least {FEWEST}; write {ENOUGH_SEEDS} or more",
         )
     if spec.tracking.uri is not None:
         return ProblemError(

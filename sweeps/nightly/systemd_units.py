@@ -22,7 +22,6 @@ def service(schedule: Schedule) -> str:
     # systemd replaces variables in the arguments, but not in the program's own path.
     program = ("/usr/bin/env",) if "$" in schedule.command[0] else ()
     words = " ".join(_word(word) for word in (*program, *schedule.command))
-    minutes = math.ceil((schedule.time_limit + GRACE_SECONDS + MARGIN_SECONDS) / 60)
     return f"""\
 [Unit]
 Description=calsweep: the suite of the night, its verdict and report ({schedule.name})
@@ -33,8 +32,7 @@ WorkingDirectory={_percent(str(schedule.directory))}
 Environment="PATH={_escape(schedule.path)}"
 EnvironmentFile=-{_percent(str(schedule.credentials))}
 ExecStart={words}
-# The command has a time limit of its own; this is for what can no longer keep it.
-TimeoutStartSec={minutes}min
+{_longest(schedule.time_limit)}
 TimeoutStopSec={math.ceil(GRACE_SECONDS / 60)}min
 KillMode=mixed
 # A worker that needed too much memory is begun again by the sweep.
@@ -48,6 +46,14 @@ RestrictRealtime=yes
 RestrictSUIDSGID=yes
 SystemCallArchitectures=native
 """
+
+
+def _longest(time_limit: float | None) -> str:
+    if time_limit is None:
+        return "# Neither the command nor its suite has a time limit.\nTimeoutStartSec=infinity"
+    minutes = math.ceil((time_limit + GRACE_SECONDS + MARGIN_SECONDS) / 60)
+    why = "The command has a time limit of its own; this is for what can no longer keep it."
+    return f"# {why}\nTimeoutStartSec={minutes}min"
 
 
 def timer(schedule: Schedule) -> str:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-SUITE, NIGHT = "calsweep.suite", "calsweep.night"
+SUITE, NIGHT, VERDICT = "calsweep.suite", "calsweep.night", "calsweep.verdict"
 MOST_METRICS = 900
-"""MLflow takes a thousand values in a call."""
+"""In a call: MLflow takes a thousand values."""
 
 
 def tracking_uri(nights: Nights, given: str | None) -> str:
@@ -48,9 +48,11 @@ def tracking_uri(nights: Nights, given: str | None) -> str:
 
 
 class NightRun:
-    """The run of one night in MLflow. Whatever MLflow does, the night goes on.
+    """The run of one night in MLflow. If MLflow is away, or fails, the night goes on.
 
-    ``problem`` says why it could not be written, and is empty while it could.
+    ``problem`` says why it could not be written, and is empty while it could. A server that
+    refuses us (401, 403) is another matter: the command asks before the night begins, and
+    every sweep asks again (``sweeps.tracking.access``); such a night ends with ``SpecError``.
     """
 
     def __init__(self, nights: Nights, night: str, uri: str) -> None:
@@ -97,6 +99,7 @@ class NightRun:
         if found:
             self._run = str(found[0].info.run_id)
             client.update_run(self._run, status="RUNNING")
+            client.set_tag(self._run, VERDICT, "incomplete")  # until it has come to its end
         else:
             tags = {SUITE: self._nights.suite, NIGHT: self._night, PHASE: "night"}
             name = f"{self._nights.suite} {self._night}"
@@ -124,11 +127,10 @@ class NightRun:
         notes = [content.decode() for name, content in files.items() if name.endswith(".md")]
         named = {**tags, **({NOTE: notes[0]} if notes else {})}
         numbers = [Metric(name[:LONGEST_NAME], value, now, 0) for name, value in metrics.items()]
-        client.log_batch(
-            self._run,
-            metrics=numbers[:MOST_METRICS],
-            tags=[RunTag(name, value[:LONGEST_TAG]) for name, value in named.items()],
-        )
+        for start in range(0, len(numbers), MOST_METRICS):
+            client.log_batch(self._run, metrics=numbers[start : start + MOST_METRICS])
+        told = [RunTag(name, value[:LONGEST_TAG]) for name, value in named.items()]
+        client.log_batch(self._run, tags=told)
         with tempfile.TemporaryDirectory(prefix="calsweep-night-") as directory:
             for name, content in files.items():
                 Path(directory, name).write_bytes(content)

@@ -53,7 +53,8 @@ def trends(history: pd.DataFrame, settings: Judge) -> pd.DataFrame:
     drift. ``nights`` have the cell, ``distinct`` of them differ. ``slope`` is Theil and Sen's
     per night, ``total`` what it comes to from the first night to the last; "drifting" upwards,
     or "better" downwards, needs ``p_holm`` below the level's fifth and at least the smallest
-    change that matters in total. Only seeds of all these nights count.
+    change that matters in total, and as much between the first night and the last: what has
+    come back is mended, whatever the nights between say. Only seeds of all these nights count.
     Raises ``ValueError`` for a column that is missing.
     """
     wanted = ["night", *CELL, "seed", *settings.minimum]
@@ -111,10 +112,11 @@ def _line(
     slope, test = theil_sen(series, when), mann_kendall(series)
     total = slope * (when[-1] - when[0])
     spread = float(series.max() - series.min())
+    between = float(means[-1] - means[0])
     return line | {
         "slope": slope,
         "total": total,
         "p": test.p,
         "asked": matters(spread, minimum) and test.least_p < level,
-        "matters": matters(total, minimum),
+        "matters": matters(total, minimum) and matters(between, minimum) and total * between > 0,
     }

@@ -6,8 +6,9 @@
     suite       the suite's name
     night       the date, as 2026-11-16
     verdict     "identical" to the baseline to the bit, "fine" (no cell shown to be worse),
-                "regression" (some cell is worse, missing or drifting), or "incomplete" (trials
-                failed or are missing: nothing is judged as good)
+                "regression" (some cell is worse or drifting), or "incomplete" (trials failed,
+                or something is missing that was asked for or that the baseline has, or there
+                is no baseline any more: nothing is judged as good)
     exit_code   0 for the first two, 1 for the others
     status      "complete", "unfinished" or "failed"
     reasons     why the night is not complete, in words
@@ -78,6 +79,15 @@ class Verdict:
     lines: pd.DataFrame
     trends: pd.DataFrame
     days: list[Day]
+    finish: str
+    """The command that runs this night again."""
+    accept: str
+    """The command that makes it the baseline."""
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether the night could become the baseline, and is another than that."""
+        return self.status == "complete" and not self.identical
 
     @property
     def exit_code(self) -> int:

@@ -25,9 +25,11 @@ def check_webhook(url: str) -> None:
     """Raise ``SpecError`` for what cannot be the address of a web server."""
     try:
         parts = urlsplit(url)
-        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and url.isprintable()
+        fine = parts.scheme in ("http", "https") and url.isascii() and url.isprintable()
+        # The name as it would be looked up: no empty label, and none of more than 63 characters.
+        fine = fine and bool((parts.hostname or "").encode("idna"))
         _ = parts.port
-    except ValueError:
+    except ValueError:  # UnicodeError is one
         fine = False
     if not fine or " " in url:
         raise SpecError("--webhook: that is no address; write e.g. https://host/path")
@@ -48,6 +50,12 @@ def report_to(url: str, verdict: Verdict, report: Path) -> str:
         "sentences": verdict.sentences,
         "report": str(report.resolve()),
     }
+    return send(url, message)
+
+
+def report_failure(url: str, suite: str, night: str, reason: str) -> str:
+    """Tell the server that the night came to no verdict; why that failed, or nothing."""
+    message = {"suite": suite, "night": night, "verdict": "incomplete", "sentences": [reason]}
     return send(url, message)
 
 
@@ -76,6 +84,9 @@ def send(url: str, message: Mapping[str, Any]) -> str:
                 break
         except (OSError, HTTPException) as error:
             reason = f"{type(error).__name__}: {getattr(error, 'reason', '') or error}"
+        except ValueError as error:  # what no library takes for an address; it may repeat it
+            reason = type(error).__name__
+            break
     # Whatever a library says may repeat the address.
     return f"the webhook at {shown(url)} was not told: {reason.replace(url, shown(url))}"
 

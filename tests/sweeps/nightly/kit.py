@@ -73,7 +73,7 @@ class Scene:
         self.pause = 0.0
         self.trained: list[str] = []
         self.parent: str | None = None
-        self.nights = Nights(directory / "nights", "small")
+        self.nights = Nights(directory / "nights", "small", str(directory / "small.yaml"))
 
     def write_suite(self, **sweeps: str) -> None:
         """The suite with the sweeps of these names."""

@@ -14,7 +14,9 @@ from pydantic import ValidationError
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from sweeps.nightly.judging import COLUMNS, VERDICTS, Judge, judge, overall, trends
+from sweeps.nightly.judging import judge, overall
+from sweeps.nightly.rules import COLUMNS, VERDICTS, Judge
+from sweeps.nightly.trends import trends
 from tests.sweeps.nightly.frames import (
     CELLS,
     METRICS,
@@ -171,6 +173,34 @@ def test_a_map_that_gives_zeros_is_infinite_by_chance() -> None:
     assert found.verdict == "worse"
     assert found.p == pytest.approx(2 / math.comb(16, 8) / 0.75)
     assert line(judge(base, every, JUDGE), *cell, "nll").verdict == "better"
+
+
+def test_an_infinite_seed_does_not_hide_what_the_others_show() -> None:
+    """The seeds that are finite in both nights are compared as always; the worse counts."""
+    cell = ("digits", "focal", "temp")
+    finite = frame(seeds=8)
+    here = finite.query("dataset == 'digits' and method == 'focal' and post_hoc == 'temp'")["nll"]
+    values = list(here)
+    base = replaced(finite, cell, "nll", [math.inf, *values[1:]])
+    worse = replaced(finite, cell, "nll", [math.inf, *(9.0 + value for value in values[1:])])
+    found = line(judge(worse, base, JUDGE), *cell, "nll")
+    assert (found.verdict, found.pairs) == ("worse", 7)
+    assert found.difference == pytest.approx(9.0)
+    assert (found.baseline, found.tonight) == pytest.approx(
+        (np.mean(values[1:]), np.mean(values[1:]) + 9.0)
+    )
+    assert line(judge(base, worse, JUDGE), *cell, "nll").verdict == "better"
+    # On more seeds infinite, though the rest is better: what is worse decides, at half the level.
+    mixed = [math.inf] * 5 + [value - 9.0 for value in values[5:]]
+    found = line(judge(replaced(finite, cell, "nll", mixed), base, JUDGE), *cell, "nll")
+    assert found.difference == math.inf
+    expected = stats.fisher_exact([[1, 7], [5, 3]]).pvalue
+    assert found.p == pytest.approx(2 * expected / 0.75)
+    assert found.verdict == "no change shown"
+    # With too few finite seeds there is only the other question.
+    few = [math.inf] * 6 + [value + 9.0 for value in values[6:]]
+    found = line(judge(replaced(finite, cell, "nll", few), base, JUDGE), *cell, "nll")
+    assert found.p == pytest.approx(stats.fisher_exact([[1, 7], [6, 2]]).pvalue / 0.75)
 
 
 def test_what_is_missing_makes_a_night_incomplete_and_what_is_new_does_not() -> None:

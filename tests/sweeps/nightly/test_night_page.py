@@ -60,8 +60,10 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Verdict, Shown]:
         baseline = read_baseline(nights)
         assert baseline is not None
         counts = [SweepCount("paper", f"paper-{night}", 32, 32, 0, 40.0)]
-        days = nights.days(night, NIGHTS)
-        verdict = assess(state, frame, counts, [], baseline, history, Judge(), days=days)
+        first = night == NIGHTS[0]
+        verdict = assess(
+            state, frame, counts, [], baseline, history, Judge(), nights=nights, first=first
+        )
         nights.write(night, "verdict.json", verdict.json())
     worse = ("paper", "blobs", HOSTILE, "temperature", "ece", NIGHTS[-1])
     return verdict, Shown(history, baseline.results, NIGHTS[0], {worse: "worse"})
@@ -122,12 +124,14 @@ def test_a_night_without_results_has_a_page_too() -> None:
     history = pd.DataFrame(columns=past.COLUMNS)
     reasons = ["the time limit of 1 minutes is over", "paper was not begun"]
     counts = [SweepCount("paper", "paper-2026-01-05", 0, 0, 0, 0.0)]
-    verdict = assess(state, empty, counts, reasons, None, history, Judge(), days=[])
+    nights = Nights(Path("my nights"), "small", "suites/small.yaml")
+    verdict = assess(state, empty, counts, reasons, None, history, Judge(), nights=nights)
     assert (verdict.overall, verdict.exit_code) == ("incomplete", 1)
     assert "no baseline yet" in " ".join(verdict.sentences)
     page = night_page(verdict, Shown(history, history, "", {}))
     assert "paper was not begun" in page
-    assert "This finishes it: calsweep nightly --night 2026-01-05" in night_markdown(verdict)
+    finish = "calsweep nightly suites/small.yaml --night 2026-01-05 --nights 'my nights'"
+    assert f"This finishes it: {finish}\n" in night_markdown(verdict)
 
 
 def test_days_are_all_days() -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import psutil
 import pytest
@@ -14,6 +16,8 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from sweeps.cli import main
+from sweeps.nightly import running
+from sweeps.nightly.running import Night
 from tests.faults.kit import kill, wait_for
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
 from tests.sweeps.nightly.test_webhook import SECRET, server
@@ -160,3 +164,96 @@ def test_bad_options_are_one_message_and_leave_nothing(
     assert complaint in said.err
     assert SECRET not in said.err + said.out
     assert not (tmp_path / "nights").exists()
+
+
+def dying(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, error: BaseException | None
+) -> list[str]:
+    """Arguments of a night that dies of an error, or is told by the system to end."""
+    scene = Scene(directory)
+    scene.write_suite(searched=SEARCHED)
+
+    def die(night: Night) -> NoReturn:
+        if error is not None:
+            raise error
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the signal came to nothing")
+
+    monkeypatch.setattr(running, "run_night", die)
+    return ["nightly", str(directory / "small.yaml"), "--nights", str(directory / "nights")]
+
+
+def test_a_broken_pipe_somewhere_is_no_good_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = dying(monkeypatch, tmp_path, BrokenPipeError(32, "Broken pipe"))
+    assert main(arguments) == 1
+    assert "ended without a verdict: [Errno 32] Broken pipe" in capfd.readouterr().err
+
+
+def test_a_terminated_night_says_so_and_keeps_the_webhook_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with server(200) as (url, received):
+            assert main([*dying(monkeypatch, tmp_path, None), "--webhook", url]) == 143
+        said = capfd.readouterr()
+        assert "calsweep: stopped; nothing is lost" in said.err
+        assert SECRET not in said.err + said.out
+        assert len(received) == 1
+        assert main(dying(monkeypatch, tmp_path, KeyboardInterrupt())) == 130, "by nobody's order"
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_the_webhook_hears_of_a_night_that_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = dying(monkeypatch, tmp_path, RuntimeError("no more\nmemory"))
+    with server(200) as (url, received), pytest.raises(RuntimeError, match="no more"):
+        main([*arguments, "--night", FIRST, "--webhook", url])
+    (one,) = received
+    assert one["message"] == {
+        "suite": "small",
+        "night": FIRST,
+        "verdict": "incomplete",
+        "sentences": ["The night came to no verdict: no more memory"],
+    }
+
+
+def test_a_tracking_server_that_refuses_us_ends_it_before_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = dying(monkeypatch, tmp_path, AssertionError("it has begun"))
+    with server(401) as (url, _):
+        assert main([*arguments, "--tracking", url.partition("/hooks")[0]]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "asks who you are" in line
+    assert not (tmp_path / "nights").exists()
+
+
+def test_a_suite_without_a_time_limit_is_not_given_one_by_systemd(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    arguments = dying(monkeypatch, tmp_path, None)
+    assert main([*arguments, "--install", "systemd"]) == 0
+    assert "TimeoutStartSec=infinity\n" in capfd.readouterr().out
+    assert main([*arguments, "--install", "systemd", "--time-limit", "40m"]) == 0
+    assert "TimeoutStartSec=55min\n" in capfd.readouterr().out
+
+
+def test_a_suite_is_named_by_its_directory_whatever_its_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nights" / "v1.2").mkdir(parents=True)
+    nights = ["--nights", str(tmp_path / "nights")]
+    assert main(["baseline", "show", "v1.2", *nights]) == 0
+    assert "no baseline yet" in capfd.readouterr().out
+    state = {"suite": "v1.2", "given": "my/v1.2.yaml", "night": FIRST, "status": "failed"}
+    (tmp_path / "nights" / "v1.2" / FIRST).mkdir()
+    (tmp_path / "nights" / "v1.2" / FIRST / "night.json").write_text(json.dumps(state))
+    assert main(["baseline", "accept", "v1.2", "--night", FIRST, *nights]) == 2
+    finish = f"calsweep nightly my/v1.2.yaml --night {FIRST} --nights {tmp_path / 'nights'}"
+    assert capfd.readouterr().err.endswith(f"finish it first: {finish}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from mlflow.tracking import MlflowClient
+from rich.console import Console
 from torch import Tensor
 
 from calibration.methods import Batch
@@ -17,6 +19,7 @@ from calibration.methods.focal import Focal
 from calibration.methods.method import Numbers
 from calibration.models import Output
 from calibration.post_hoc import temperature
+from sweeps.commands import nightly
 from sweeps.nightly import identity as identities
 from sweeps.nightly.baseline import accept, read_baseline
 from sweeps.nightly.history import read_history
@@ -102,10 +105,8 @@ def test_a_broken_temperature_and_a_misscaled_outer_rate_are_named(
     # What was not touched is what it was, to the bit.
     lines = verdict.lines.set_index(["sweep", "method", "post_hoc", "metric"])["verdict"]
     assert lines["paper", "standard", "identity", "nll"] == "identical"
-    assert (
-        "calsweep baseline accept small --night 2026-01-06"
-        in (scene.nights.place(SECOND) / "report.html").read_text()
-    )
+    command = f"calsweep baseline accept small --night 2026-01-06 --nights {tmp_path / 'nights'}"
+    assert command in (scene.nights.place(SECOND) / "report.html").read_text()
     baseline = read_baseline(scene.nights)
     assert baseline is not None
     assert baseline.about.night == FIRST
@@ -134,7 +135,10 @@ def test_a_night_that_runs_into_its_time_limit_is_incomplete(quick: Scene) -> No
     verdict = quick.run(FIRST, limit=0.3)
     assert (verdict.status, verdict.overall, verdict.exit_code) == ("unfinished", "incomplete", 1)
     assert verdict.reasons[0].startswith("the time limit of 0.3 s")
-    assert verdict.sentences[-1] == "This finishes it: calsweep nightly --night 2026-01-05"
+    assert verdict.sentences[-1] == (
+        f"This finishes it: calsweep nightly {quick.directory / 'small.yaml'} --night 2026-01-05 "
+        f"--nights {quick.directory / 'nights'}"
+    )
     assert read_baseline(quick.nights) is None
     quick.pause = 0.0
     assert quick.run(FIRST).first
@@ -191,10 +195,16 @@ def test_a_cell_that_is_gone_is_not_taken_for_good(quick: Scene) -> None:
     quick.write_suite(searched=SEARCHED.replace("post_hoc: [temperature]", "post_hoc: []"))
     verdict = quick.run(SECOND)
     assert (verdict.status, verdict.overall, verdict.exit_code) == ("complete", "incomplete", 1)
-    assert any("Missing tonight" in s and "focal + temperature" in s for s in verdict.sentences)
+    lead = "Incomplete: missing tonight, though the baseline has it: searched · iris · focal + t"
+    assert verdict.sentences[0].startswith(lead)
     assert [change.what for change in verdict.changed] == ["spec searched"]
+    shown = io.StringIO()
+    nightly._print(verdict, quick.nights.place(SECOND), Console(file=shown, width=1000))
+    root = quick.directory / "nights"
+    command = f"calsweep baseline accept small --night {SECOND} --nights {root} --reason '…'"
+    assert shown.getvalue().endswith(f"if this is how it shall be: {command}\n")
     _, gone = accept(quick.nights, None, "one map less")
-    assert gone == ["searched · iris · focal · temperature"]
+    assert gone == ["searched · iris · focal + temperature"]
     assert quick.run(THIRD).overall == "identical"
 
 
@@ -209,6 +219,7 @@ def test_a_night_begun_with_other_code_starts_anew(
     assert "runs-1" in quick.told[0]
     assert Store(quick.nights.place(FIRST) / "runs-1").trial_keys()
     assert [change.what for change in verdict.changed] == ["code"]
+    assert (verdict.overall, verdict.first) == ("identical", False), "compared, not accepted anew"
 
 
 def test_costs_are_compared_at_the_machines_speed(
@@ -257,7 +268,7 @@ def test_mlflow_has_a_dated_parent_run_with_the_verdict(quick: Scene) -> None:
     assert run.info.run_id == quick.parent
     assert run.info.run_name == "small 2026-01-05"
     assert run.info.status == "FINISHED"
-    assert run.data.tags["calsweep.verdict"] == "fine"
+    assert run.data.tags["calsweep.verdict"] == "identical", "the second time, to itself"
     assert run.data.tags["mlflow.note.content"].startswith("# small 2026-01-05")
     assert run.data.metrics["trials"] == 5
     assert run.data.metrics["nll/searched/iris/focal:temperature"] > 0

@@ -139,6 +139,21 @@ def test_a_server_out_of_reach_is_not_a_first_night(runner: Runner) -> None:
     assert runner.step("Fetch baseline and history").returncode not in (0, 2)
 
 
+def test_only_what_was_fetched_is_replaced_and_only_from_the_default_branch(
+    runner: Runner,
+) -> None:
+    job = runner.workflow["jobs"]["night"]
+    steps = {step.get("name"): step for step in job["steps"]}
+    fetch = steps["Fetch baseline and history"]["id"]
+    condition = steps["Keep baseline and history"]["if"]
+    assert f"steps.{fetch}.outcome == 'success'" in condition
+    assert "env.KEEPS == 'true'" in condition
+    assert "github.event_name == 'schedule' || github.ref_name ==" in job["env"]["KEEPS"]
+    first, *_ = job["steps"]
+    assert first["if"] == "${{ inputs.accept && env.KEEPS != 'true' }}"
+    assert runner.step(first["name"]).returncode == 1
+
+
 def test_a_night_that_left_nothing_leaves_the_branch_alone(runner: Runner) -> None:
     (runner.clone / "nights").mkdir()
     runner.done("Keep baseline and history")
@@ -161,7 +176,7 @@ def test_the_summary_is_the_report_of_this_night_and_of_no_other(runner: Runner)
 
 def test_the_command_gets_its_secrets_and_its_exit_code_counts(runner: Runner) -> None:
     tool = runner.clone / ".venv" / "bin" / "calsweep"
-    tool.write_text('#!/bin/sh\necho "$@"; env | grep -E "^(CALSWEEP|MLFLOW)_"; exit 1\n')
+    tool.write_text('#!/bin/sh\necho "$@"; env | grep -E "^(CALSWEEP|MLFLOW_TRACKING)_"; exit 1\n')
     tool.chmod(0o755)
     secrets = {"CALSWEEP_WEBHOOK": "", "MLFLOW_TRACKING_URI": "http://mlflow"}
     secrets |= {"MLFLOW_TRACKING_USERNAME": "", "MLFLOW_TRACKING_PASSWORD": ""}

@@ -7,7 +7,10 @@ import math
 import numpy as np
 import pandas as pd
 
-from sweeps.nightly.judging import Judge, judge, sentences, trends
+from sweeps.nightly.judging import judge
+from sweeps.nightly.rules import Judge
+from sweeps.nightly.sentences import sentences
+from sweeps.nightly.trends import trends
 from tests.sweeps.nightly.frames import SHAPE, frame, only
 
 JUDGE = Judge()
@@ -50,9 +53,10 @@ def test_what_is_no_number_is_called_that() -> None:
     )
     (_, sentence) = said(broken)
     assert sentence.startswith("small · digits · focal + temp: NLL 0.3")
-    assert sentence.endswith("→ not a number: worse")
+    outside = "(without a test, outside the false-alarm level): worse"
+    assert sentence.endswith(f"→ not a number {outside}")
     infinite = broken.fillna(math.inf)
-    assert said(infinite)[1].endswith("→ ∞: worse")
+    assert said(infinite)[1].endswith(f"→ ∞ {outside}")
 
 
 def test_costs_are_in_seconds_and_per_cent() -> None:
@@ -70,13 +74,19 @@ def test_costs_are_in_seconds_and_per_cent() -> None:
 def test_missing_new_and_unjudged_cells_are_listed() -> None:
     whole = frame()
     less = whole[whole["method"] != "focal"]
-    assert said(less)[1] == (
-        "Missing tonight, though the baseline has it: small · blobs · focal, small · blobs · "
+    gone = (
+        "issing tonight, though the baseline has it: small · blobs · focal, small · blobs · "
         "focal + temp, small · digits · focal, small · digits · focal + temp."
     )
+    assert said(less) == [f"Incomplete: m{gone}"]
+    unfinished = sentences(judge(less, whole, JUDGE), SAME, complete=False)
+    assert unfinished[1] == f"M{gone}", "there the lead says why it is not complete"
+    worse = said(frame(only("blobs", "bo4sc", "temp", "ece", 0.1))[whole["method"] != "focal"])
+    assert worse[0].startswith("Regression: 1 value worse")
+    assert f"M{gone}" in worse
     assert said(whole, less)[1].startswith("New, with nothing to compare it to: small · blobs")
     few = said(frame(only(*WHERE, "ece", 0.1), seeds=2), frame(seeds=2))
-    assert few[1] == "Too few seeds to judge: small · digits · focal + temp."
+    assert few == ["Incomplete: too few seeds to judge: small · digits · focal + temp."]
 
 
 def test_long_lists_end() -> None:

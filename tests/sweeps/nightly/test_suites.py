@@ -60,6 +60,11 @@ def test_the_ready_suite_is_whole_and_repeatable() -> None:
         (GOOD, SEARCHED + "scheduler: asha\n", "a.yaml:10: scheduler: found 'asha', which stops"),
         (GOOD, SEARCHED + "tracking: http://x:5000\n", "a.yaml:10: tracking: a suite's sweeps are"),
         (GOOD, SEARCHED.replace("iris", "irsi"), "a.yaml:2: datasets.0: "),
+        (
+            GOOD,
+            SEARCHED.replace("confirm_seeds: 3", "confirm_seeds: 2"),
+            "a.yaml:8: confirm_seeds: found 2; nights are compared over seeds",
+        ),
     ],
 )
 def test_a_bad_suite_is_refused_with_its_place_and_a_remedy(
@@ -72,6 +77,13 @@ def test_a_bad_suite_is_refused_with_its_place_and_a_remedy(
     assert main(["nightly", str(path), "--nights", str(tmp_path / "nights")]) == 2
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "nights").exists()
+
+
+def test_few_seeds_are_allowed_and_said_to_detect_little(tmp_path: Path) -> None:
+    (note,) = load_suite(written(tmp_path, GOOD)).notes
+    assert note.startswith("searched: 3 seeds: a comparison over fewer than 5 detects little")
+    five = SEARCHED.replace("confirm_seeds: 3", "confirm_seeds: 5")
+    assert load_suite(written(tmp_path, GOOD, five)).notes == []
 
 
 def test_sampling_that_searches_nothing_may_be_of_any_kind(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sweeps.nightly.judging import Judge, judge, trends
+from sweeps.nightly.judging import judge
+from sweeps.nightly.rules import Judge
+from sweeps.nightly.trends import trends
 from tests.sweeps.nightly.frames import METRICS, SHAPE, at_most, chance, frame, line, scales
 
 JUDGE = Judge()
@@ -77,6 +79,16 @@ def test_a_slow_drift_is_caught_though_no_night_is_worse_than_the_one_before() -
     assert caught >= 0.9 * 50
     assert worse == 0
     assert others <= at_most(JUDGE.trend_level, 50)
+
+
+@pytest.mark.parametrize("back", range(1, 7))
+def test_a_drift_that_was_taken_back_is_over(back: int) -> None:
+    """Ten nights up, and then the first night's values again."""
+    changes = np.zeros((10 + back, *SHAPE, 5))
+    changes[(slice(0, 10), *PLACE)] = np.linspace(0, 0.03, 10)[:, None]
+    up = line(trends(history(changes[:10]), JUDGE), *DRIFTING)
+    assert up.verdict == "drifting"
+    assert line(trends(history(changes), JUDGE), *DRIFTING).verdict == "no change shown"
 
 
 def test_the_other_way_is_better() -> None:

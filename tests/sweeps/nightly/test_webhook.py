@@ -33,6 +33,10 @@ def server(*answers: int) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             self.send_header("Location", "/elsewhere")
             self.end_headers()
 
+        def do_GET(self) -> None:
+            self.send_response(codes[0])
+            self.end_headers()
+
         def log_message(self, *given: object) -> None:
             pass
 
@@ -89,12 +93,22 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "hooks.example.org/x", "ftp://host/x", "https://", "http://host:port/x", "http://a b"],
+    [
+        *("", "hooks.example.org/x", "ftp://host/x", "https://", "http://host:port/x"),
+        *("http://a b", "https://hooks..example.org/x", f"http://{'a' * 64}.org/x"),
+        *("http://127.0.0.1:9/ü", "https://ho\u200bst/x"),
+    ],
 )
 def test_what_is_no_address_is_bad_input_and_not_repeated(url: str) -> None:
     with pytest.raises(SpecError) as error:
         check_webhook(url)
     assert str(error.value) == "--webhook: that is no address; write e.g. https://host/path"
+
+
+def test_what_no_library_takes_is_one_line_too() -> None:
+    said = send(f"https://hooks..example.org/{SECRET}", {"suite": "s"})
+    assert said.startswith("the webhook at https://hooks..example.org/*** was not told: ")
+    assert SECRET not in said
 
 
 def test_user_path_and_query_are_hidden() -> None:

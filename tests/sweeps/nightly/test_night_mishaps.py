@@ -1,0 +1,257 @@
+"""Nights that go wrong in every way but training: nothing is judged as good by mistake."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from mlflow.tracking import MlflowClient
+from torch import Tensor
+
+from calibration.methods.focal import Focal
+from calibration.methods.method import Numbers
+from calibration.models import Output
+from sweeps.nightly import assessment, results, running
+from sweeps.nightly import identity as identities
+from sweeps.nightly import tracking as night_tracking
+from sweeps.nightly.baseline import accept, read_baseline
+from sweeps.nightly.history import FILE, read_history
+from sweeps.nightly.night import Nights
+from sweeps.nightly.rules import Judge
+from sweeps.nightly.suite import load_suite
+from sweeps.nightly.tracking import NightRun
+from sweeps.store import StoreError
+from tests.sweeps.nightly.kit import SEARCHED, Scene, StoppedError, reference_takes
+from tests.tracked import empty_database
+
+FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
+
+
+@pytest.fixture(autouse=True)
+def _one_second_of_reference_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    reference_takes(monkeypatch, 1.0)
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Scene:
+    scene = Scene(tmp_path)
+    scene.write_suite(searched=SEARCHED)
+    return scene
+
+
+def verdict_tag(scene: Scene, date: str) -> tuple[str, str]:
+    """Status and verdict of a night's run in MLflow."""
+    client = MlflowClient(f"sqlite:///{scene.nights.directory / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("small")
+    runs = client.search_runs([experiment.experiment_id])
+    (run,) = (run for run in runs if run.info.run_name == f"small {date}")
+    return run.info.status, run.data.tags["calsweep.verdict"]
+
+
+def test_the_first_day_broken_and_run_again_is_compared_with_what_it_was(
+    quick: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert quick.run(FIRST).first
+    loss = Focal.loss
+
+    def upwards(self: Focal, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
+        return -loss(self, output, labels, numbers)
+
+    monkeypatch.setattr(Focal, "loss", upwards)
+    monkeypatch.setattr(identities, "_code", lambda: "broken")
+    verdict = quick.run(FIRST)
+    assert (verdict.overall, verdict.exit_code, verdict.first) == ("regression", 1, False)
+    assert "first complete night" not in " ".join(verdict.sentences)
+
+
+def test_a_lost_baseline_is_not_replaced_by_whatever_comes_next(quick: Scene) -> None:
+    quick.run(FIRST)
+    (quick.nights.directory / "baseline.json").unlink()
+    verdict = quick.run(SECOND)
+    assert (verdict.status, verdict.overall, verdict.exit_code) == ("complete", "incomplete", 1)
+    command = (
+        f"calsweep baseline accept small --night {FIRST} --nights {quick.directory / 'nights'}"
+    )
+    assert "there are earlier nights but no baseline; accept one" in verdict.sentences[0]
+    assert f"{command} --reason" in verdict.sentences[0]
+    assert read_baseline(quick.nights) is None
+    accept(quick.nights, FIRST, "found again")
+    assert quick.run(SECOND).overall == "identical"
+
+
+def test_what_is_no_number_is_no_result(quick: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    tidy = results._tidy
+    value = math.nan
+
+    def broken(*given: Any) -> pd.DataFrame:
+        frame = tidy(*given)
+        return frame.assign(nll=frame["nll"].where(frame["post_hoc"] != "temperature", value))
+
+    monkeypatch.setattr(results, "_tidy", broken)
+    for date in (FIRST, SECOND):
+        verdict = quick.run(date)
+        assert (verdict.status, verdict.overall) == ("failed", "incomplete")
+        assert verdict.reasons == [
+            "searched: focal + temperature on iris: nll is not a number on 3 of 3 seeds"
+        ]
+    assert read_baseline(quick.nights) is None
+    value = math.inf
+    assert quick.run(THIRD).first, "a map may give zeros"
+
+
+def test_a_good_verdict_does_not_outlive_what_it_was_said_of(
+    quick: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick.run(FIRST)
+    quick.run(SECOND)
+    assert verdict_tag(quick, SECOND) == ("FINISHED", "identical")
+    monkeypatch.setattr(identities, "_code", lambda: "other")
+    quick.limit = 2
+    with pytest.raises(StoppedError):
+        quick.run(SECOND)
+    left = {path.name for path in quick.nights.place(SECOND).iterdir()}
+    assert left.isdisjoint({"verdict.json", "report.html", "report.md"})
+    assert set(read_history(quick.nights)["night"]) == {FIRST}
+    assert verdict_tag(quick, SECOND) == ("KILLED", "incomplete")
+
+
+def test_a_finished_night_run_again_keeps_its_measure_of_the_machine(
+    quick: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick.run(FIRST)
+    reference_takes(monkeypatch, 2.0)
+    assert quick.run(SECOND).speed == 2.0
+    reference_takes(monkeypatch, 1.0)
+    for _ in range(3):
+        assert quick.run(SECOND).speed == 2.0
+    state = quick.nights.state(SECOND)
+    assert state is not None
+    assert state.reference == [2.0, 2.0], "before and after its one sweep"
+
+
+def test_an_error_after_the_training_leaves_no_night_running(
+    quick: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*given: Any) -> str:
+        raise RuntimeError("a chart broke")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(running, "night_page", full)
+        with pytest.raises(RuntimeError, match="a chart broke"):
+            quick.run(FIRST)
+    state = quick.nights.state(FIRST)
+    assert state is not None
+    assert (state.status, state.reason) == ("unfinished", "a chart broke")
+    assert not (quick.nights.place(FIRST) / "verdict.json").exists()
+    assert quick.trained
+    assert quick.run(FIRST).overall == "identical", "the baseline had been made"
+    assert not quick.trained
+
+
+def test_a_full_disk_does_not_hide_why_the_night_ended(
+    quick: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state = Nights.write_state
+
+    def full(self: Nights, state: Any) -> None:
+        if state.status == "unfinished":
+            raise StoreError("the disk is full")
+        write_state(self, state)
+
+    monkeypatch.setattr(Nights, "write_state", full)
+    quick.limit = 1
+    with pytest.raises(StoppedError, match="the power went off"):
+        quick.run(FIRST)
+
+
+def test_an_identical_night_does_not_drift(quick: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the nights of the trend's window, without the baseline's, may say so."""
+    quick.run(FIRST)
+    trends = assessment.trends
+
+    def drifting(history: pd.DataFrame, settings: Judge) -> pd.DataFrame:
+        return trends(history, settings).assign(verdict="drifting")
+
+    monkeypatch.setattr(assessment, "trends", drifting)
+    assert quick.run(SECOND).overall == "identical"
+
+
+def test_a_history_that_cannot_be_read_is_not_made_anew(
+    quick: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick.run(FIRST)
+    path = quick.nights.directory / FILE
+    content = path.read_bytes()
+    read = Path.read_bytes
+
+    def refused(self: Path) -> bytes:
+        if self == path:
+            raise PermissionError(13, "Permission denied")
+        return read(self)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, "read_bytes", refused)
+        with pytest.raises(StoreError, match=r"cannot read .*history\.parquet: Permission denied"):
+            read_history(quick.nights)
+    assert path.read_bytes() == content
+
+
+def test_every_metric_reaches_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than it takes in a call."""
+    monkeypatch.setattr(night_tracking, "MOST_METRICS", 2)
+    (tmp_path / "mlflow.db").write_bytes(empty_database())
+    run = NightRun(Nights(tmp_path, "small"), FIRST, f"sqlite:///{tmp_path / 'mlflow.db'}")
+    numbers = {f"ece/{place}": float(place) for place in range(5)}
+    run.end("FINISHED", {"calsweep.verdict": "fine"}, numbers, {})
+    assert run.problem == ""
+    client = MlflowClient(run.uri)
+    experiment = client.get_experiment_by_name("small")
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert found.data.metrics == numbers
+    assert found.data.tags["calsweep.verdict"] == "fine"
+
+
+USERS = """\
+from calibration.methods.focal import Focal
+from beside import SIZE
+
+class Mine(Focal):
+    pass
+"""
+
+
+def test_a_users_own_modules_and_data_by_sweep_are_part_of_what_a_night_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    scene = Scene(tmp_path)
+    plain = SEARCHED.replace("name: searched", "name: plain")
+    scene.write("own_losses.py", USERS)
+    scene.write("beside.py", "SIZE = 1\n")
+    own = SEARCHED.replace("focal: {", "mine: {method: 'own_losses:Mine', ")
+    scene.write_suite(searched=own, plain=plain)
+    suite = load_suite(tmp_path / "small.yaml")
+    before = identities.identity(suite)
+    assert {"data searched iris", "data plain iris"} <= before.keys()
+    scene.write("beside.py", "SIZE = 2\n")
+    now = identities.identity(suite)
+    assert [change.what for change in identities.changes(before, now)] == ["modules"]
+    scene.write("own_losses.py", USERS + "\n")
+    assert identities.identity(suite)["modules"] not in (before["modules"], now["modules"])
+    scene.write_suite(plain=plain)
+    assert "modules" not in identities.identity(load_suite(tmp_path / "small.yaml"))
+    there = identities.identity(suite, elsewhere=True)
+    assert there["cpu of this machine"] == before["cpu"]
+    assert "cpu" not in there
+
+
+def test_commands_are_right_for_any_suite_and_place() -> None:
+    ready, mine = Nights(Path("nights"), "nightly"), Nights(Path("a b"), "v1.2", "my/v1.2.yaml")
+    assert ready.finish(FIRST) == f"calsweep nightly --night {FIRST}"
+    assert ready.accept(FIRST) == f"calsweep baseline accept --night {FIRST} --reason '…'"
+    assert mine.finish(FIRST) == f"calsweep nightly my/v1.2.yaml --night {FIRST} --nights 'a b'"
+    assert mine.accept() == "calsweep baseline accept v1.2 --nights 'a b' --reason '…'"
