@@ -35,8 +35,8 @@ confirm_seeds: 1
 post_hoc: []
 resources: {{cpu: 0.25, gpu: 0.25}}
 """
-# A module that needs another one beside it, and says which GPU it was given. Half of the trials
-# wait in mid-training until they are let go on.
+# A module that needs another one beside it, and says which GPU it was given. Trials wait until all
+# that can run at once are there, and half of them once more in mid-training.
 MINE = """
 import os
 import time
@@ -49,10 +49,14 @@ class Sharing(Paced):
         with open(self.hyperparameters.log + ".gpu", "a") as log:
             words = (time.time(), os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
             log.write(" ".join(map(str, words)) + "\\\\n")
-        held = self.hyperparameters.lr > 0.03 and float(numbers["progress"]) > 0.5
-        while held and not os.path.exists(self.hyperparameters.log + ".go"):
-            time.sleep(0.1)
+        self.wait_for(".all")
+        if self.hyperparameters.lr > 0.03 and float(numbers["progress"]) > 0.5:
+            self.wait_for(".go")
         return super().loss(output, labels, numbers)
+
+    def wait_for(self, sign):
+        while not os.path.exists(self.hyperparameters.log + sign):
+            time.sleep(0.1)
 """.replace("\\\\n", "\\n")
 
 
@@ -111,6 +115,7 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     assert first.returncode == 0, first.stderr
     assert "submitted submitted-1" in first.stdout
     wait_for(lambda: len({pid for _, pid, _ in _at_work(scene)}) == 8)
+    scene.directory.parent.joinpath("steps.log.all").touch()
     again = calsweep(scene, cluster, *submit, "--extend", "1")
     assert "submitted runs already as submitted-1" in again.stdout
     assert "what has changed since then counts when" in again.stdout
