@@ -87,7 +87,7 @@ def disturb(scene: Scene, moment: Moment, delay: float) -> None:
         kill(process)
         return
     process.send_signal(moment.number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == moment.code
     assert "calsweep run spec.yaml" in err
     assert "Traceback" not in out + err
