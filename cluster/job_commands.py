@@ -56,8 +56,8 @@ def _add_address(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address",
         metavar="URL",
-        help="the cluster's dashboard, e.g. http://head:8265 (default: $RAY_ADDRESS, or this "
-        "machine's)",
+        help="the cluster's dashboard, e.g. http://head:8265 (default: $RAY_ADDRESS if that is a "
+        "URL, or this machine's)",
     )
 
 

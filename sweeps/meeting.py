@@ -23,6 +23,10 @@ PATIENCE_SECONDS = 15.0
 """A network file system may show a new file only after a while."""
 
 
+class UnfitNodeError(StoreError):
+    """A node cannot work on the sweep; the message says which, why, and what to do."""
+
+
 class Meeting(NamedTuple):
     """What driver and workers have to agree on."""
 
@@ -38,14 +42,14 @@ class Meeting(NamedTuple):
         return cls(sweep, mark, versions())
 
     def attend(self, store: Store, node: str) -> None:
-        """A worker looks for it. Raises ``StoreError`` saying what differs on its node."""
+        """A worker looks for it. Raises ``UnfitNodeError`` saying what differs on its node."""
         if versions() != self.versions:
-            raise StoreError(
+            raise UnfitNodeError(
                 f"node {node} has {', '.join(versions())} and the driver has "
                 f"{', '.join(self.versions)}; install the same on every node"
             )
         if not _seen(self.mark, self.sweep, str(store.root)):
-            raise StoreError(
+            raise UnfitNodeError(
                 f"node {node} does not see the store {store.root} of the driver; name one that all "
                 "nodes share: a network file system's path, or a URI such as s3://bucket/runs"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +18,14 @@ from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.store import StoreError
 
+log = logging.getLogger("calsweep")
+
+LOST_NODE = 0.02
+"""Of a death: with three retries a trial outlives a hundred and fifty lost machines."""
 WEIGHTS = {
-    # With three retries a trial outlives a hundred and fifty machines that are taken away.
-    "node has died": 0.02,
-    "node was terminated": 0.02,
-    "preempted": 0.02,
+    "node has died": LOST_NODE,
+    "node was terminated": LOST_NODE,
+    "preempted": LOST_NODE,
     # The machine or the process: it is not known yet.
     "temporarily unavailable": 0.5,
 }
@@ -52,6 +56,9 @@ class PlanSearcher(Searcher):
         self.shared = shared
         self.on_event = on_event
         self.failure: StoreError | None = None
+        self.attended = False
+        """Some worker has trained: what another lacks is its own node's fault."""
+        self._turned_away: set[str] = set()
         self.causes: dict[str, str] = {}
         self._entries: dict[str, Entry] = {}
         _LIVE[id(self)] = self
@@ -82,6 +89,9 @@ class PlanSearcher(Searcher):
     ) -> None:
         """The trial's record lies in the store, unless its process died."""
         entry = self._entries.pop(trial_id)
+        if result and "unfit" in result:
+            self._turn_away(entry, result["unfit"])
+            return
         if result and "store_error" in result:
             self.failure = StoreError(result["store_error"])
             raise self.failure
@@ -95,7 +105,19 @@ class PlanSearcher(Searcher):
                 raise self.failure
             self._guarded(lambda: self.plan.died(entry, cause, weight_of(cause)))
         else:
+            self.attended = True
             self._guarded(lambda: self.plan.complete(entry.key))
+        self.on_event(entry)
+
+    def _turn_away(self, entry: Entry, reason: str) -> None:
+        """A node that joined cannot train: the others go on, if there are any that can."""
+        if not self.attended:
+            self.failure = StoreError(reason)
+            raise self.failure
+        if reason not in self._turned_away:
+            self._turned_away.add(reason)
+            log.warning("%s; its trials go to other nodes", reason)
+        self._guarded(lambda: self.plan.died(entry, reason, LOST_NODE))
         self.on_event(entry)
 
     def save(self, checkpoint_path: str) -> None:
@@ -136,6 +158,7 @@ class PlanScheduler(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Tune's question after every report."""
+        self.searcher.attended |= not {"unfit", "store_error"} & result.keys()
         body = result.get("body")
         if body is not None and self.searcher.stops(trial.trial_id, body):
             return str(TrialScheduler.STOP)

@@ -12,12 +12,15 @@ import torch
 from ray import tune, util
 
 from calibration.data import Dataset
-from sweeps.meeting import Meeting
+from sweeps.meeting import Meeting, UnfitNodeError
 from sweeps.schema import Evaluation
 from sweeps.sizing import memory_fraction
 from sweeps.store import Store, StoreError
 from sweeps.trial import TrialConfig, TrialRun, provide
 from sweeps.watchdog import Watchdog
+
+UNFIT_SECONDS = 15.0
+"""What a node that cannot train waits before it gives a trial back: others may take it then."""
 
 
 class CalibrationTrial(tune.Trainable):
@@ -65,6 +68,9 @@ class CalibrationTrial(tune.Trainable):
             if self.config["meeting"] is not None:
                 Meeting(*self.config["meeting"]).attend(self.trial.store, self.node)
             done = self._advance()
+        except UnfitNodeError as error:
+            time.sleep(UNFIT_SECONDS)
+            return {"done": True, "unfit": str(error), "pid": os.getpid()}
         except StoreError as error:
             return {"done": True, "store_error": str(error), "pid": os.getpid()}
         run = self.trial.run

@@ -69,6 +69,8 @@ def train(
 
     kept = tempfile.TemporaryDirectory(prefix="calsweep-tune-", ignore_cleanup_errors=True)
     with kept as scratch, ExitStack() as ending:
+        if cluster.address is not None:
+            tell(f"connecting to the Ray cluster at {cluster.address}")
         connect(cluster, plan.loaded, Path(scratch))
         ending.callback(ray.shutdown)
         from sweeps.searcher import PlanSearcher  # needs Ray

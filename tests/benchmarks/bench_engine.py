@@ -21,13 +21,15 @@ import dataclasses
 import json
 import os
 import resource
-import subprocess
 import sys
-import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.benchmarks.isolated import isolated
+
+ME = "tests.benchmarks.bench_engine"
 
 CPUS = 2
 EPOCHS, EVERY = 300, 10
@@ -59,7 +61,7 @@ class Line(NamedTuple):
 
 def main(quick: bool = False) -> int:
     """Print the tables; 1 if a promise is not kept."""
-    bare = _isolated("bare")["seconds"]
+    bare = isolated(ME, "bare")["seconds"]
     print(f"bare training loop: {bare:.3f} s a trial (one thread)\n")
     lines = list(_compare(bare, SMALL, stock=not quick))
     lines += [] if quick else list(_compare(bare, LARGE, stock=False))
@@ -72,11 +74,11 @@ def main(quick: bool = False) -> int:
 def _compare(bare: float, trials: int, *, stock: bool) -> list[Line]:
     ideal = bare * trials / CPUS
     lines = [Line(f"N = {trials}: (a) ideal", ideal, "1.00 × (a)")]
-    ours = _isolated("calsweep", trials, 1, "[]")
+    ours = isolated(ME, "calsweep", trials, 1, "[]")
     search, tail = ours["search"], ours["publish"]
     limit = SMALL_LIMIT if trials == SMALL else LARGE_LIMIT
     if stock:
-        peer = _isolated("stock", trials)["seconds"]
+        peer = isolated(ME, "stock", trials)["seconds"]
         lines.append(Line(f"N = {trials}: (b) stock", peer, f"{peer / ideal:.1f} × (a)"))
         faster = peer / search
         passed = faster >= FASTER_THAN_STOCK
@@ -85,7 +87,7 @@ def _compare(bare: float, trials: int, *, stock: bool) -> list[Line]:
     lines.append(Line(f"N = {trials}: (c) search", search, f"{ratio:.2f} × (a)", ratio <= limit))
     share = tail / search
     lines.append(Line("      recorder afterwards", tail, f"{share:.0%}", share <= TAIL_LIMIT))
-    whole = _isolated("calsweep", trials, 5, "fast")
+    whole = isolated(ME, "calsweep", trials, 5, "fast")
     ideal_whole = bare * (trials + 5) / CPUS
     note = f"{whole['train'] / ideal_whole:.2f} × its (a)"
     lines.append(Line("      with 5 seeds × fast maps", whole["train"], note))
@@ -94,7 +96,7 @@ def _compare(bare: float, trials: int, *, stock: bool) -> list[Line]:
 
 
 def _growth(trials: int) -> list[Line]:
-    found = _isolated("simulate", trials)
+    found = isolated(ME, "simulate", trials)
     first, last = found["first"], found["last"]
     ratio = last / first
     return [
@@ -112,21 +114,6 @@ def _show(title: str, lines: list[Line]) -> None:
         verdict = {None: "", True: "kept", False: "NOT KEPT"}[line.passed]
         print(f"  {line.what:32}{seconds:>12}  {line.ratio:16}{verdict}")
     print(flush=True)
-
-
-def _isolated(what: str, *arguments: Any) -> dict[str, float]:
-    """One of the measurements below in a process and a directory of its own."""
-    with tempfile.TemporaryDirectory(prefix="calsweep-bench-") as directory:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.bench_engine", what, *map(str, arguments)],
-            env=os.environ | {"BENCH_DIRECTORY": directory, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise RuntimeError(f"{what} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return found
 
 
 def _loaded(trials: int, seeds: int, maps: str) -> Any:

@@ -14,14 +14,16 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tests.benchmarks.isolated import isolated
+
+ME = "tests.benchmarks.bench_scale"
 
 NODES, GPUS = 100, 8
 SLOTS = NODES * GPUS
@@ -60,24 +62,9 @@ def main(quick: bool = False) -> int:
         ("requests",),
     ):
         print(f"\n{name} {' '.join(map(str, arguments))}", flush=True)
-        for what, value in _isolated(name, *arguments).items():
+        for what, value in isolated(ME, name, *arguments).items():
             print(f"  {what:44}{value if isinstance(value, str) else f'{value:,.4f}'}", flush=True)
     return 0
-
-
-def _isolated(what: str, *arguments: Any) -> dict[str, Any]:
-    """One of the measurements below in a process and a directory of its own."""
-    with tempfile.TemporaryDirectory(prefix="calsweep-scale-") as directory:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.bench_scale", what, *map(str, arguments)],
-            env=os.environ | {"BENCH_DIRECTORY": directory, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-        )
-    if done.returncode:
-        raise RuntimeError(f"{what} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def _loaded(

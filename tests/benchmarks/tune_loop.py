@@ -99,14 +99,7 @@ def measure(
         os.environ.setdefault(name, value)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="calsweep-tune-") as scratch:
-        ray.init(
-            address="local",
-            num_cpus=CPUS,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=100 * 2**20,
-        )
+        _start_ray()
         searcher = Numbered(trials, concurrent, {"reports": reports, "seconds": seconds})
         tune.Tuner(
             tune.with_resources(Idle, {"cpu": CPUS / concurrent * 0.999}),
@@ -175,13 +168,7 @@ def waiting(pending: int, rounds: int = 50) -> float:
         def work(self) -> None:
             time.sleep(600)
 
-    ray.init(
-        address="local",
-        num_cpus=CPUS,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    _start_ray()
     actor = ray.remote(Busy).remote()  # type: ignore[attr-defined]
     running = [actor.work.remote() for _ in range(pending - 1)]
     spent = []
@@ -194,3 +181,16 @@ def waiting(pending: int, rounds: int = 50) -> float:
         spent.append(time.process_time() - start)
     ray.shutdown()
     return statistics.median(spent) * 1e3
+
+
+def _start_ray() -> None:
+    import ray
+
+    ray.init(
+        address="local",
+        num_cpus=CPUS,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=100 * 2**20,
+    )

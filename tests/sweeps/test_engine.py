@@ -11,8 +11,9 @@ import pytest
 from sweeps.analysis.results import pareto
 from sweeps.cells import Entry
 from sweeps.plan import Options, Plan
+from sweeps.searcher import PlanScheduler, PlanSearcher
 from sweeps.spec import load_spec
-from sweeps.store import Store
+from sweeps.store import Store, StoreError
 from sweeps.trial import rung_values
 
 SPEC = """\
@@ -210,6 +211,30 @@ def test_a_dead_process_is_begun_again_and_then_given_up(tmp_path: Path) -> None
     assert plan.finished
     assert plan.failed == 1
     assert plan.done == plan.total == 3
+
+
+def test_a_node_that_cannot_train_ends_the_sweep_only_if_no_other_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    unfit = {"done": True, "unfit": "node 10.0.0.9 does not see the store"}
+    searcher = PlanSearcher(fresh(tmp_path / "first", "retries: 0\n"), {}, lambda entry: None)
+    searcher.suggest("a")
+    with pytest.raises(StoreError, match=r"10\.0\.0\.9"):
+        searcher.on_trial_complete("a", unfit)
+    assert searcher.failure is not None
+
+    plan = fresh(tmp_path / "later", "retries: 0\n")
+    searcher = PlanSearcher(plan, {}, lambda entry: None)
+    scheduler = PlanScheduler(searcher)
+    given = {name: searcher.suggest(name) for name in ("a", "b")}
+    assert scheduler.on_trial_result(None, None, {"done": False}) == "CONTINUE"  # of trial b
+    for name in ("a", "c", "d"):
+        searcher.on_trial_complete(name, unfit)
+        following = {"a": "c", "c": "d", "d": "e"}[name]
+        assert searcher.suggest(following)["trial"] == given["a"]["trial"]
+    assert searcher.failure is None
+    assert plan.failed == 0
+    assert caplog.text.count("its trials go to other nodes") == 1
 
 
 def test_a_process_that_dies_after_filing_its_record_costs_nothing(tmp_path: Path) -> None:

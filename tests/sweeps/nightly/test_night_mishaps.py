@@ -30,16 +30,7 @@ from tests.tracked import empty_database
 FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
 
 
-@pytest.fixture(autouse=True)
-def _one_second_of_reference_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    reference_takes(monkeypatch, 1.0)
-
-
-@pytest.fixture
-def quick(tmp_path: Path) -> Scene:
-    scene = Scene(tmp_path)
-    scene.write_suite(searched=SEARCHED)
-    return scene
+pytestmark = pytest.mark.usefixtures("one_second_of_reference_work")
 
 
 def verdict_tag(scene: Scene, date: str) -> tuple[str, str]:

@@ -31,17 +31,7 @@ from tests.sweeps.nightly.kit import PAPER, SEARCHED, Scene, StoppedError, refer
 FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
 
 
-@pytest.fixture(autouse=True)
-def _one_second_of_reference_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    reference_takes(monkeypatch, 1.0)
-
-
-@pytest.fixture
-def quick(tmp_path: Path) -> Scene:
-    """A suite of one sweep that trains in a moment; no night yet."""
-    scene = Scene(tmp_path)
-    scene.write_suite(searched=SEARCHED)
-    return scene
+pytestmark = pytest.mark.usefixtures("one_second_of_reference_work")
 
 
 def test_the_first_complete_night_becomes_the_baseline_and_says_so(quick: Scene) -> None:

@@ -1,0 +1,28 @@
+"""One measurement in a process and a directory of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+
+def isolated(module: str, what: str, *arguments: Any) -> dict[str, Any]:
+    """What the function ``what`` of a benchmark's module prints last, as JSON.
+
+    It finds an empty directory in ``BENCH_DIRECTORY``.
+    """
+    with tempfile.TemporaryDirectory(prefix="calsweep-bench-") as directory:
+        done = subprocess.run(
+            [sys.executable, "-m", module, what, *map(str, arguments)],
+            env=os.environ | {"BENCH_DIRECTORY": directory, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        raise RuntimeError(f"{what} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
