@@ -9,7 +9,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PREFER_BINARY=1 $(BIN)/python -m p
 SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 sshd:openssh-server \
           ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql
 
-.PHONY: help quickstart test lint bench clean system
+.PHONY: help quickstart test lint numeric bench clean system
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -17,13 +17,16 @@ quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (3 minut
 	@$(BIN)/calsweep run sweeps/specs/quickstart.yaml
 	@echo "the calsweep command is $(BIN)/calsweep (or: source $(BIN)/activate)"
 
-test: system lint  ## everything: lint, types, tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+test: system lint numeric  ## everything: lint, types, tests
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 15
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+numeric: $(VENV)/.test  ## the numeric tests as processors without AVX-512 and AVX2 compute them
+	$(BIN)/python -m tests.instruction_sets
 
 bench: $(VENV)/.test  ## speed and memory beside the peers, as ratios in one run
 	$(BIN)/python -m tests.benchmarks
@@ -46,14 +49,22 @@ $(VENV)/.test: $(VENV)/.run
 	@$(PIP) --constraint constraints.txt --editable '.[test,lint]'
 	@touch $@
 
+# Another apt may be at work, as on a machine that has just started. DPkg::Lock::Timeout makes
+# install wait for it, but not update.
 system:
-	@PATH="$$PATH:/usr/sbin:/sbin"; for pair in $(SYSTEM); do \
-	  command -v $${pair%%:*} >/dev/null && continue; \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    apt-get update -qq && \
-	      apt-get install -y -qq --no-install-recommends $${pair##*:} || exit 1; \
-	  else \
-	    echo "the tests need the command $${pair%%:*} (Debian package $${pair##*:}); install it"; \
-	    exit 1; \
-	  fi; \
-	done
+	@PATH="$$PATH:/usr/sbin:/sbin"; lacking=""; for pair in $(SYSTEM); do \
+	  command -v $${pair%%:*} >/dev/null || lacking="$$lacking $${pair##*:}"; \
+	done; \
+	[ -n "$$lacking" ] || exit 0; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "the tests need the Debian packages$$lacking; install them"; exit 1; \
+	fi; \
+	for try in $$(seq 120); do \
+	  said=$$(LC_ALL=C apt-get update -qq 2>&1) && break; \
+	  case "$$try $$said" in \
+	    "120 "* ) echo "$$said"; exit 1;; \
+	    *"Could not get lock"* ) sleep 5;; \
+	    * ) echo "$$said"; exit 1;; \
+	  esac; \
+	done; \
+	apt-get install -y -qq -o DPkg::Lock::Timeout=600 --no-install-recommends $$lacking

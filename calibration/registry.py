@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
@@ -32,6 +33,7 @@ class Registry(Generic[T]):
         self.kind = kind
         self.group = group
         self._entries: dict[str, T] = {}
+        self._broken: dict[str, str] = {}
         self._entry_points_loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -58,6 +60,8 @@ class Registry(Generic[T]):
         self._load_entry_points()
         if name in self._entries:
             return self._entries[name]
+        if name in self._broken:
+            raise UnknownNameError(self._broken[name])
         near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.5)
         remedy = (
             f"did you mean {' or '.join(repr(n) for n in near)}?"
@@ -89,4 +93,12 @@ class Registry(Generic[T]):
         if not self._entry_points_loaded:
             self._entry_points_loaded = True
             for point in entry_points(group=self.group):
-                self.register(point.name)(point.load())
+                try:
+                    self.register(point.name)(point.load())
+                except Exception as error:  # one broken package must not take the others away
+                    package = f" of the package {point.dist.name}" if point.dist else ""
+                    self._broken[point.name] = (
+                        f"{self.kind} {point.name!r}{package} cannot be loaded: "
+                        f"{type(error).__name__}: {error}"
+                    )
+                    warnings.warn(self._broken[point.name], stacklevel=3)

@@ -2,8 +2,9 @@
 
 A ``TrainingRun`` owns the values that change while one network is trained and nothing
 else. Saved after epoch k with ``state_dict`` and loaded into a new run of the same
-configuration, it goes on exactly as if it had never stopped: on a CPU parameters and
-curves agree to the bit.
+configuration, it goes on exactly as if it had never stopped: on CPUs of one type
+parameters and curves agree to the bit. Another type of CPU rounds differently, and many
+steps amplify that.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from calibration.hyperparameters import Settings
 from calibration.methods import Batch, Learner, Method, Seen, TrainState
 from calibration.models import FunctionalModel, Output, build_model
 from calibration.optimisers import SGD, Adam, Optimiser
+from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.seeds import seeded
 
 CURVE_METRICS = ("nll", "error", "brier", "ece", "mce", "ace")
@@ -209,9 +211,15 @@ class TrainingRun:
         return {"parameters": self.best.parameters, "buffers": self.best.buffers, "method": kept}
 
     def load_network(self, saved: dict[str, Any]) -> None:
-        """Predict with the network that ``network`` gave."""
-        state = TrainState(saved["parameters"], saved["buffers"], {}, saved.get("method", {}))
-        self.best = _moved(state, self.device)
+        """Predict with the network that ``network`` of a run of the same configuration gave.
+
+        Raises ``ValueError`` for anything else; the run is as it was then.
+        """
+        with as_value_error("network"):
+            kept = saved.get("method", {})
+            state = TrainState(saved["parameters"], saved["buffers"], {}, kept)
+            check_fit(state, self.state._replace(optimiser={}))
+            self.best = _moved(state, self.device)
 
     def history(self) -> dict[str, Tensor]:
         """The method's snapshots stacked over time, and the epochs they were taken at."""
@@ -231,14 +239,33 @@ class TrainingRun:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from what ``state_dict`` gave."""
-        self.state = _moved(TrainState(**saved["state"]), self.device)
-        best = dict(saved["best"])
-        self.best_score, self.best_epoch = best.pop("score"), best.pop("epoch")
-        self.best = _moved(TrainState(**best), self.device)
-        self.snapshots = list(saved["snapshots"])
-        self.epoch, self.seconds = saved["epoch"], saved["seconds"]
-        self.curve = list(saved["curve"])
+        """Continue from what ``state_dict`` of a run of the same configuration gave.
+
+        Raises ``ValueError`` for anything else; the run is as it was then. Of what a method
+        keeps only the form is checked: its names and shapes may change while it trains.
+        """
+        with as_value_error("state"):
+            if saved["format"] != CHECKPOINT_FORMAT:
+                raise ValueError(f"format: found {saved['format']!r}, not {CHECKPOINT_FORMAT}")
+            best = dict(saved["best"])
+            score, best_epoch = float(best.pop("score")), whole(best.pop("epoch"))
+            states = TrainState(**saved["state"]), TrainState(**best)
+            for state in states:
+                check_fit(state, self.state)
+            state, best_state = (_moved(state, self.device) for state in states)
+            snapshots = [tensors(snapshot) for snapshot in saved["snapshots"]]
+            curve = [{str(name): float(v) for name, v in row.items()} for row in saved["curve"]]
+            epoch, seconds = whole(saved["epoch"]), float(saved["seconds"])
+            reached = whole(curve[-1]["epoch"]) if curve else 0
+            if not best_epoch <= epoch == reached <= self.config.epochs or not seconds >= 0:
+                raise ValueError(f"epoch: found {epoch}, a curve to {reached}, {seconds} s")
+        self.state, self.best, self.best_score, self.best_epoch = (
+            state,
+            best_state,
+            score,
+            best_epoch,
+        )
+        self.snapshots, self.curve, self.epoch, self.seconds = snapshots, curve, epoch, seconds
 
     def _on_device(self, part: Part) -> Part:
         inputs = part.inputs

@@ -13,7 +13,7 @@ from rich.console import Console
 from sweeps.commands.arguments import Subparsers, add_spec, add_tracking
 from sweeps.commands.run import add_how
 from sweeps.masking import masked
-from sweeps.saying import say
+from sweeps.saying import complain, say
 
 if TYPE_CHECKING:
     from cluster.jobs import Ended, Jobs
@@ -89,12 +89,13 @@ def _sent(
     options: argparse.Namespace, named: Outline, path: Path, console: Console
 ) -> tuple[Jobs, str]:
     """The job that runs the sweep: one that does already, or a new one."""
-    from cluster.jobs import Jobs, digest, entry_point, scratch, working_directory
+    from cluster.jobs import Jobs, digest, entry_point, working_directory
     from sweeps.packing import copy
+    from sweeps.scratch import scratch_directory
     from sweeps.spec import SpecError
 
     sweep, store = named.spec.name, options.store or ""
-    with scratch() as place:
+    with scratch_directory() as place:
         spec = working_directory(path, named, Path.cwd(), place)
         copy([str(each) for each in options.include], Path.cwd(), place)
         command = entry_point(spec, options.store, _how(options))
@@ -118,7 +119,7 @@ def _sent(
 
 
 def _check(options: argparse.Namespace, tracking: str | None, path: Path) -> None:
-    from sweeps.spec.meaning import check_tracking_option
+    from sweeps.spec.tracking_uri import check_tracking_option
 
     check_tracking_option(options.tracking)
     check_store(options.store)
@@ -139,10 +140,10 @@ def _follow(jobs: Jobs, job: str, stop: str, console: Console) -> int:
     try:
         return _ended(jobs.follow(job, write), job, console)
     except UnreachableError as error:
-        print(f"calsweep: {error}; {job} may go on there: follow it again", file=sys.stderr)
+        complain(f"{error}; {job} may go on there: follow it again")
         return 1
     except KeyboardInterrupt:
-        print(f"calsweep: {job} goes on without being watched; to end it: {stop}", file=sys.stderr)
+        complain(f"{job} goes on without being watched; to end it: {stop}")
         return 130
 
 

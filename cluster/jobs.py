@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -182,13 +181,6 @@ def entry_point(spec: Path, store: str | None, options: Sequence[str]) -> str:
     """The command that runs the sweep on the cluster, for a shell."""
     words = ["calsweep", "run", str(spec), "--address", "auto", *options]
     return f"{shlex.join(words)} --store {STORE if store is None else shlex.quote(store)}"
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A directory to be sent."""
-    with tempfile.TemporaryDirectory(prefix="calsweep-submit-") as directory:
-        yield Path(directory)
 
 
 @contextmanager

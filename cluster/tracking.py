@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ import sqlalchemy
 from sqlalchemy.exc import ArgumentError
 
 from sweeps.masking import masked, without_secrets
+from sweeps.scratch import scratch_directory
 from sweeps.spec import SpecError
-from sweeps.tracking.database import database_path
+from sweeps.tracking.database_file import check_database_file, database_path
 from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.server import MlflowServer, ServerError
 
@@ -86,6 +86,7 @@ def check_service(service: Service) -> None:
     if masked(service.artifacts) != service.artifacts:
         raise SpecError(f"--artifacts: found {masked(service.artifacts)}; {_elsewhere('AWS_…')}")
     _database(service.database)
+    check_database_file(service.database, migrated=True)
 
 
 def check_option(database: str) -> None:
@@ -178,8 +179,8 @@ def running(service: Service) -> Iterator[MlflowServer]:
         except OSError as error:
             raise ServerError(f"--database {service.database}: {error}") from None
     _migrate(variables, masked(service.database))
-    with tempfile.TemporaryDirectory(prefix="calsweep-tracking-") as directory:
-        configuration = Path(directory) / "basic_auth.ini"
+    with scratch_directory() as directory:
+        configuration = directory / "basic_auth.ini"
         database = variables[DATABASE].replace("%", "%%")
         configuration.write_text(
             CONFIGURATION.format(permission=service.permission, database=database)

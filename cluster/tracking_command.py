@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers
-from sweeps.saying import say
+from sweeps.saying import complain, say
 
 if TYPE_CHECKING:
     from cluster.tracking import Service
@@ -101,7 +101,7 @@ def _up(options: argparse.Namespace, console: Console) -> int:
     except KeyboardInterrupt:  # the way to end it, as is SIGTERM
         return 0
     except ServerError as error:
-        print(f"calsweep: {error}", file=sys.stderr)
+        complain(str(error))
     return 1
 
 

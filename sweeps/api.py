@@ -11,9 +11,9 @@ from rich.console import Console
 
 from sweeps.connecting import Cluster
 from sweeps.runner import run_sweep
-from sweeps.spec import LoadedSpec, load_spec, read_spec
-from sweeps.spec.meaning import check_tracking_option
+from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
 from sweeps.spec.ready import spec_path
+from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.store import Store
 from sweeps.sweep import Sweep
 
@@ -27,7 +27,9 @@ def run_spec(
 ) -> Sweep:
     """Run a sweep with nothing printed; see ``sweeps.run``."""
     loaded = _loaded(spec)
-    check_tracking_option(tracking)
+    problem = None if tracking is None else tracking_problem(tracking)
+    if problem is not None:
+        raise SpecError(f"tracking: {problem}")
     place = Store(store)
     run_sweep(
         loaded,

@@ -1,14 +1,16 @@
 """The ``calsweep`` command.
 
-Exit codes: 0 fine, 1 trials or post-hoc maps failed or the store cannot be used, 2 bad input
-(or a sweep that another process is running), 130 and 143 interrupted. Other packages add
-subcommands through the entry-point group ``calsweep.commands``: a callable that is given the
-subparsers.
+Exit codes: 0 fine; 1 trials or post-hoc maps failed, the store cannot be used or Ray is lost; 2 bad
+input, or a sweep that another process is running; 70 an internal error (``sweeps.crash``); 130 and
+143 interrupted. Other packages add subcommands through the entry-point group ``calsweep.commands``:
+a callable that is given the subparsers.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import errno
 import io
 import logging
 import os
@@ -21,52 +23,71 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
 
-from rich.console import Console
-
 from sweeps import commands
-from sweeps.commands.arguments import Command
-from sweeps.masking import masked
+from sweeps.commands.arguments import Command, Subparsers
+from sweeps.crash import report_crash
+from sweeps.masking import masked, without_secrets
+from sweeps.places import check_places
+from sweeps.saying import Terminal, complain
+
+REFUSALS = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE),
+    *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
+}
+"""What the machine refuses to do, which is not calsweep's fault."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; every complaint about input is one message on standard error."""
-    if str(Path.cwd()) not in sys.path:  # so that a user's own module:Name is found
-        sys.path.insert(0, str(Path.cwd()))
+    """Run one command; every complaint is one message on standard error."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = None
+    try:
+        _prepare()
+        options = _parser().parse_args(words)
+        return _run(options, words)
+    except Exception as error:
+        return report_crash(error, words, options)
+
+
+def _prepare() -> None:
+    with contextlib.suppress(OSError):  # the working directory may be gone
+        if str(Path.cwd()) not in sys.path:  # so that a user's own module:Name is found
+            sys.path.insert(0, str(Path.cwd()))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a sign that a terminal lacks is no error
             stream.reconfigure(errors="replace")
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    console = _Terminal()
+    logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
+    logging.getLogger("calsweep").setLevel(logging.WARNING)
+
+
+def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
+    from sweeps.own_ray import BackendError
     from sweeps.spec.reading import SpecError
     from sweeps.store import LockedError, StoreError
 
-    logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
-    logging.getLogger("calsweep").setLevel(logging.WARNING)
     command: Command = options.command
     try:
         signal.signal(signal.SIGTERM, _terminate)
-        return command(options, console)
+        check_places(options)
+        return command(options, Terminal())
     except (SpecError, LockedError) as error:
-        print(f"calsweep: {error}", file=sys.stderr)
+        complain(str(error))
         return 2
-    except StoreError as error:
-        print(f"calsweep: {error}", file=sys.stderr)
+    except (StoreError, BackendError) as error:
+        complain(str(error))
         return 1
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        complain(f"{error.filename or 'a file'}: {error.strerror}")
+        return 1
     except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
-        words = ["calsweep", *(sys.argv[1:] if arguments is None else arguments)]
-        again = shlex.join(masked(word) for word in words)
-        print(f"calsweep: stopped; nothing is lost, and this goes on: {again}", file=sys.stderr)
+        again = shlex.join(masked(word) for word in ["calsweep", *words])
+        complain(f"stopped; nothing is lost, and this goes on: {again}")
         return 143 if _terminated.is_set() or isinstance(stop, SystemExit) else 130
-
-
-class _Terminal(Console):
-    def on_broken_pipe(self) -> None:
-        """Say what happened: rich would end the process as if it were interrupted."""
-        raise BrokenPipeError
 
 
 _terminated = threading.Event()
@@ -85,9 +106,21 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in commands.ALL:
         module.add(subparsers)
-    for point in entry_points(group="calsweep.commands"):
-        point.load()(subparsers)
+    _add_plugins(subparsers)
     return parser
+
+
+def _add_plugins(subparsers: Subparsers) -> None:
+    """Add the commands of other packages; one that is broken must not take ours away."""
+    for point in entry_points(group="calsweep.commands"):
+        try:
+            point.load()(subparsers)
+        except (Exception, SystemExit) as error:
+            package = f" of the package {point.dist.name}" if point.dist else ""
+            complain(
+                f"the plug-in {point.name!r}{package} is left out, because it fails: "
+                + without_secrets(f"{type(error).__name__}: {error}")
+            )
 
 
 if __name__ == "__main__":

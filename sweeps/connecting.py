@@ -5,20 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import re
-import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from sweeps.own_ray import BackendError, ensure_alive, lost, own_ray, sigterm_kept
 from sweeps.packing import stage
 from sweeps.spec import LoadedSpec, SpecError
+from sweeps.watch import Check
 
 HOST_PORT = re.compile(r"([^\s:/]+):(\d{1,5})")
 REACH_SECONDS = 5.0
+AWAY_SECONDS = 25.0
+"""A head may be restarted; a minute after it is gone Ray aborts its drivers."""
 INSIDE_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets it for what was submitted; the job has brought the user's modules along then."""
 
@@ -33,30 +37,70 @@ class Cluster(NamedTuple):
     concurrent: int | None = None
 
 
-def connect(cluster: Cluster, loaded: LoadedSpec, scratch: Path) -> None:
-    """Connect this process. Raises ``SpecError`` if nothing answers at the address.
+@contextmanager
+def connected(cluster: Cluster, loaded: LoadedSpec, workspace: Path) -> Iterator[Check]:
+    """Ray, as long as the context lasts; what it yields raises ``BackendError`` once Ray is lost.
 
-    The user's own modules that the spec names are brought to the nodes of a cluster.
+    The user's own modules that the spec names are brought to the nodes of a cluster. Raises
+    ``SpecError`` if nothing answers at the address, ``BackendError`` if Ray does not start.
     """
     import ray
 
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if cluster.address is None:
-        # Without "local" Ray would join any cluster it finds here.
-        options |= {"address": "local", "include_dashboard": False}
-    else:
-        _reach(cluster.address)
-        options |= {"address": cluster.address}
-        if INSIDE_A_JOB not in os.environ and stage(loaded, Path.cwd(), scratch / "modules"):
-            options["runtime_env"] = {"working_dir": str(scratch / "modules")}
+        with own_ray(workspace):
+            yield ensure_alive
+        return
+    _reach(cluster.address)
+    options: dict[str, Any] = {
+        "address": cluster.address,
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+    }
+    if INSIDE_A_JOB not in os.environ and stage(loaded, Path.cwd(), workspace / "modules"):
+        options["runtime_env"] = {"working_dir": str(workspace / "modules")}
+    with sigterm_kept():
+        _join(cluster.address, options)
     try:
-        if cluster.address is None:
-            ray.init(**options)
-        else:
-            _join(cluster.address, options)
+        yield Reachable(places())
     finally:
-        signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
+        ray.shutdown()
+
+
+def places() -> dict[str, tuple[str, int]]:
+    """Where the parts of the cluster listen that this driver cannot do without."""
+    import ray
+
+    context = ray.get_runtime_context()
+    host, _, port = context.gcs_address.rpartition(":")
+    mine = [node for node in ray.nodes() if node["NodeID"] == context.get_node_id()]
+    found = {"the cluster's head": (host.strip("[]"), int(port))}
+    for node in mine:
+        address = (str(node["NodeManagerAddress"]), int(node["NodeManagerPort"]))
+        found["the raylet of the driver's machine"] = address
+    return found
+
+
+class Reachable:
+    """Raises ``BackendError`` when a place has not answered for a while."""
+
+    def __init__(
+        self, places: Mapping[str, tuple[str, int]], patience: float = AWAY_SECONDS
+    ) -> None:
+        self._places = places
+        self._patience = patience
+        self._answered = dict.fromkeys(places, time.monotonic())
+
+    def __call__(self) -> None:
+        """Knock at every door."""
+        for name, (host, port) in self._places.items():
+            try:
+                socket.create_connection((host, port), timeout=REACH_SECONDS).close()
+                self._answered[name] = time.monotonic()
+            except OSError as error:
+                away = time.monotonic() - self._answered[name]
+                if away >= self._patience:
+                    where = f"{name} at {host}:{port} has not answered for {away:.0f} s ({error})"
+                    raise BackendError(lost(where)) from None
 
 
 def _reach(address: str) -> None:

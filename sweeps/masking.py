@@ -12,7 +12,12 @@ USERINFO = re.compile(
     # A password may hold a slash, though it should not; after a port it is a path.
     r"|[^/\s:@]*:(?!\d{1,5}/)[^\s\"'<>]*@)"
 )
-NAMED = re.compile(r"\b((?:ssl)?password=)(?:'[^']*'|[^\s&'\",;]+)", re.IGNORECASE)
+NAMED = re.compile(
+    # As ODBC calls it, and as it is quoted within a URI.
+    r"((?:\b|%3B|%26)(?:(?:ssl)?password|passwd|pwd)(?:=|%3D))"
+    r"(?:'[^']*'|(?:(?!%3B|%26)[^\s&'\",;])+)",
+    re.IGNORECASE,
+)
 HEADER = re.compile(r"\b((?:Basic|Bearer) )[\w+/=.~-]{8,}")
 PASSWORD = re.compile(r"://[^/\s:@]*:(.*)@")
 SECRETS = (

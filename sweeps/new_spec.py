@@ -15,13 +15,13 @@ import pandas as pd
 from pandas.api import types
 
 from calibration.data import PROTOCOLS, Dataset, load_dataset
-from calibration.data.columns import MOST_CATEGORIES, check_names, infer_columns
+from calibration.data.columns import MOST_CATEGORIES, check_names, holds_texts, infer_columns
 from calibration.data.fixed import TEST_SHARE
 from calibration.data.splitting import FEWEST_ROWS
 from calibration.data.table import read_frame, repeated_names
 from calibration.methods import METHODS
 from sweeps.spec import SpecError
-from sweeps.store import RESERVED_NAMES, file_name
+from sweeps.store import RESERVED_NAMES
 
 FAST = (
     "standard",
@@ -65,7 +65,7 @@ def new_spec(
     """
     try:
         found = _arrays(data, target) if data.suffix.lower() == ".npz" else _table(data, target)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise SpecError(str(error)) from None
     name = _name(data)
     options = {**found.options, "path": _relative(data, directory)}
@@ -95,7 +95,8 @@ def _name(data: Path) -> str:
     """A sweep's name like the file's: letters lose their accents, all else becomes dashes."""
     letters = unicodedata.normalize("NFKD", data.name.partition(".")[0].replace("ß", "ss"))
     letters = "".join(c for c in letters if not unicodedata.combining(c))
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", file_name(letters))[:100].strip("-._")
+    letters = re.sub(r"[^\w.+-]", "_", letters)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters)[:100].strip("-._")
     return f"{name}-sweep" if name in RESERVED_NAMES else name or "my-sweep"
 
 
@@ -186,7 +187,7 @@ def _reason(frame: pd.DataFrame, name: str, target: str) -> str | None:
     present = column.dropna()
     if present.empty:
         return "it is empty"
-    if isinstance(column.dtype, pd.CategoricalDtype) or present.map(type).isin((str,)).all():
+    if holds_texts(present):
         reason = _text_reason(present.astype(str))
     else:
         try:

@@ -13,6 +13,7 @@ from typing import Any
 
 from calibration.hyperparameters import Value
 from sweeps.cells import Cell, Cells, Entry, objective_values
+from sweeps.plausible import flaw
 from sweeps.search import Result
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
@@ -60,6 +61,7 @@ class Plan:
         self.entries: dict[str, Entry] = {}
         self._replaying = False
         self._seen: set[str] = set()
+        self._checked: set[str] = set()
         self._running: dict[str, list[Entry]] = {}
         self._deaths: defaultdict[str, float] = defaultdict(float)
         self._queue: deque[Entry] = deque()
@@ -85,21 +87,34 @@ class Plan:
     def replay(self) -> None:
         """Take over what the store already has; call once, before anything else."""
         self._replaying = True
+        if self.options.persist:
+            self.store.clear_sweep(self.spec.name)
         for cell in self.cells.values():
             suggestions = self.store.suggestions(self.spec.name, cell.study_id)
             for number in range(max(suggestions, default=-1) + 1):
                 if cell.study.budget is not None and number >= cell.study.budget:
                     break  # of a larger budget than this spec's
-                if number in suggestions:
-                    hyperparameters = suggestions[number]["hyperparameters"]
-                    cell.study.replay(number, hyperparameters)
-                    self._consider(self._make.search_entry(cell, number, hyperparameters))
-                else:  # its file was damaged
-                    self._consider(self._ask(cell))
+                entry = self._suggested(cell, number, suggestions.get(number))
+                self._consider(entry or self._ask(cell))
         # Only now: a search bounded by time looks finished before all of it is taken over.
         self._replaying = False
         for cell in self.cells.values():
             self._confirm_when_searched(cell)
+
+    def _suggested(
+        self, cell: Cell, number: int, suggestion: Mapping[str, Any] | None
+    ) -> Entry | None:
+        """The trial of a persisted suggestion; None if it was damaged or cannot be the study's."""
+        if suggestion is None:
+            return None
+        try:
+            hyperparameters = suggestion["hyperparameters"]
+            cell.study.replay(number, hyperparameters)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"its study cannot have made it ({error})"
+            self.store.reject_suggestion(self.spec.name, cell.study_id, number, reason)
+            return None
+        return self._make.search_entry(cell, number, hyperparameters)
 
     @property
     def trained(self) -> int:
@@ -328,6 +343,8 @@ class Plan:
 
     def _is_done(self, entry: Entry) -> bool:
         record = self._outcome(entry)
+        if entry.key not in self._checked and not self._check(entry, record):
+            return False
         if record is None:
             return False
         first_seen = self.options.persist and entry.key not in self._seen
@@ -343,3 +360,19 @@ class Plan:
             return True
         evaluation = self.spec.evaluation
         return not missing_maps(self.store, entry.key, self.spec.maps, evaluation, failed=again)
+
+    def _check(self, entry: Entry, record: dict[str, Any] | None) -> bool:
+        """Whether the trial's record, if there is one, can be a training's; else it is set aside.
+
+        Done where a trial is first met, and then what killed processes left of it is removed.
+        """
+        reason = flaw(record) if record is not None else ""
+        if reason and self.store.stopped(self.spec.name, entry.study_id, entry.key) is not None:
+            self.store.reject_stopped(self.spec.name, entry.study_id, entry.key, reason)
+        elif reason:
+            self.store.reject(entry.key, reason)
+        else:
+            self._checked.add(entry.key)
+            if self.options.persist:
+                self.store.clear_trial(entry.key, record)
+        return not reason

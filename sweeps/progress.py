@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sweeps.cells import Cell, Entry
 from sweeps.plan import Plan
+from sweeps.saying import say, visible
 
 LINE_EVERY_SECONDS = 5.0
 
@@ -58,13 +59,11 @@ class Progress:
             return
         self._last_line = now
         cell = self.plan.cells[entry.cell]
-        self.console.print(
+        say(
+            self.console,
             f"{self.plan.done}/{self.plan.total} done, {self.plan.failed} failed, "
             f"{self._time_left()} | {cell.dataset} {cell.row} {cell.done}/{cell.total} "
             f"{describe_best(self.plan, cell)}",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
         )
 
     def _time_left(self) -> str:
@@ -81,13 +80,13 @@ class Progress:
             table.add_column(heading)
         for cell in self.plan.cells.values():
             table.add_row(
-                Text(cell.dataset),
-                Text(cell.row),
+                Text(visible(cell.dataset)),
+                Text(visible(cell.row)),
                 ProgressBar(total=cell.total, completed=cell.done, width=16),
                 f"{cell.done}/{cell.total}",
                 str(cell.running or ""),
                 Text(str(cell.failed or ""), style="red"),
-                Text(describe_best(self.plan, cell)),
+                Text(visible(describe_best(self.plan, cell))),
             )
         done, total = self.plan.done, self.plan.total
         table.caption = f"{done}/{total} trials, {self._time_left()}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from sweeps.sweep import SPEC, Sweep, extension, remembered
 from sweeps.tracking import Recorder, default_uri, sync
 from sweeps.tracking.access import check_access
 from sweeps.tuning import train
+from sweeps.workspace import workspace
 
 JOURNAL = "optuna.log"
 
@@ -41,6 +41,7 @@ class Outcome:
     tracking_error: str
     failed_maps: dict[str, str]
     table: pd.DataFrame | None
+    report_failures: dict[str, str]
 
 
 def run_sweep(
@@ -59,13 +60,14 @@ def run_sweep(
     ``extend`` gives every search so many trials more than the spec says, now and in later
     runs. ``parent_run`` is the MLflow run that the sweep's own belongs to. Raises
     ``StoreError`` when the store cannot be written or another process runs the sweep,
-    ``SpecError`` when no trial fits the machine or MLflow's server refuses us.
+    ``SpecError`` when no trial fits the machine or MLflow's server refuses us, and
+    ``BackendError`` when Ray does not start or is lost.
     """
     # The workers have the cores: more threads here would only fight with them.
     torch.set_num_threads(1)
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
-    with store.lock(sweep) as lock:
+    with store.lock(sweep) as lock, workspace() as place:
         extra = max(extend, extension(store, sweep))
         store.write_file(sweep, SPEC, loaded.text.encode())
         store.write_state(sweep, remembered(loaded, store, extra))
@@ -76,7 +78,7 @@ def run_sweep(
         table: pd.DataFrame | None = None
         try:
             plan.replay()
-            with _journal(plan, store) as journal, Progress(plan, console) as progress:
+            with _journal(plan, store, place) as journal, Progress(plan, console) as progress:
                 plan.hooks = Hooks(
                     asked=lambda cell, number: journal.asked(cell.name, cell.study, number),
                     told=lambda cell, number: journal.told(cell.name, cell.study, number),
@@ -90,6 +92,7 @@ def run_sweep(
                     on_event=progress.update,
                     still_ours=lock.ensure,
                     tell=lambda words: say(console, words),
+                    workspace=place,
                 )
             written = write_report(plan, store)
             summary, table = written.summary, written.analysis.leaderboard
@@ -105,6 +108,7 @@ def run_sweep(
             recorder.error,
             failed_maps=failed_maps(plan, store),
             table=written.table,
+            report_failures=written.failures,
         )
 
 
@@ -134,15 +138,14 @@ def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:
 
 
 @contextmanager
-def _journal(plan: Plan, store: Store) -> Iterator[Journal]:
+def _journal(plan: Plan, store: Store, place: Path) -> Iterator[Journal]:
     """The sweep's studies as optuna-dashboard reads them."""
     sweep = plan.spec.name
-    with tempfile.TemporaryDirectory(prefix="calsweep-journal-") as scratch:
-        path = (Path(scratch) if store.local is None else store.local / sweep) / JOURNAL
-        journal = Journal(path)
-        journal.rebuild({cell.name: cell.study for cell in plan.cells.values()})
-        try:
-            yield journal
-        finally:
-            if store.local is None and path.exists():
-                store.write_file(sweep, JOURNAL, path.read_bytes())
+    path = (place if store.local is None else store.local / sweep) / JOURNAL
+    journal = Journal(path)
+    journal.rebuild({cell.name: cell.study for cell in plan.cells.values()})
+    try:
+        yield journal
+    finally:
+        if store.local is None and path.exists():
+            store.write_file(sweep, JOURNAL, path.read_bytes())

@@ -13,6 +13,7 @@ from sweeps.analysis import Analysis, analyse
 from sweeps.plan import Options, Plan
 from sweeps.schema import Spec
 from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
+from sweeps.spec.reading import is_there
 from sweeps.store import Store
 
 SPEC = "spec.yaml"
@@ -79,7 +80,7 @@ def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:
     """
     place = store if isinstance(store, Store) else Store(store)
     path = Path(name)
-    if path.is_dir() and (path / SPEC).is_file() and len(path.parts) > 1:  # as a shell completes it
+    if len(path.parts) > 1 and is_there(path / SPEC):  # as a shell completes it
         return open_sweep(path.name, path.parent)
     if path.suffix in (".yaml", ".yml") or "/" in str(name):
         return Sweep(load_spec(path), place)
@@ -113,7 +114,7 @@ def _directory(store: Store, sweep: str) -> Path:
     """Where the relative paths of a sweep's spec start, also if it was moved with its store."""
     state = store.state(sweep) or {}
     directory = Path(state.get("directory", "."))
-    if not directory.is_dir() and store.local is not None and "from_store" in state:
+    if not is_there(directory) and store.local is not None and "from_store" in state:
         return store.local / str(state["from_store"])
     return directory
 

@@ -7,10 +7,11 @@ the record; nobody trains the same thing twice.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
+import logging
 import math
 import platform
+import re
 import subprocess
 import time
 import traceback
@@ -18,7 +19,7 @@ import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +31,8 @@ from calibration.data import Dataset, Protocol, load_dataset
 from calibration.evaluation import Predictions, evaluate_map
 from calibration.hyperparameters import Value
 from calibration.methods import METHODS, make_method
-from calibration.training import CHECKPOINT_FORMAT, TrainingConfig, TrainingRun
+from calibration.text import visible
+from calibration.training import TrainingConfig, TrainingRun
 from sweeps.masking import without_secrets
 from sweeps.schema import Choice, Evaluation
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
@@ -69,8 +71,9 @@ class TrialRun:
     """Carries out one trial in steps: ``advance`` until it says so, and the record is filed.
 
     Whatever the store already holds under the key is used: a record is not trained again,
-    a checkpoint is continued. A trial that raises or diverges is recorded as failed with
-    its reason; only a store that cannot be written raises.
+    a checkpoint is continued, unless it cannot be: then the trial begins anew. A trial that
+    raises or diverges is recorded as failed with its reason; only a store that cannot be
+    written raises.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class TrialRun:
         self.run: TrainingRun | None = None
         self.lineage = uuid.uuid4().hex
         self.times: list[float] = []
+        self._continued_after = -1
         self._saved_at = time.monotonic()
         self._save_again_after = CHECKPOINT_SECONDS
 
@@ -107,6 +111,10 @@ class TrialRun:
         except Exception as error:  # a user's own method may raise anything; others go on
             if isinstance(error, torch.cuda.OutOfMemoryError):
                 reason = "out of GPU memory"
+            elif len(self.times) == self._continued_after:
+                # The checkpoint's fault or the method's: a training from the start will tell.
+                self._reject(f"the training cannot go on from it ({error!r})")
+                return False
             else:
                 reason = f"{type(error).__name__}: {error}"
             self.fail(reason, trace=traceback.format_exc())
@@ -121,7 +129,7 @@ class TrialRun:
         run = self.run
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
-            "environment": environment(),
+            "environment": environment(self.device),
             "resources": self.resources,
             "lineage": self.lineage,
         }
@@ -174,10 +182,23 @@ class TrialRun:
     def _start(self) -> TrainingRun:
         run = fresh_run(self.config, self.device)
         saved = self.store.checkpoint(self.key)
-        if saved is not None and saved.get("format") == CHECKPOINT_FORMAT:
-            self.lineage, self.times = saved["lineage"], list(saved["times"])
+        if saved is None:
+            return run
+        try:
+            lineage, times = saved["lineage"], [float(moment) for moment in saved["times"]]
+            if not isinstance(lineage, str) or len(times) != len(saved["curve"]):
+                raise ValueError(f"found {len(times)} times of {len(saved['curve'])} epochs")
             run.load_state_dict(saved)
+        except (KeyError, TypeError, ValueError) as error:
+            self._reject(f"it is no checkpoint of this trial ({error})")
+            return run
+        self.lineage, self.times, self._continued_after = lineage, times, len(times)
         return run
+
+    def _reject(self, reason: str) -> None:
+        """Set the checkpoint aside and begin anew."""
+        self.store.reject_checkpoint(self.key, without_secrets(reason))
+        self.run, self.times, self.lineage, self._continued_after = None, [], uuid.uuid4().hex, -1
 
     def _save(self, run: TrainingRun) -> None:
         """Now and then: a checkpoint, and then the curve up to it for whoever watches."""
@@ -251,18 +272,23 @@ class TrialRun:
         return Predictions(logits, rows.labels, dataset.posterior(rows.inputs))
 
     def _draw(self, test: Predictions) -> None:
+        """File a reliability diagram; a trial is not lost because its picture cannot be drawn."""
         from calibration import plots  # matplotlib is slow to import; search trials need none
 
+        title = f"{self.config.method} on {self.config.dataset_name}, seed {self.config.seed}"
         confidence, predicted = test.logits.double().softmax(-1).max(-1)
-        figure = plots.reliability_diagram(
-            confidence,
-            predicted == test.labels,
-            bins=self.evaluation.bins,
-            title=f"{self.config.method} on {self.config.dataset_name}, seed {self.config.seed}",
-        )
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-        self.store.write_extra(self.key, "reliability.png", buffer.getvalue())
+        try:
+            figure = plots.reliability_diagram(
+                confidence, predicted == test.labels, bins=self.evaluation.bins, title=title
+            )
+            picture = plots.png(figure)
+        except Exception as error:
+            logging.getLogger("calsweep").warning(
+                "%s: reliability.png could not be drawn: %s: %s",
+                *map(visible, (title, type(error).__name__, str(error))),
+            )
+            return
+        self.store.write_extra(self.key, "reliability.png", picture)
 
     def _file(
         self, status: str, reason: str, files: Mapping[str, bytes] | None = None, trace: str = ""
@@ -309,7 +335,13 @@ def load_network(config: TrialConfig, store: Store) -> TrainingRun:
     if saved is None:
         raise StoreError(f"no network is stored for trial {config.key()}")
     run = fresh_run(config)
-    run.load_network(saved)
+    try:
+        run.load_network(saved)
+    except ValueError as error:
+        raise StoreError(
+            f"{store.trial_location(config.key())}: network.pt: {error}; move the trial away and "
+            "run the sweep again"
+        ) from error
     return run
 
 
@@ -347,14 +379,36 @@ def _read_dataset(name: str, options: str) -> Dataset:
     return load_dataset(name, json.loads(options))
 
 
-@lru_cache(maxsize=1)
-def environment() -> dict[str, str]:
-    """Versions and machine, recorded with every trial."""
-    return {
+@cache
+def environment(device: str = "cpu") -> dict[str, str]:
+    """Versions and machine, recorded with every trial; results agree to the bit on one such."""
+    found = {
         "python": platform.python_version(),
         "machine": platform.machine(),
+        "cpu": _cpu(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "gpu": _gpu(device),
         "git": _git_revision(),
     } | {name: version(name) for name in RECORDED_VERSIONS}
+    return {name: value for name, value in found.items() if value or name == "git"}
+
+
+def _gpu(device: str) -> str:
+    """The name of the device if it is a GPU and can be asked."""
+    try:
+        return torch.cuda.get_device_name(device) if device.startswith("cuda") else ""
+    except (RuntimeError, AssertionError):  # what the trial dies of stands in its record
+        return ""
+
+
+def _cpu() -> str:
+    """The processor's name, as Linux tells it; elsewhere what Python knows."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.processor()
 
 
 def _git_revision() -> str:

@@ -60,7 +60,7 @@ def print_trial(store: Store, key: str, console: Console) -> None:
         print_whole(console, _maps_table(store.maps(key, tag), tag))
     if record.get("traceback"):
         say(console, str(record["traceback"]).rstrip())
-    versions = " ".join(f"{name}={v}" for name, v in record.get("environment", {}).items() if v)
+    versions = ", ".join(f"{name} {v}" for name, v in record.get("environment", {}).items() if v)
     say(console, f"versions   {versions}", f"files      {store.trial_location(key)}")
 
 

@@ -10,19 +10,21 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeps.cells import Entry
-from sweeps.connecting import Cluster, connect
+from sweeps.connecting import Cluster, connected
 from sweeps.meeting import Meeting
+from sweeps.own_ray import BackendError, lost
 from sweeps.placing import Demand, Room, machines
 from sweeps.plan import Plan
 from sweeps.spec import LoadedSpec, SpecError
 from sweeps.store import Store
+from sweeps.variables import variables
+from sweeps.watch import Watch
 
 if TYPE_CHECKING:
     from sweeps.searcher import PlanSearcher
@@ -53,44 +55,60 @@ def train(
     on_event: Callable[[Entry], None],
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
+    workspace: Path,
 ) -> None:
     """Train everything the plan still holds. ``on_event`` hears of every trial that ends.
 
-    Raises ``StoreError`` when the store cannot be used any more, and what ``still_ours``
-    raises when another driver has taken over. ``tell`` hears what the cluster has.
+    Raises ``StoreError`` when the store cannot be used any more, ``BackendError`` when Ray does
+    not start or is lost, and what ``still_ours`` raises when the sweep is no longer this
+    driver's. ``tell`` hears what the cluster has.
     """
     if plan.finished:
         return
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    settings: dict[str, str | None] = {
+        name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()
+    }
     # Workers must find the user's own modules where the driver found them.
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    import ray  # starting Ray costs seconds: a finished sweep never gets here
-
-    kept = tempfile.TemporaryDirectory(prefix="calsweep-tune-", ignore_cleanup_errors=True)
-    with kept as scratch, ExitStack() as ending:
+    settings["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    with ExitStack() as ending:
+        ending.enter_context(variables(settings))
         if cluster.address is not None:
             tell(f"connecting to the Ray cluster at {cluster.address}")
-        connect(cluster, plan.loaded, Path(scratch))
-        ending.callback(ray.shutdown)
-        from sweeps.searcher import PlanSearcher  # needs Ray
+        # Starting Ray costs seconds: a finished sweep never gets here.
+        ensure_alive = ending.enter_context(connected(cluster, plan.loaded, workspace))
+        ending.enter_context(Watch(ensure_alive, still_ours))
+        _run(plan, store, cluster, workspace, on_event, still_ours, tell)
 
-        demand = _demand(plan.loaded, cluster)
-        room = Room(demand, lambda: machines(ray.nodes()), cluster.concurrent)
-        if cluster.address is not None:
-            tell(room.describe())
-        shared: dict[str, Any] = {
-            "store": store.root,
-            "maps": plan.spec.maps,
-            "evaluation": tuple(plan.spec.evaluation),
-            "cpu": demand.cpu,
-            "gpu": demand.gpu,
-            "time_limit": plan.spec.time_limit,
-            "block": max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
-            "meeting": cluster.address and tuple(Meeting.call(store, plan.spec.name)),
-        }
-        searcher = PlanSearcher(plan, shared, on_event, still_ours, room)
-        _tune(plan, demand, Path(scratch), searcher, elsewhere=cluster.address is not None)
+
+def _run(
+    plan: Plan,
+    store: Store,
+    cluster: Cluster,
+    workspace: Path,
+    on_event: Callable[[Entry], None],
+    still_ours: Callable[[], None],
+    tell: Callable[[str], None],
+) -> None:
+    import ray
+
+    from sweeps.searcher import PlanSearcher
+
+    demand = _demand(plan.loaded, cluster)
+    room = Room(demand, lambda: machines(ray.nodes()), cluster.concurrent)
+    if cluster.address is not None:
+        tell(room.describe())
+    shared: dict[str, Any] = {
+        "store": store.root,
+        "maps": plan.spec.maps,
+        "evaluation": tuple(plan.spec.evaluation),
+        "cpu": demand.cpu,
+        "gpu": demand.gpu,
+        "time_limit": plan.spec.time_limit,
+        "block": max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
+        "meeting": cluster.address and tuple(Meeting.call(store, plan.spec.name)),
+    }
+    searcher = PlanSearcher(plan, shared, on_event, still_ours, room)
+    _tune(plan, demand, workspace / "tune", searcher, elsewhere=cluster.address is not None)
 
 
 def _demand(loaded: LoadedSpec, cluster: Cluster) -> Demand:
@@ -133,6 +151,7 @@ def _tune(
     plan: Plan, demand: Demand, scratch: Path, searcher: PlanSearcher, *, elsewhere: bool
 ) -> None:
     from ray import tune
+    from ray.exceptions import RayError
 
     from sweeps.searcher import Forget, PlanScheduler
     from sweeps.trainable import CalibrationTrial
@@ -162,7 +181,9 @@ def _tune(
     )
     try:
         tuner.fit()
-    except Exception:
+    except Exception as error:
         if searcher.failure is not None:
             raise searcher.failure from None
+        if isinstance(error, RayError):
+            raise BackendError(lost(" ".join(str(error).split())[:300])) from error
         raise

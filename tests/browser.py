@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver import Chrome
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
+from tests.waiting import LIMIT
+
+ATTEMPTS = 5
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -37,19 +41,32 @@ def browser(width: int = 1280, height: int = 900, *, dark: bool = False) -> Iter
     missing = [name for name, path in paths.items() if path is None]
     if missing:
         raise RuntimeError(f"not on PATH: {', '.join(missing)}; `make system` installs them")
-    options = Options()
-    options.binary_location = str(paths["chromium"])
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
-        for flag in (*FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
-            options.add_argument(flag)
-        driver = Chrome(options, Service(executable_path=paths["chromedriver"]))
+    with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profiles:
+        flags = (*FLAGS, f"--window-size={width},{height}")
+        driver = _started(str(paths["chromium"]), str(paths["chromedriver"]), flags, profiles)
         try:
+            driver.set_page_load_timeout(LIMIT)
+            driver.set_script_timeout(LIMIT)
             resize(driver, width, height)
             emulate(driver, dark=dark)
             yield driver
         finally:
             driver.quit()
+
+
+def _started(chromium: str, chromedriver: str, flags: Sequence[str], profiles: str) -> Chrome:
+    """Both get less than a minute to start, in their own code; on a busy machine they try again."""
+    for attempt in range(ATTEMPTS):
+        options = Options()
+        options.binary_location = chromium
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        for flag in (*flags, f"--user-data-dir={profiles}/{attempt}"):
+            options.add_argument(flag)
+        try:
+            return Chrome(options, Service(executable_path=chromedriver))
+        except WebDriverException as error:
+            problem = error
+    raise problem
 
 
 def resize(driver: Chrome, width: int, height: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,3 +18,12 @@ def small_disk(place: Path, size: str) -> Iterator[Path]:
         yield place
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+def fill(place: Path) -> Path:
+    """Take all of a disk's room; the file to be removed when there shall be some again."""
+    ballast = place / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+    return ballast

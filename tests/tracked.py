@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -26,6 +23,8 @@ from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
 from sweeps.tracking.database import create_database
+from tests.ports import free_port
+from tests.waiting import answers, wait_for
 
 SPEC = """\
 name: s
@@ -169,12 +168,11 @@ class Server:
     """An MLflow server on a database of its own, which can be killed and come back."""
 
     def __init__(self, directory: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.directory = directory
         self.uri = f"http://127.0.0.1:{self.port}"
         self.database = directory / "server.db"
+        self.log = directory / "server.log"
         self.database.write_bytes(empty_database())
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -182,18 +180,15 @@ class Server:
         arguments = ["server", "--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
         arguments += ["--backend-store-uri", f"sqlite:///{self.database}"]
         arguments += ["--artifacts-destination", str(self.directory / "artifacts")]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", *arguments],
-            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        while True:
-            assert self._process.poll() is None
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.uri}/health"):
-                return
-            time.sleep(0.1)
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mlflow", *arguments],
+                env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        wait_for(lambda: answers(f"{self.uri}/health"), self._process, log=self.log)
 
     def kill(self) -> None:
         if self._process is not None:

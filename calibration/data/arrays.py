@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from calibration.data.columns import Column
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Kind, Part
 from calibration.data.fixed import TEST_SHARE, FixedDataset
 from calibration.data.labels import class_names_of, encode_labels
+from calibration.data.npz import CLASS_NAMES, NpzFile, class_names_in
 from calibration.data.protocol import Share
 
 KEYS = (
@@ -58,31 +58,19 @@ def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
 
     Raises ``ValueError`` if the file is absent, damaged, or lacks the arrays.
     """
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
-    wrong = f"{path}: not a readable NPZ file of plain arrays"
-    # NumPy takes anything else for a pickle and advises to load it, which would run its code.
-    if not zipfile.is_zipfile(path):
-        raise ValueError(f"{wrong}, as numpy.savez writes them")
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            content = dict(stored)
-    except ValueError:
-        raise ValueError(
-            f"{wrong}: it is damaged or holds objects; keep numbers and texts"
-        ) from None
-    except (OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{wrong}: {error}") from error
-    named = content.get("class_names")
-    names = None if named is None else tuple(str(name) for name in named)
+    stored = NpzFile(path)
     for keys in KEYS:
-        if all(key in content for key in keys[:2]):
-            test = [key for key in keys[2:] if key in content]
+        if all(key in stored.names for key in keys[:2]):
+            test = [key for key in keys[2:] if key in stored.names]
             if len(test) == 1:
                 raise ValueError(f"{path}: {test[0]!r} needs both of {keys[2]!r} and {keys[3]!r}")
-            return [content[key] for key in (*keys[:2], *test)], names
+            wanted = [*keys[:2], *test]
+            named = [CLASS_NAMES] if CLASS_NAMES in stored.names else []
+            content = stored.arrays([*wanted, *named])
+            names = class_names_in(content[CLASS_NAMES], path) if named else None
+            return [content[key] for key in wanted], names
     raise ValueError(
-        f"{path}: no inputs and labels; found {', '.join(sorted(content)) or 'nothing'}, "
+        f"{path}: no inputs and labels; found {', '.join(sorted(stored.names)) or 'nothing'}, "
         f"expected {' or '.join(f'{k[0]!r} with {k[1]!r}' for k in KEYS)}"
     )
 

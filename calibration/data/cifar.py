@@ -17,6 +17,7 @@ import torch
 from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent, verify
 from calibration.data.fixed import FixedDataset
+from calibration.memory import TooLargeError, check_fits
 
 PIXELS = 3 * 32 * 32
 SITE = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -146,24 +147,32 @@ def _read_archive(place: Path, layout: Layout) -> dict[str, bytes]:
                 file = Path(member.name).name
                 stored = archive.extractfile(member) if file in layout.files else None
                 if stored is not None:
+                    check_fits(member.size, f"{place}: {file}")
                     content[file] = stored.read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except TooLargeError:
+        raise
+    except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         raise DataFileError(f"{place}: truncated or damaged ({error}); fetch it again") from error
     return content
 
 
 def _class_names(content: bytes, layout: Layout, place: Path) -> tuple[str, ...]:
     if layout.label_bytes is not None:
-        return tuple(content.decode().split())
+        return tuple(content.decode(errors="replace").split())
     names = _field(_unpickle(content, place / layout.names), layout.label_names, place)
+    if not isinstance(names, list | tuple):
+        raise DataFileError(f"{place / layout.names}: names no classes; fetch it again")
     return tuple(str(name) for name in names)
 
 
 def _batch(content: bytes, layout: Layout, path: Path) -> tuple[torch.Tensor, torch.Tensor]:
     if layout.label_bytes is None:
         batch = _unpickle(content, path)
-        pixels = np.asarray(_field(batch, "data", path))
-        labels = np.asarray(_field(batch, layout.labels, path), dtype=np.int64)
+        pixels, numbers = _field(batch, "data", path), _field(batch, layout.labels, path)
+        try:
+            pixels, labels = np.asarray(pixels), np.asarray(numbers, dtype=np.int64).reshape(-1)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DataFileError(f"{path}: damaged ({error}); fetch it again") from error
         if pixels.dtype != np.uint8 or pixels.shape != (len(labels), PIXELS):
             raise DataFileError(
                 f"{path}: {len(labels)} labels need {len(labels)}×{PIXELS} bytes of pixels, "
@@ -215,5 +224,5 @@ def _unpickle(content: bytes, path: Path) -> object:
             f"{path}: damaged, or not a plain CIFAR batch ({error}); fetch it again"
         ) from error
     if isinstance(loaded, dict):
-        return {k.decode() if isinstance(k, bytes) else k: v for k, v in loaded.items()}
+        return {k.decode("latin1") if isinstance(k, bytes) else k: v for k, v in loaded.items()}
     return loaded

@@ -66,10 +66,9 @@ def infer_columns(
 
 def _infer(series: pd.Series[Any], name: str, forced: bool, origin: str) -> Column:
     present = series.dropna()
-    if not forced and (_is_number(series) or present.map(type).isin((bool, np.bool_)).all()):
+    if not forced and (_is_number(series) or _are_truths(present)):
         return Column(name, "numeric")
-    texts = isinstance(series.dtype, pd.CategoricalDtype) or present.map(type).isin((str,)).all()
-    if not (forced or texts):
+    if not (forced or holds_texts(present)):
         raise ValueError(
             f"{origin}: column {name!r} holds {type(present.iloc[0]).__name__} values; "
             "drop it or turn it into numbers or text"
@@ -81,6 +80,19 @@ def _infer(series: pd.Series[Any], name: str, forced: bool, origin: str) -> Colu
             f"{MOST_CATEGORIES}; drop it or group its values"
         )
     return Column(name, "categorical", tuple(categories))
+
+
+def holds_texts(present: pd.Series[Any]) -> bool:
+    """Whether these values, none of them missing, are all texts or categories."""
+    if isinstance(present.dtype, pd.StringDtype | pd.CategoricalDtype):
+        return True
+    return bool(present.map(type).isin((str,)).all())
+
+
+def _are_truths(present: pd.Series[Any]) -> bool:
+    if isinstance(present.dtype, pd.StringDtype):  # without a look at every row
+        return present.empty
+    return bool(present.map(type).isin((bool, np.bool_)).all())
 
 
 def _is_number(series: pd.Series[Any]) -> bool:
@@ -123,8 +135,7 @@ def _encode_number(series: pd.Series[Any], column: Column, origin: str) -> NDArr
 
 
 def _encode_category(series: pd.Series[Any], column: Column, origin: str) -> NDArray[np.float64]:
-    texts = {value: as_text(value) for value in series.dropna().unique()}
+    numbers, distinct = pd.factorize(series)
     positions = {text: float(place) for place, text in enumerate(column.categories)}
-    codes = {value: positions.get(text, UNKNOWN) for value, text in texts.items()}
-    encoded = series.astype(object).map(codes).to_numpy(np.float64)
-    return np.where(series.isna().to_numpy(), MISSING, encoded)
+    codes = [positions.get(as_text(value), UNKNOWN) for value in distinct]
+    return np.array([*codes, MISSING])[numbers]  # a missing value has the number −1: the last

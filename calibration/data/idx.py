@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent, verify
 from calibration.data.fixed import FixedDataset
+from calibration.memory import check_fits
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -90,13 +91,23 @@ def _read_part(name: str, folder: Path, files: tuple[str, str]) -> Part:
 
 
 def _content(path: Path) -> bytes:
-    content = path.read_bytes()
-    if path.suffix != ".gz":
-        return content
     try:
-        return gzip.decompress(content)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            # One byte more than its header announces tells whether there is too much,
+            # however much there is.
+            header = file.read(4)
+            header += file.read(4 * header[3]) if len(header) == 4 else b""
+            announced = math.prod(_dimensions(header))
+            check_fits(announced, f"{path}: the array")
+            return header + file.read(announced + 1)
+    except (EOFError, OSError, zlib.error) as error:
         raise DataFileError(f"{path}: truncated or damaged ({error}); fetch it again") from error
+
+
+def _dimensions(content: bytes) -> tuple[int, ...]:
+    """The shape that an idx file's header announces; () if it is cut short."""
+    whole = content[4 : 4 + 4 * content[3]] if len(content) >= 4 else b""
+    return tuple(int(size) for size in np.frombuffer(whole[: len(whole) // 4 * 4], dtype=">u4"))
 
 
 def parse_idx(content: bytes, origin: str) -> NDArray[np.uint8]:
@@ -111,7 +122,7 @@ def parse_idx(content: bytes, origin: str) -> NDArray[np.uint8]:
     start = 4 + 4 * content[3]
     if len(content) < start:
         raise DataFileError(f"{origin}: truncated within its header; fetch it again")
-    shape = tuple(int(size) for size in np.frombuffer(content[4:start], dtype=">u4"))
+    shape = _dimensions(content)
     expected = start + math.prod(shape)
     if len(content) != expected:
         raise DataFileError(

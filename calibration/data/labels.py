@@ -39,14 +39,15 @@ def encode_labels(values: pd.Series[Any], class_names: Sequence[str], origin: st
     """
     _check_present(values, origin)
     positions = {name: place for place, name in enumerate(class_names)}
-    codes = {value: positions.get(as_text(value)) for value in values.unique()}
-    unknown = [as_text(value) for value, place in codes.items() if place is None]
+    numbers, distinct = pd.factorize(values)
+    codes = [positions.get(as_text(value), -1) for value in distinct]
+    unknown = [as_text(value) for value, code in zip(distinct, codes, strict=True) if code < 0]
     if unknown:
         raise ValueError(
             f"{origin}: class {unknown[0]!r} does not occur among the training rows' classes "
             f"({', '.join(class_names[:10])}{', …' if len(class_names) > 10 else ''})"
         )
-    return torch.tensor(values.astype(object).map(codes).to_numpy(np.int64))
+    return torch.from_numpy(np.array(codes, dtype=np.int64)[numbers])
 
 
 def _check_present(values: pd.Series[Any], origin: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from calibration.data.columns import check_names
+from calibration.data.npz import CLASS_NAMES, NpzFile, class_names_in
 from calibration.data.table import read_frame
 
 Kind = Literal["logits", "probabilities"]
@@ -58,51 +58,67 @@ def npz_parts(path: Path, *, labelled: bool) -> list[Found]:
 
     Nothing is unpickled. Raises ``ValueError`` if the file is damaged or arrays are missing.
     """
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            if not isinstance(stored, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one nameless array; use np.savez(file, logits=…)")
-            content = dict(stored)
-    except (ValueError, OSError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path}: not a readable NPZ file of plain arrays: {error}") from error
+    stored = NpzFile(path)
+    chosen = [_npz_choice(stored, prefix, labelled) for prefix in _npz_prefixes(stored.names)]
+    named = [CLASS_NAMES] if CLASS_NAMES in stored.names else []
+    content = stored.arrays([*(name for choice in chosen for name in choice if name), *named])
+    names = class_names_in(content[CLASS_NAMES], path) if named else None
+    return [_npz_part(stored, content, names, scores, label) for scores, label in chosen]
+
+
+def _npz_prefixes(names: tuple[str, ...]) -> list[str]:
+    """How the names of each set of predictions begin."""
     for prefix in VALIDATION:
-        if any(f"{prefix}{name}" in content for name in SCORES):
-            if not any(f"{TEST}{name}" in content for name in SCORES):
-                return [_npz_part(path, content, prefix, labelled)]
-            return [_npz_part(path, content, start, labelled) for start in (prefix, TEST)]
-    return [_npz_part(path, content, "", labelled)]
+        if any(f"{prefix}{name}" in names for name in SCORES):
+            both = any(f"{TEST}{name}" in names for name in SCORES)
+            return [prefix, TEST] if both else [prefix]
+    return [""]
 
 
-def _npz_part(path: Path, content: dict[str, NDArray[Any]], prefix: str, labelled: bool) -> Found:
-    there = [prefix + name for name in SCORES if prefix + name in content]
-    if not there:
+def _npz_choice(stored: NpzFile, prefix: str, labelled: bool) -> tuple[str, str | None]:
+    """The arrays of scores and, where they are wanted, of labels."""
+    scores = next((prefix + name for name in SCORES if prefix + name in stored.names), None)
+    if scores is None:
         raise ValueError(
-            f"{path}: there is neither {prefix + 'logits'!r} nor {prefix + 'probs'!r}; found "
-            f"{', '.join(sorted(content)) or 'nothing'}"
+            f"{stored.path}: there is neither {prefix + 'logits'!r} nor {prefix + 'probs'!r}; "
+            f"found {', '.join(sorted(stored.names)) or 'nothing'}"
         )
-    label = next((prefix + name for name in LABELS if prefix + name in content), None)
-    if labelled and label is None:
+    if not labelled:
+        return scores, None
+    label = next((prefix + name for name in LABELS if prefix + name in stored.names), None)
+    if label is None:
         raise ValueError(
-            f"{path}: there is no array {prefix + 'labels'!r} beside {there[0]!r}; found "
-            f"{', '.join(sorted(content))}"
+            f"{stored.path}: there is no array {prefix + 'labels'!r} beside {scores!r}; found "
+            f"{', '.join(sorted(stored.names))}"
         )
-    named = content.get("class_names")
+    return scores, label
+
+
+def _npz_part(
+    stored: NpzFile,
+    content: dict[str, NDArray[Any]],
+    class_names: tuple[str, ...] | None,
+    scores: str,
+    label: str | None,
+) -> Found:
+    kind = next(name for name in SCORES if scores.endswith(name))
+    prefix = scores.removesuffix(kind)
+    unused = [prefix + name for name in SCORES if prefix + name in stored.names]
     return Found(
-        path=path,
-        scores=content[there[0]],
-        scores_name=there[0],
-        kind=SCORES[there[0].removeprefix(prefix)],
-        labels=None if label is None else _decoded(content[label]),
+        path=stored.path,
+        scores=content[scores],
+        scores_name=scores,
+        kind=SCORES[kind],
+        labels=None if label is None else content[label],
         labels_name=label or "",
-        class_names=None if named is None else tuple(str(name) for name in _decoded(named)),
-        taken=f"array {there[0]!r}",
-        notes=tuple(f"{path}: {name!r} is not used beside {there[0]!r}" for name in there[1:]),
+        class_names=class_names,
+        taken=f"array {scores!r}",
+        notes=tuple(
+            f"{stored.path}: {name!r} is not used beside {scores!r}"
+            for name in unused
+            if name != scores
+        ),
     )
-
-
-def _decoded(array: NDArray[Any]) -> NDArray[Any]:
-    """Texts stored as bytes, as texts."""
-    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
 
 def table_part(path: Path, label: str | None, *, labelled: bool) -> Found:

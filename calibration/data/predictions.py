@@ -106,8 +106,6 @@ def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
 
 
 def _found(path: Path, label: str | None, *, labelled: bool) -> list[Found]:
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
     if path.suffix.lower() != ".npz":
         return [table_part(path, label, labelled=labelled)]
     if label is not None:

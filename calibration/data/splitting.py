@@ -103,8 +103,8 @@ def split_pool(
     Raises ``ValueError`` naming the dataset and the part that cannot be filled.
     """
     labels = pool.labels.numpy()
-    what = f"{name}: the {{}} part of protocol {protocol.name!r}"
-    part = what.format("validation")
+    of_protocol = f"part of protocol {protocol.name!r}"
+    part = f"{name}: the validation {of_protocol}"
     size = part_size(validation, labels, part)
     held = draw_rows(labels, size, stream("validation", seed), part)
     train = without(np.arange(len(labels)), held)
@@ -113,7 +113,7 @@ def split_pool(
     if held_out and protocol.share_validation:
         meta = selection
     elif held_out:
-        part = what.format("meta-validation")
+        part = f"{name}: the meta-validation {of_protocol}"
         size = part_size(protocol.meta_validation, labels, part)
         inner = train[draw_rows(labels[train], size, stream("meta-validation", seed), part)]
         train = without(train, inner)

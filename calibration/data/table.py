@@ -8,10 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pandas as pd
 
 from calibration.data.columns import check_names, encode_columns, infer_columns
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
+from calibration.data.files import check_file
 from calibration.data.fixed import TEST_SHARE, FixedDataset
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.protocol import Share
@@ -83,8 +85,7 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     if the first line has that, but no comma (what stands in quotes does not count). Raises
     ``ValueError`` naming the file if it is absent, empty, not UTF-8 or not of these formats.
     """
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
+    check_file(path)
     kinds = {suffix.lower() for suffix in path.suffixes}
     try:
         if kinds & {".parquet", ".pq"}:
@@ -100,13 +101,22 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
     except pd.errors.ParserError as error:
-        raise ValueError(f"{path}: {str(error).strip()}; is the option separator right?") from error
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path}: cannot be read: {error}") from error
+        raise ValueError(f"{path}: {_line(error)}; is the option separator right?") from error
+    except MemoryError:
+        raise ValueError(f"{path}: there is not enough memory to read it") from None
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: cannot be read: {_line(error)}") from error
+    except Exception as error:  # what unpacks or parses a damaged file raises whatever it meets
+        kind = type(error).__name__
+        raise ValueError(f"{path}: cannot be read: {kind}: {_line(error)}") from error
     frame.columns = frame.columns.map(str)
     if frame.empty:
         raise ValueError(f"{path}: there are no rows")
     return frame
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def repeated_names(path: Path) -> dict[str, int]:
@@ -148,6 +158,6 @@ def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
     # A nameless first column 0, 1, 2, … is pandas' own row number. As an input it would
     # give the labels away wherever rows are sorted by class.
     first = str(frame.columns[0])
-    if first == "Unnamed: 0" and list(frame[first]) == list(range(len(frame))):
+    if first == "Unnamed: 0" and np.array_equal(frame[first], np.arange(len(frame))):
         return frame.drop(columns=first)
     return frame

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent
@@ -50,7 +50,11 @@ class TinyImageNet(DownloadedOptions):
 def _lines(path: Path) -> list[str]:
     if not path.is_file():
         raise DataFileError(f"tiny_imagenet: {path.parent} lacks {path.name}")
-    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise DataFileError(f"{path}: damaged ({error}); unpack the archive again") from error
+    return [line for line in text.splitlines() if line.strip()]
 
 
 def _class_names(place: Path, ids: Sequence[str]) -> tuple[str, ...]:
@@ -91,16 +95,17 @@ def _read(files: Sequence[tuple[Path, int]]) -> Part:
     for row, (path, _) in enumerate(files):
         try:
             with Image.open(path) as image:
+                # Before it is decoded: a small file may announce any number of pixels.
+                if image.size != (SIDE, SIDE):
+                    found = "×".join(map(str, image.size))
+                    raise DataFileError(f"{path}: {SIDE}×{SIDE} pixels are expected, found {found}")
                 colours = np.asarray(image.convert("RGB"))
         except FileNotFoundError:
             raise DataFileError(f"{path}: no such file; unpack the archive again") from None
-        except (UnidentifiedImageError, OSError) as error:
+        except DataFileError:
+            raise
+        except Exception as error:  # decoders of damaged images raise almost anything
             raise DataFileError(f"{path}: damaged ({error}); unpack the archive again") from error
-        if colours.shape[:2] != (SIDE, SIDE):
-            raise DataFileError(
-                f"{path}: {SIDE}×{SIDE} pixels are expected, "
-                f"found {colours.shape[1]}×{colours.shape[0]}"
-            )
         pixels[row] = colours.transpose(2, 0, 1)
     labels = torch.tensor([label for _, label in files], dtype=torch.int64)
     return Part(torch.from_numpy(pixels), labels)

@@ -9,6 +9,7 @@ from calibration.plots.reliability import (
     reliability_diagram,
     reliability_grid,
 )
+from calibration.plots.style import png
 from calibration.plots.weights import sample_weights
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "confidence_regions",
     "confidence_regions_grid",
     "curves",
+    "png",
     "reliability_diagram",
     "reliability_grid",
     "risk_coverage",

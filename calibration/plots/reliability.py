@@ -103,7 +103,8 @@ def reliability_grid(
         row, column = divmod(index, columns)
         upper, lower = grid[2 * row, column], grid[2 * row + 1, column]
         _draw_diagram(upper, cell)
-        upper.set_title(f"{textwrap.fill(name, 26)}\n{_verdict(*named[name], bins)}", loc="left")
+        lines = textwrap.fill(style.fitting(name, 4 * 26), 26)
+        upper.set_title(f"{lines}\n{_verdict(*named[name], bins)}", loc="left")
         _draw_histogram(lower, cell, top, columns=columns)
         for axes in (upper, lower):
             axes.set_visible(True)

@@ -1,23 +1,28 @@
 """How every figure looks: colours, sizes, and the figures and legends to start from.
 
 Colours are those of Okabe & Ito (2008), told apart by readers with any common colour vision;
-lines differ in dash and marker too, so that print in grey stays readable.
+lines differ in dash and marker too, so that print in grey stays readable. Names are drawn as
+they are written: no text is parsed as mathematics or anything else.
 """
 
 from __future__ import annotations
 
+import io
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, ParamSpec, TypedDict, TypeVar
+from typing import Any, ParamSpec, TypedDict
 
 import matplotlib.style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from calibration.text import visible
 
 P = ParamSpec("P")
-R = TypeVar("R")
 
 INK = "#222222"
 MUTED = "#767676"
@@ -28,6 +33,7 @@ UNDER_CONFIDENT = "#0072B2"
 # Yellow is left out: too faint for a line on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", "-.", ":")
+_LONGEST_TEXT = 300
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 _RC: dict[str, Any] = {
@@ -48,6 +54,7 @@ _RC: dict[str, Any] = {
     "legend.frameon": False,
     "savefig.dpi": 100,
     "text.color": INK,
+    "text.parse_math": False,
     "xtick.color": INK,
     "xtick.labelsize": 9,
     "ytick.color": INK,
@@ -63,15 +70,31 @@ class LineStyle(TypedDict):
     marker: str
 
 
-def styled(draw: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a drawing function to use our settings, whatever the user's matplotlibrc says."""
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Decorate a drawing function to use our settings, whatever the user's matplotlibrc says.
+
+    Every text of the figure is made visible, and what no figure has room for is shortened.
+    """
 
     @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> R:
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
         with matplotlib.style.context(_RC, after_reset=True):
-            return draw(*args, **kwargs)
+            figure = draw(*args, **kwargs)
+            for text in figure.findobj(Text):
+                assert isinstance(text, Text), "this is what was looked for"
+                text.set_text(fitting(text.get_text(), _LONGEST_TEXT))
+        return figure
 
     return drawn
+
+
+def png(figure: Figure, dpi: float = 100) -> bytes:
+    """The figure as a PNG file; a character that the font lacks is a box, and no warning."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
+        figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
 
 
 def new_figure(width: float, height: float, title: str | None = None) -> Figure:
@@ -80,6 +103,15 @@ def new_figure(width: float, height: float, title: str | None = None) -> Figure:
     if title:
         figure.suptitle(title)
     return figure
+
+
+def fitting(text: str, most: int) -> str:
+    """``text`` made visible, and shortened in its middle to at most ``most`` characters."""
+    shown = visible(text)
+    if len(shown) <= most:
+        return shown
+    end = min(20, most // 3)
+    return f"{shown[: most - end - 1]}…{shown[-end:]}"
 
 
 def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
@@ -98,15 +130,23 @@ def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
 def legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
     """Put a legend under the axes and make the figure taller by as much.
 
-    It has as many columns as its longest entry allows.
+    It has as many columns as its longest entry allows; no entry is wider than the figure.
     """
-    longest = max(len(label) for label in handles)
-    fitting = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * longest)))
-    rows = math.ceil(len(handles) / fitting)
+    width = figure.get_figwidth()
+    labels = [fitting(label, int((width - 0.55) / 0.08)) for label in handles]
+    longest = max(map(len, labels))
+    most = max(1, int(width / (0.55 + 0.075 * longest)))
+    rows = math.ceil(len(handles) / most)
     # Spread evenly: six entries in five columns would leave one alone in its row.
     columns = math.ceil(len(handles) / rows)
     figure.set_figheight(figure.get_figheight() + 0.2 * rows + 0.15)
-    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=columns)
+    numbers = [str(number) for number in range(len(labels))]
+    legend = figure.legend(
+        list(handles.values()), numbers, loc="outside lower center", ncols=columns
+    )
+    # Given as labels, names that begin with an underscore would be left out.
+    for entry, label in zip(legend.get_texts(), labels, strict=True):
+        entry.set_text(label)
 
 
 def unit_axis(axes: Axes, which: str) -> None:

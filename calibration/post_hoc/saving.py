@@ -10,7 +10,6 @@ A class with other attributes gives plain ones by ``__getstate__`` and takes the
 from __future__ import annotations
 
 import base64
-import binascii
 import importlib
 import math
 import zlib
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibration.memory import check_fits
 from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator
 
 FORMAT = 1
@@ -31,6 +31,8 @@ ABOUT = "about"
 """An entry that whoever keeps a saved map may add; it means nothing to ``load_map``."""
 DEEPEST = 50
 PLAIN = (type(None), bool, int, str)
+ROW_BYTES = 64
+"""What a map takes for each class of a row that it is tried on."""
 
 
 def save_map(calibrator: Calibrator) -> dict[str, Any]:
@@ -76,10 +78,13 @@ def load_map(saved: Mapping[str, Any]) -> Calibrator:
     if not isinstance(classes, int) or classes < 2:
         raise ValueError(f"classes: found {classes!r}, expected a whole number of at least 2")
     loaded: Calibrator = object.__new__(kind)
+    check_fits(ROW_BYTES * classes, f"classes: a row of {classes}")
     try:
         _give_state(loaded, _decode(saved["state"], kind, "state"), "state")
-    except (RecursionError, TypeError) as error:  # too deep, or a key that cannot be one
-        raise ValueError(f"state: damaged: {error}") from error
+    except ValueError:
+        raise
+    except Exception as error:  # too deep, a key that cannot be one, a number out of range
+        raise ValueError(f"state: damaged: {type(error).__name__}: {error}") from error
     if loaded._classes != classes:
         raise ValueError(f"classes: found {classes}, but the state is for {loaded._classes}")
     try:
@@ -223,7 +228,7 @@ def _array(stored: Any, at: str) -> np.ndarray[Any, Any]:
         raw = unpacked.decompress(base64.b64decode(stored["zlib"], validate=True), size + 1)
         if len(raw) != size or not unpacked.eof:
             raise ValueError(f"{len(raw)} bytes where {size} are expected")
-    except (TypeError, KeyError, ValueError, binascii.Error, zlib.error) as error:
+    except Exception as error:  # types, sizes, base64 and zlib each fail in their own way
         raise ValueError(f"{at}: damaged numbers: {error}") from error
     # A copy: what frombuffer gives cannot be written to, and torch wants that it can.
     return np.frombuffer(raw, kind).reshape(shape).copy()

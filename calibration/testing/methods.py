@@ -209,7 +209,7 @@ class _Trained:
             self._require_same(_trajectory(run), _trajectory(self.run), rule)
 
     def check_resumption(self) -> None:
-        """A checkpoint continues, and a stored network predicts, to the bit."""
+        """A checkpoint continues, and a stored network predicts, to the bit on this machine."""
         _seed_global_generators(3)
         resumed = self._fresh(self.splits)
         resumed.load_state_dict(_restored(self.checkpoint))

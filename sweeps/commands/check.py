@@ -32,10 +32,13 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     from sweeps.spec import load_spec
     from sweeps.spec.ready import spec_path
     from sweeps.store import Store
+    from sweeps.tracking.database_file import check_database_file
+    from sweeps.tracking.recorder import default_uri
 
-    loaded = load_spec(spec_path(options.spec))
+    loaded, store = load_spec(spec_path(options.spec)), Store(options.store)
+    check_database_file(loaded.spec.tracking.uri or default_uri(store))
     say(console, *loaded.notes)
-    print_plan(loaded, Store(options.store), console)
+    print_plan(loaded, store, console)
     return print_rehearsal(loaded, console) if options.rehearse else 0
 
 

@@ -30,13 +30,14 @@ def add(commands: Subparsers) -> None:
 
 def _compare(options: argparse.Namespace, console: Console) -> int:
     from sweeps.comparison import compare_sweeps, only_in_one, other_circumstances
+    from sweeps.report.csv_table import csv
     from sweeps.sweep import open_sweep
 
     a = open_sweep(options.sweep_a, options.store)
     b = open_sweep(options.sweep_b, options.store_b or options.store)
     table = compare_sweeps(a, b)
     if options.csv:
-        print(table.to_csv(index=False, float_format="%.7g"), end="")
+        print(csv(table).decode(), end="")
         return 0
     for dataset, lines in table.groupby("dataset", sort=False):
         print_whole(console, _table(f"{dataset}: {a.name} → {b.name}", lines))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers, add_store, add_sweep, opened
-from sweeps.saying import say
+from sweeps.saying import complain, say
 
 
 def add(commands: Subparsers) -> None:
@@ -64,7 +63,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     from sweeps.export.package import Wish, assemble
     from sweeps.export.registry import register, wanted_registration
     from sweeps.export.writing import check_place, write
-    from sweeps.spec.meaning import check_tracking_option
+    from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.tracking import TrackingError
 
     check_tracking_option(options.tracking)
@@ -91,7 +90,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
         try:
             found = register(registration, sweep, package, options.out)
         except TrackingError as error:
-            print(f"calsweep: {error}; the export in {options.out} stands", file=sys.stderr)
+            complain(f"{error}; the export in {options.out} stands")
             return 1
         say(console, f"registered  {found}")
     quoted = shlex.quote(str(options.out))

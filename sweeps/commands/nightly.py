@@ -17,7 +17,7 @@ from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers
 from sweeps.masking import masked
-from sweeps.saying import say
+from sweeps.saying import complain, say
 
 if TYPE_CHECKING:
     from sweeps.nightly.baseline import Acceptance
@@ -148,7 +148,7 @@ def _terminations() -> Iterator[threading.Event]:
 
 def _complain(words: str) -> None:
     with contextlib.suppress(OSError):  # nobody may be listening any more
-        print(f"calsweep: {words}", file=sys.stderr)
+        complain(words)
 
 
 def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
@@ -156,8 +156,10 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
     from sweeps.nightly.night import Nights, checked_night
     from sweeps.nightly.tracking import tracking_uri
     from sweeps.nightly.webhook import VARIABLE, check_webhook, report_to
+    from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.tracking.access import check_access
 
+    check_tracking_option(options.tracking)
     webhook = options.webhook or os.environ.get(VARIABLE, "")
     if webhook:
         check_webhook(webhook)

@@ -12,9 +12,14 @@ from sweeps.commands.arguments import Subparsers
 from sweeps.saying import say
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from calibration.data.predictions import StoredPredictions
+    from calibration.post_hoc import Calibrator
     from sweeps.stored import StoredEvaluation
 
+MANY_CLASSES = 1000
+"""Up to here the maps that are called fast are."""
 FILES = (
     "NPZ with 'logits' or 'probs' and 'labels', or CSV or Parquet with a column of labels and "
     "columns logit_CLASS or prob_CLASS"
@@ -74,6 +79,9 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         from sweeps.stored.evaluation import notes_on
 
         say(console, *notes_on(validation, test))
+        if options.maps == "fast" and validation.classes > MANY_CLASSES:
+            maps, note = _without_maps_per_class(maps, validation.classes)
+            say(console, note)
         evaluation = evaluate_stored(validation, test, maps, bins=options.bins, seed=options.seed)
         written = _write(evaluation, options)
     except (ValueError, OSError) as error:
@@ -119,6 +127,19 @@ def _maps(wanted: str) -> list[str]:
     return chosen
 
 
+def _without_maps_per_class(maps: list[str], classes: int) -> tuple[list[str], str]:
+    """The maps that stay fast with many classes, and what to say of the others."""
+    from calibration.post_hoc import CALIBRATORS
+    from calibration.post_hoc.one_vs_rest import OneVsRest
+
+    slow = [name for name in maps if issubclass(CALIBRATORS[name], OneVsRest)]
+    note = (
+        f"{classes} classes: left out, because each class is fitted by itself: {', '.join(slow)}; "
+        "to have one of them, name it in --maps"
+    )
+    return [name for name in maps if name not in slow], note
+
+
 def _check_places(options: argparse.Namespace) -> None:
     """Before the work, not after it: results must have somewhere to go."""
     if options.out.exists() and not options.out.is_dir():
@@ -128,16 +149,17 @@ def _check_places(options: argparse.Namespace) -> None:
 
 
 def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[str]:
-    from sweeps.stored.files import saved_winner, table_csv, write_whole
+    from sweeps.report.csv_table import csv
+    from sweeps.stored.files import saved_winner, write_whole
     from sweeps.stored.page import evaluation_page
 
     # The saved map first: if it cannot be written, nothing is.
     content = {} if options.save is None else {options.save: saved_winner(evaluation)}
     content |= {
         options.out / "report.html": evaluation_page(evaluation).encode(),
-        options.out / "results.csv": table_csv(evaluation.results),
-        options.out / "leaderboard.csv": table_csv(evaluation.leaderboard),
-        options.out / "comparisons.csv": table_csv(evaluation.comparisons),
+        options.out / "results.csv": csv(evaluation.results),
+        options.out / "leaderboard.csv": csv(evaluation.leaderboard),
+        options.out / "comparisons.csv": csv(evaluation.comparisons),
     }
     for path, data in content.items():
         write_whole(path, data)
@@ -161,13 +183,20 @@ def _apply(options: argparse.Namespace, console: Console) -> int:
         calibrator, names = read_map(options.map)
         stored = read_predictions(options.file, label=options.label)
         _check_fit(options, stored, calibrator._classes or 0, names)
-        output = calibrator(stored.logits)
+        output = _output(calibrator, stored, options.map)
         write_whole(options.out, applied(output, stored, suffix))
     except (ValueError, OSError) as error:
         raise SpecError(str(error)) from error
     kind = "probabilities" if output.ndim == 2 else "confidences of the predicted class"
     say(console, *stored.notes, f"{len(output)} rows of {kind}: {options.out}")
     return 0
+
+
+def _output(calibrator: Calibrator, stored: StoredPredictions, path: Path) -> Tensor:
+    try:
+        return calibrator(stored.logits)
+    except Exception as error:  # a damaged map, or a user's own
+        raise ValueError(f"{path}: fails on {stored.name}: {error}") from error
 
 
 def _check_fit(

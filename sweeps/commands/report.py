@@ -76,19 +76,22 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     for sentence in filter(None, said):
         say(console, sentence, "")
     place = sweep.store.location(sweep.name, "report.html")
+    if "report.html" in written.failures:
+        return 1
     if options.out is not None:
         _write(options.out, files["report.html"])
         place = str(options.out)
     say(console, f"report    {place}")
     if options.open:
         _show(place, console)
-    return 0
+    return 1 if written.failures else 0
 
 
 def _content(options: argparse.Namespace, sweep: Sweep) -> bytes:
     from sweeps.analysis import analyse
     from sweeps.report import exports
-    from sweeps.report.write import csv, parquet
+    from sweeps.report.csv_table import csv
+    from sweeps.report.write import parquet
 
     analysis = analyse(sweep.plan, sweep.store, options.baseline)
     if options.format == "markdown":

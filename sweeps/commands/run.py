@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -16,7 +15,7 @@ from sweeps.commands.arguments import (
     add_tracking,
 )
 from sweeps.masking import masked
-from sweeps.saying import say
+from sweeps.saying import complain, say
 
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
@@ -70,8 +69,8 @@ def _count(text: str) -> int:
 def _loaded(options: argparse.Namespace) -> LoadedSpec:
     """The spec of a command that publishes; a wrong --tracking is bad input too."""
     from sweeps.spec import load_spec
-    from sweeps.spec.meaning import check_tracking_option
     from sweeps.spec.ready import spec_path
+    from sweeps.spec.tracking_uri import check_tracking_option
 
     loaded = load_spec(spec_path(options.spec))
     check_tracking_option(options.tracking)
@@ -99,7 +98,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         extend=options.extend,
     )
     _print_outcome(outcome, options, console)
-    return 1 if outcome.plan.failed or outcome.failed_maps else 0
+    return 1 if outcome.plan.failed or outcome.failed_maps or outcome.report_failures else 0
 
 
 def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Console) -> None:
@@ -162,7 +161,7 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
     try:
         published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
     except TrackingError as error:
-        print(f"calsweep: {error}", file=sys.stderr)
+        complain(str(error))
         return 1
     say(console, f"{published} trials published to {masked(uri)}")
     return 0

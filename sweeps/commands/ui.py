@@ -13,7 +13,7 @@ from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers, add_store, add_tracking
 from sweeps.masking import masked
-from sweeps.saying import say
+from sweeps.saying import complain, say
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -52,7 +52,7 @@ def _port(text: str) -> int:
 
 
 def _ui(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.spec.meaning import check_tracking_option
+    from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.store import Store
     from sweeps.tracking.server import ServerError
 
@@ -65,42 +65,41 @@ def _ui(options: argparse.Namespace, console: Console) -> int:
             return _show_remote(uri, name, console)
         return _serve(uri, name, options.port, console)
     except ServerError as error:
-        print(f"calsweep: {error}", file=sys.stderr)
+        complain(str(error))
         return 1
 
 
 def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
     """The name of the sweep that is asked for, and the tracking URI of its spec."""
-    import yaml
-
     from sweeps.spec import SpecError
+    from sweeps.spec.reading import parse, read_text
     from sweeps.sweep import SPEC
 
     if given is None:
         return None, None
     path = Path(given)
-    by_file = path.suffix in (".yaml", ".yml")
-    if by_file and not path.is_file():
-        raise SpecError(f"{path}: there is no such file")
-    try:
-        text = path.read_bytes() if by_file else store.read_file(given, SPEC)
-    except ValueError:  # no name that a sweep can have
-        text = None
-    if text is None:  # not of this store, but the database may know it
-        return given, None
-    try:
-        # Its data need not be there to look at it: only what is asked for is read.
-        spec = yaml.safe_load(text)
-        tracking = spec.get("tracking") or {}
-        return str(spec["name"]), tracking if isinstance(tracking, str) else tracking.get("uri")
-    except (yaml.YAMLError, AttributeError, KeyError) as error:
-        raise SpecError(f"{given}: this is no spec: {error}") from None
+    if path.suffix in (".yaml", ".yml"):
+        text = read_text(path)
+    else:
+        try:
+            stored = store.read_file(given, SPEC)
+        except ValueError:  # no name that a sweep can have
+            stored = None
+        if stored is None:  # not of this store, but the database may know it
+            return given, None
+        text = stored.decode(errors="replace")
+    # Its data need not be there to look at it: only what is asked for is read.
+    spec, _ = parse(path, text)
+    tracking = spec.get("tracking") or {}
+    if not isinstance(spec.get("name"), str) or not isinstance(tracking, str | dict):
+        raise SpecError(f"{given}: this is no spec: it has no name, or an odd 'tracking'")
+    return spec["name"], tracking if isinstance(tracking, str) else tracking.get("uri")
 
 
 def _tracking_uri(uri: str | None, store: Store) -> str:
     """Where to look; of a database on this disk, raises ``SpecError`` if it is not there."""
     from sweeps.spec import SpecError
-    from sweeps.tracking.database import database_path
+    from sweeps.tracking.database_file import check_database_file, database_path
     from sweeps.tracking.recorder import default_uri
 
     found = uri or default_uri(store)
@@ -109,6 +108,7 @@ def _tracking_uri(uri: str | None, store: Store) -> str:
         return found
     if not database.is_file():
         raise SpecError(f"{database}: there is no such file; run a sweep first, or name --store")
+    check_database_file(found)
     return f"sqlite:///{database.resolve()}"
 
 
@@ -116,14 +116,17 @@ def _show_remote(uri: str, name: str | None, console: Console) -> int:
     """Links to a server that others keep."""
     from mlflow.exceptions import MlflowException
 
+    from sweeps.tracking.access import check_access
+    from sweeps.tracking.recorder import reason
     from sweeps.tracking.server import ServerError
 
+    check_access(uri)
     try:
         _print_links(_links(_client(uri), _without_user(uri), name), console)
         sys.stdout.flush()
     except MlflowException as error:
-        reason = masked(str(error), uri)
-        raise ServerError(f"the MLflow server at {masked(uri)} does not answer: {reason}") from None
+        why = reason(error, uri)
+        raise ServerError(f"the MLflow server at {masked(uri)} does not answer: {why}") from None
     return 0
 
 

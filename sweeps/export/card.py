@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calibration.abstention import Accepted
+from calibration.text import visible
 from sweeps.analysis.results import CHOSEN_BY
-from sweeps.export.markdown import confidence, interval, percent, settings, table, text
+from sweeps.export.markdown import confidence, interval, percent, settings, table
 from sweeps.export.package import Package
+from sweeps.report.escaping import markdown_code as code
+from sweeps.report.escaping import markdown_text
 from sweeps.report.wording import bounds
 
 METRICS = {
@@ -41,17 +44,17 @@ def card(package: Package, out: Path) -> str:
     blocks = []
     for title, lines in sections.items():
         blocks.append("\n".join([*([f"## {title}", ""] if title else []), *lines]))
-    return "\n\n".join(blocks) + "\n"
+    return visible("\n\n".join(blocks)) + "\n"
 
 
 def _introduction(package: Package) -> Iterator[str]:
     about, classes = package.description.about, package.description.class_names
-    yield f"# {text(about['row'])} on {text(about['dataset'])}"
+    yield f"# {markdown_text(about['row'])} on {markdown_text(about['dataset'])}"
     yield ""
-    network = f"a `{text(package.description.network.name)}` network trained by"
+    network = f"a {code(package.description.network.name)} network trained by"
     yield (
         f"A calibrated classifier of {len(classes)} classes: {network} "
-        f"`{text(about['method'])}`, {_map(package)}, and a threshold on the confidence below "
+        f"{code(about['method'])}, {_map(package)}, and a threshold on the confidence below "
         "which it abstains. A confidence of 0.8 is meant to be right in 8 cases of 10."
     )
 
@@ -60,14 +63,14 @@ def _map(package: Package) -> str:
     name = package.chosen.post_hoc
     if name == "identity":
         return "without a post-hoc map"
-    return f"its output calibrated by the post-hoc map `{text(name)}`"
+    return f"its output calibrated by the post-hoc map {code(name)}"
 
 
 def _data(package: Package) -> Iterator[str]:
     about, description, rows = package.description.about, package.description, package.rows
     yield from table(
         {
-            "dataset": f"`{text(about['dataset'])}`",
+            "dataset": code(about["dataset"]),
             "fingerprint (SHA-256)": f"`{about['fingerprint']}`",
             "rows": ", ".join(f"{count} {part}" for part, count in rows.items()),
             "inputs": _inputs(package),
@@ -76,7 +79,7 @@ def _data(package: Package) -> Iterator[str]:
     )
     if description.inputs.optional:
         yield ""
-        optional = ", ".join(f"`{text(name)}`" for name in description.inputs.optional)
+        optional = ", ".join(code(name) for name in description.inputs.optional)
         yield f"Values missing in training too, so these columns may be left out: {optional}."
 
 
@@ -84,7 +87,7 @@ def _inputs(package: Package) -> str:
     inputs = package.description.inputs
     if inputs.by_position:
         return f"{inputs.dtype} of shape (N, {', '.join(map(str, inputs.shape))})"
-    shown = [f"`{text(c.name)}` ({c.kind})" for c in inputs.columns[:MANY_CLASSES]]
+    shown = [f"{code(c.name)} ({c.kind})" for c in inputs.columns[:MANY_CLASSES]]
     more = len(inputs.columns) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
@@ -94,7 +97,7 @@ def _classes(package: Package) -> str:
     names = package.description.class_names
     pairs = list(zip(names, shares, strict=True))[:MANY_CLASSES]
     more = len(names) - len(pairs)
-    shown = ", ".join(f"`{text(name)}` ({percent(share)})" for name, share in pairs)
+    shown = ", ".join(f"{code(name)} ({percent(share)})" for name, share in pairs)
     return shown + (f" and {more} more" if more else "")
 
 
@@ -102,11 +105,10 @@ def _training(package: Package) -> Iterator[str]:
     description, about = package.description, package.description.about
     yield from table(
         {
-            "method": f"`{text(about['method'])}`: {settings(about['hyperparameters'])}",
-            "network": f"`{text(description.network.name)}`: "
-            f"{settings(description.network.options)}",
+            "method": f"{code(about['method'])}: {settings(about['hyperparameters'])}",
+            "network": f"{code(description.network.name)}: {settings(description.network.options)}",
             "training": settings(about["training"]),
-            "post-hoc map": f"`{text(package.chosen.post_hoc)}`, fitted on all "
+            "post-hoc map": f"{code(package.chosen.post_hoc)}, fitted on all "
             f"{package.rows['validation']} validation rows",
             "seed": str(about["seed"]),
         }
@@ -191,7 +193,7 @@ def _accepted(name: str, found: Accepted) -> str:
 
 def _choice(package: Package) -> Iterator[str]:
     chosen = package.chosen
-    name = f"`{text(chosen.label)}`"
+    name = code(chosen.label)
     if chosen.row_named:
         also = "and is also" if chosen.is_winner else "and is not"
         yield f"By hand: {name} was asked for by name {also} what validation data would choose."
@@ -233,7 +235,7 @@ def _limits(package: Package) -> Iterator[str]:
     low, high = package.test_range
     yield (
         "- Other populations and shifted data: its confidences are calibrated for rows drawn like "
-        f"those of `{text(description.about['dataset'])}` and can be far off elsewhere, also "
+        f"those of {code(description.about['dataset'])} and can be far off elsewhere, also "
         "where only the classes' frequencies differ."
     )
     yield (
@@ -248,7 +250,7 @@ def _limits(package: Package) -> Iterator[str]:
     counts = (package.train_share * package.rows["training"]).round().int().tolist()
     rare = [n for n, c in zip(description.class_names, counts, strict=True) if c < FEW_ROWS]
     if rare:
-        shown = ", ".join(f"`{text(name)}`" for name in rare[:MANY_CLASSES])
+        shown = ", ".join(code(name) for name in rare[:MANY_CLASSES])
         yield f"- Rare classes: fewer than {FEW_ROWS} training rows of {shown}."
     yield (
         f"- Confidences that were not seen: those of the {package.rows['test']} test rows lie "
@@ -267,7 +269,7 @@ def _limits(package: Package) -> Iterator[str]:
 
 
 def _use(package: Package, out: Path) -> Iterator[str]:
-    place = shlex.quote(str(out))
+    place = visible(shlex.quote(str(out)), keep="")  # a line break would end the block
     yield "```python"
     yield "import mlflow"
     yield ""
@@ -299,7 +301,7 @@ def _origin(package: Package) -> Iterator[str]:
     versions = {k: v for k, v in environment.items() if k not in ("git", "machine") and v}
     yield from table(
         {
-            "sweep": f"`{text(about['sweep'])}`",
+            "sweep": code(about["sweep"]),
             "trial": f"`{about['key']}`",
             "git revision": f"`{environment.get('git') or 'none recorded'}`",
             "trained with": settings(versions),

@@ -73,7 +73,7 @@ def _tolerance(sweep: Sweep, chosen: Chosen) -> float:
     if sweep.spec.resources.wants_gpu or chosen.entry.config.training.mixed_precision:
         return ROUGH
     then, now = _then(chosen), environment()
-    same = all(then.get(name) == now[name] for name in ("torch", "machine"))
+    same = all(then.get(name) == now[name] for name in ("torch", "machine", "instructions"))
     return SAME if same else ELSEWHERE
 
 

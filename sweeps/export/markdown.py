@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from sweeps.report.escaping import markdown_code
+
 MOST_DIGITS = 17
 """So many tell any two numbers apart."""
 
@@ -18,9 +20,9 @@ def table(rows: Mapping[str, str]) -> Iterator[str]:
 
 
 def settings(values: Mapping[str, Any]) -> str:
-    """``lr = 0.1, widths = [8]``, or that there are none."""
-    shown = (f"{text(name)} = {_value(value)}" for name, value in values.items())
-    return ", ".join(shown) or "no settings"
+    """``lr = 0.1, widths = [8]`` as code, or that there are none."""
+    shown = ", ".join(f"{name} = {_value(value)}" for name, value in values.items())
+    return markdown_code(shown) if shown else "no settings"
 
 
 def interval(value: float, ends: Iterable[float] | None) -> str:
@@ -46,10 +48,5 @@ def confidence(value: float) -> str:
     return f"{value:.{digits}g}"
 
 
-def text(value: object) -> str:
-    """A name in a line of a table: whatever would end the cell or the line is taken out."""
-    return " ".join(str(value).split()).replace("|", "\\|").replace("`", "'")
-
-
 def _value(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else text(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sweeps.export.package import Package
-from sweeps.masking import masked, without_secrets
+from sweeps.masking import masked
 from sweeps.spec import SpecError
 from sweeps.store import file_name
 from sweeps.sweep import Sweep
 from sweeps.tracking import TrackingError, create_database, default_uri
 from sweeps.tracking.artifacts import chooses_place
+from sweeps.tracking.database_file import check_database_file
 from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.publisher import ENVIRONMENT
+from sweeps.tracking.recorder import reason
 from sweeps.tracking.run_content import KEY, SWEEP
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ def wanted_registration(
     """Where to register: asked for, or because a registry is configured; None if neither.
 
     The spec's own MLflow comes before the environment's, as that is where the runs are, and
-    the name is the sweep's unless given. Raises ``SpecError`` for names that MLflow refuses.
+    the name is the sweep's unless given. Raises ``SpecError`` for names that MLflow refuses,
+    and for a file that is not a database of MLflow's.
     """
     environment: Mapping[str, str] = os.environ
     server = tracking or sweep.spec.tracking.uri or environment.get(TRACKING)
@@ -63,6 +66,8 @@ def wanted_registration(
     several = len(sweep.loaded.datasets) > 1
     own = file_name(f"{sweep.name}-{dataset}" if several else sweep.name)
     server = server or default_uri(sweep.store)
+    for place in (server, registry or server):
+        check_database_file(place)
     return Registration(name or own, alias, server, registry or server)
 
 
@@ -77,8 +82,7 @@ def register(registration: Registration, sweep: Sweep, package: Package, model: 
         return _register(registration, sweep, package, model)
     except Exception as error:  # MLflow's own, its database's and its server's are many
         uri = registration.registry
-        reason = without_secrets(f"{type(error).__name__}: {error}", uri)
-        raise TrackingError(f"cannot register in {masked(uri)}: {reason}") from error
+        raise TrackingError(f"cannot register in {masked(uri)}: {reason(error, uri)}") from error
 
 
 def _register(registration: Registration, sweep: Sweep, package: Package, model: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from pathlib import Path
 
 import torch
@@ -15,9 +14,11 @@ from calibration.post_hoc.saving import save_map
 from sweeps.export.card import card
 from sweeps.export.package import Package
 from sweeps.export.signature import example, signature
+from sweeps.scratch import directory_in, remove_leftovers
 from sweeps.spec import SpecError
 
 CARD = "README.md"
+DRAFT = ".calsweep-export-"
 CODE = Path(__file__).with_name("pyfunc_model.py")
 
 
@@ -38,9 +39,10 @@ def write(package: Package, out: Path) -> None:
     place = out.absolute()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as scratch:
-            model = Path(scratch) / "model"
-            _save(package, Path(scratch) / "artifacts", model)
+        remove_leftovers(place.parent, DRAFT)
+        with directory_in(place.parent, DRAFT) as scratch:
+            model = scratch / "model"
+            _save(package, scratch / "artifacts", model)
             (model / CARD).write_text(card(package, out), encoding="utf-8")
             model.rename(place)
     except OSError as error:

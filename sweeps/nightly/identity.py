@@ -47,13 +47,14 @@ def identity(suite: LoadedSuite, *, elsewhere: bool = False) -> dict[str, str]:
     machine that directs it, and are called so.
     """
     here = " of this machine" if elsewhere else ""
-    found = {name: value for name, value in environment().items() if name != "machine"}
+    recorded = environment()
+    found = {n: v for n, v in recorded.items() if n not in ("cpu", "instructions", "machine")}
     found |= {name: _version(name) for name in FURTHER_VERSIONS}
     found |= {
-        "torch": f"{torch.__version__}, {torch.backends.cpu.get_cpu_capability()}",
+        "torch": f"{torch.__version__}, {recorded['instructions']}",
         "code": _code(),
         "modules": _modules(suite),
-        f"cpu{here}": _cpu(),
+        f"cpu{here}": recorded.get("cpu", ""),
         f"cores{here}": str(os.cpu_count()),
         f"system{here}": f"{platform.system()} {platform.machine()}",
         "suite": _digest(suite.text.encode()),
@@ -125,16 +126,6 @@ def _sources(places: Iterable[Path]) -> str:
             summed.update(f"{place.name}/{file.relative_to(place)}\n".encode())
             summed.update(file.read_bytes())
     return summed.hexdigest()[:12]
-
-
-def _cpu() -> str:
-    """The processor's name, as Linux tells it; elsewhere what Python knows."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.processor()
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.processor()
 
 
 def _version(package: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from html import escape
 from urllib.parse import quote
 
@@ -14,7 +15,8 @@ from sweeps.nightly.report import HEADLINES, changed_rows, cost_words
 from sweeps.nightly.rules import BETTER, CELL, DRIFTING, IDENTICAL, UNDECIDED, WORSE
 from sweeps.nightly.verdict import Verdict
 from sweeps.nightly.wording import cell_name
-from sweeps.report.document import Room, document, folded, paragraphs, section
+from sweeps.report.attempts import Attempts
+from sweeps.report.document import Room, document, folded, missing_html, paragraphs, section
 from sweeps.report.html_table import Cell, Head, Row, sortable, text, value
 from sweeps.report.leaderboard_table import verdict_html
 from sweeps.report.wording import count, number, p_value, seconds
@@ -57,16 +59,24 @@ STYLE = """
 
 
 def night_page(verdict: Verdict, shown: Shown) -> str:
-    """The whole page: the verdict in words, the cells worst first, their history, what changed."""
-    room = Room()
+    """The whole page: the verdict in words, the cells worst first, their history, what changed.
+
+    A chart or table that cannot be made is logged and named; the others are there.
+    """
+    room, attempts = Room(), Attempts()
+
+    def part(name: str, make: Callable[[], str]) -> str:
+        return attempts.part(f"the section {name!r} of the night's page", make, "")
+
     top = room.take(_opening(verdict))
-    changed = room.take(_changed(verdict))
-    ending = room.take(_sweeps(verdict))
-    table = room.take(_cells(verdict))
-    remarkable = _remarkable(room, verdict, shown)
-    history = _history(room, shown)
-    body = top + remarkable + table + history + changed + ending
-    sections = {"summary": "Verdict"}
+    changed = part("Since the baseline", lambda: room.take(_changed(verdict)))
+    ending = part("Sweeps", lambda: room.take(_sweeps(verdict)))
+    table = part("Cells", lambda: room.take(_cells(verdict)))
+    remarkable = part("What moved", lambda: _remarkable(room, verdict, shown))
+    history = part("History", lambda: _history(room, shown))
+    missing = missing_html(attempts.failures)
+    body = top + missing + remarkable + table + history + changed + ending
+    sections = {"summary": "Verdict"} | ({"missing": "Missing"} if missing else {})
     sections |= {"moved": "What moved"} if remarkable else {}
     sections |= {"cells": "Cells"} if table else {}
     sections |= {"history": "History"} if history else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -11,6 +12,7 @@ from sweeps.nightly.night import RUNS
 from sweeps.nightly.rules import CELL, IDENTICAL, UNDECIDED
 from sweeps.nightly.verdict import MOST_DAYS, Verdict
 from sweeps.nightly.wording import cell_name, percent
+from sweeps.report.escaping import markdown_text
 from sweeps.report.wording import count, number, p_value, seconds
 
 HEADLINES = {
@@ -35,8 +37,8 @@ def night_markdown(verdict: Verdict) -> str:
     lead, *others = verdict.sentences
     parts = [
         f"# {verdict.suite} {verdict.night}: {HEADLINES[verdict.overall]}",
-        f"**{lead}**",
-        *others,
+        f"**{markdown_text(lead)}**",
+        *map(markdown_text, others),
         *_moved(verdict),
         *_changed(verdict),
         *_sweeps(verdict),
@@ -78,7 +80,7 @@ def _moved(verdict: Verdict) -> list[str]:
         change = cost_words(line)[0] if cost else f"{line['difference']:+.4f}"
         p = p_value(float(line["p_holm"])) if pd.notna(line["p_holm"]) else ""
         words = [
-            _escaped(cell),
+            markdown_text(cell),
             METRICS.get(line["metric"], line["metric"]).partition(",")[0],
             shown(float(line["baseline"])),
             shown(float(line["tonight"])),
@@ -93,8 +95,11 @@ def _moved(verdict: Verdict) -> list[str]:
 def _changed(verdict: Verdict) -> list[str]:
     if verdict.baseline is None:
         return []
-    listed = [f"- {what}: {before} → {now}" for what, before, now in changed_rows(verdict)]
-    commits = [f"- {_escaped(commit)}" for commit in verdict.commits]
+    listed = [
+        f"- {markdown_text(f'{what}: {before} → {now}')}"
+        for what, before, now in changed_rows(verdict)
+    ]
+    commits = [f"- {markdown_text(commit)}" for commit in verdict.commits]
     said = ["## Since the baseline", "\n".join(listed) or "Nothing that is known has changed."]
     return [*said, *(["Commits:", "\n".join(commits)] if commits else [])]
 
@@ -102,7 +107,7 @@ def _changed(verdict: Verdict) -> list[str]:
 def _sweeps(verdict: Verdict) -> list[str]:
     rows = ["| sweep | trials | done | failed | training |", "|---|--:|--:|--:|--:|"]
     for each in verdict.sweeps:
-        link = f"[{each.name}]({RUNS}/{each.directory}/report.html)"
+        link = f"[{markdown_text(each.name)}]({RUNS}/{quote(each.directory)}/report.html)"
         numbers = f"{each.trials} | {each.done} | {each.failed} | {seconds(each.seconds)}"
         rows.append(f"| {link} | {numbers} |")
     return ["## Sweeps", "\n".join(rows)]
@@ -120,7 +125,3 @@ def _days(verdict: Verdict) -> list[str]:
         if nights:
             said.append(f"{count(len(nights), 'night')} {words}: {', '.join(nights)}.")
     return [" ".join(said)] if said else []
-
-
-def _escaped(words: str) -> str:
-    return words.replace("|", "\\|").replace("<", "&lt;")

@@ -112,13 +112,12 @@ class _Plain(yaml.SafeDumper):
 
 
 def _validated(written: dict[str, Any]) -> Suite:
-    ours = {key: value for key, value in written.items() if not key.startswith("x-")}
-    if "methods" in ours and "sweeps" not in ours:
+    if "methods" in written and "sweeps" not in written:
         raise ProblemError(
             ("methods",), "this is the spec of one sweep; a suite lists such files under 'sweeps'"
         )
     try:
-        return Suite.model_validate(ours)
+        return Suite.model_validate(written)
     except ValidationError as error:
         location, message = explain(error, Suite)
         raise ProblemError(location, message) from None

@@ -8,18 +8,19 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeps.masking import masked, without_secrets
+from sweeps.masking import masked
 from sweeps.nightly.night import Nights
+from sweeps.scratch import scratch_directory
 from sweeps.spec import SpecError
-from sweeps.spec.meaning import tracking_problem
-from sweeps.tracking.database import create_database, database_path
+from sweeps.spec.tracking_uri import tracking_problem
+from sweeps.tracking.database import create_database
+from sweeps.tracking.database_file import database_path
 from sweeps.tracking.publisher import ENVIRONMENT
+from sweeps.tracking.recorder import reason
 from sweeps.tracking.run_content import LONGEST_NAME, LONGEST_TAG, PARENT, PHASE, milliseconds
 from sweeps.tracking.sweep_content import NOTE
 from sweeps.tracking.sweep_run import KIND
@@ -36,7 +37,7 @@ MOST_METRICS = 900
 def tracking_uri(nights: Nights, given: str | None) -> str:
     """Where a suite's nights are tracked: as given, as MLflow's own variable says, or beside them.
 
-    Raises ``SpecError`` if the variable does not name a server or a database.
+    Raises ``SpecError`` if that does not name a server or a database.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:
@@ -87,9 +88,8 @@ class NightRun:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        reason = without_secrets(said, self.uri)[:300]
-        self.problem = f"MLflow could not be reached at {masked(self.uri)}: {reason}"
+        why = reason(error, self.uri)
+        self.problem = f"MLflow could not be reached at {masked(self.uri)}: {why}"
 
     def _begin(self) -> None:
         client = self._client()
@@ -131,10 +131,10 @@ class NightRun:
             client.log_batch(self._run, metrics=numbers[start : start + MOST_METRICS])
         told = [RunTag(name, value[:LONGEST_TAG]) for name, value in named.items()]
         client.log_batch(self._run, tags=told)
-        with tempfile.TemporaryDirectory(prefix="calsweep-night-") as directory:
+        with scratch_directory() as directory:
             for name, content in files.items():
-                Path(directory, name).write_bytes(content)
-            client.log_artifacts(self._run, directory)
+                (directory / name).write_bytes(content)
+            client.log_artifacts(self._run, str(directory))
         client.set_terminated(self._run, status)
 
     def _client(self) -> MlflowClient:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibration.text import visible
+
 COLOURS = 7
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = (
@@ -80,7 +82,7 @@ class Chart:
 def embedded(content: Any) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(_plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return text.replace("<", "\\u003c")
 
 
 def looks(rows: Iterable[tuple[str, str]], methods: Iterable[str]) -> dict[tuple[str, str], Look]:
@@ -114,7 +116,11 @@ def _short(value: Any) -> str:
 
 
 def _plain(content: Any) -> Any:
-    """Plain values: arrays as lists, floats at five digits, NaN and infinities as null."""
+    """Plain values: arrays as lists, floats at five digits, NaN and infinities as null, and
+    texts without control characters.
+    """
+    if isinstance(content, str):
+        return visible(content)
     if isinstance(content, Mapping):
         return {key: _plain(value) for key, value in content.items()}
     if isinstance(content, np.ndarray):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from calibration import metrics
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import headline_rows
 from sweeps.plan import Plan
+from sweeps.report.attempts import Attempts
 from sweeps.report.chart import Look, looks
 from sweeps.report.detail_tables import comparisons_html, costs_html, importance_html
 from sweeps.report.document import Room, folded
@@ -52,15 +53,37 @@ class DatasetParts(NamedTuple):
 
 
 def dataset_parts(
-    room: Room, plan: Plan, analysis: Analysis, gathered: Gathered, dataset: str
+    room: Room,
+    plan: Plan,
+    analysis: Analysis,
+    gathered: Gathered,
+    dataset: str,
+    attempts: Attempts,
 ) -> DatasetParts:
-    """The tables and charts of a dataset, as far as there is room."""
+    """The tables and charts of a dataset, as far as there is room and they can be made."""
     anchor = f"data-{list(plan.loaded.datasets).index(dataset)}"
-    start = f'<p class="facts data">{escape(_facts(plan, dataset))}</p>'
     table = analysis.leaderboard
     rows = table if table.empty else table[table["dataset"] == dataset]
+    made: dict[str, Callable[[], str]] = {"facts": lambda: room.take(_facts_html(plan, dataset))}
     if rows.empty:
-        return DatasetParts(anchor, dataset, room.take(f"{start}<p>No confirmed trial.</p>"))
+        made["note"] = lambda: room.take("<p>No confirmed trial.</p>")
+    else:
+        made |= _sections(room, plan, analysis, gathered, dataset, rows)
+    html = [
+        attempts.part(f"the section {name!r} of {dataset}", make, "") for name, make in made.items()
+    ]
+    return DatasetParts(anchor, dataset, "".join(html))
+
+
+def _sections(
+    room: Room,
+    plan: Plan,
+    analysis: Analysis,
+    gathered: Gathered,
+    dataset: str,
+    rows: pd.DataFrame,
+) -> dict[str, Callable[[], str]]:
+    """What makes each section of a dataset that has rows, by its heading."""
     pairs = list(zip(rows["method"], rows["post_hoc"], strict=True))
     styles = looks(sorted(pairs, key=lambda p: plan.spec.maps.index(p[1])), plan.spec.methods)
     shown = {name: row.pair for name, row in gathered.shown[dataset].items()}
@@ -68,16 +91,16 @@ def dataset_parts(
         name: styles[row.method, row.post_hoc] for name, row in gathered.shown[dataset].items()
     }
     files = f"figures/{file_name(dataset)}"
-    html = [
-        room.take(start),
-        _leaderboard(room, plan, analysis, dataset, rows),
-        reliability_html(room, shown, plan.spec.bins, _seed_note(gathered, dataset), files),
-        _trade_offs(room, analysis, dataset, styles),
-        rows_html(room, shown, named, files),
-        _curves(room, gathered, dataset, plan, files),
-        _tables(room, analysis, dataset),
-    ]
-    return DatasetParts(anchor, dataset, "".join(html))
+    return {
+        "Leaderboard": lambda: _leaderboard(room, plan, analysis, dataset, rows),
+        "Reliability": lambda: reliability_html(
+            room, shown, plan.spec.bins, _seed_note(gathered, dataset), files
+        ),
+        "Trade-offs": lambda: _trade_offs(room, analysis, dataset, styles),
+        "Bins and abstention": lambda: rows_html(room, shown, named, files),
+        "Training": lambda: _curves(room, gathered, dataset, plan, files),
+        "Tables": lambda: _tables(room, analysis, dataset),
+    }
 
 
 def pictures_html(room: Room, pictures: Sequence[Picture]) -> str:
@@ -176,11 +199,12 @@ def _leaderboard(
     return room.take(whole if len(whole) <= share else made(headline))
 
 
-def _facts(plan: Plan, dataset: str) -> str:
+def _facts_html(plan: Plan, dataset: str) -> str:
     data = plan.loaded.datasets[dataset]
     tested = count(len(data.test(plan.spec.seed + 1).labels), "test point")
     drawn = "fresh data for every seed" if data.independent_draws else "the same for all seeds"
-    return f"{KINDS[data.kind]}, {data.classes} classes; {tested}, {drawn}"
+    facts = f"{KINDS[data.kind]}, {data.classes} classes; {tested}, {drawn}"
+    return f'<p class="facts data">{escape(facts)}</p>'
 
 
 def _verdicts(analysis: Analysis, dataset: str) -> Verdicts:
@@ -197,6 +221,8 @@ def _verdicts(analysis: Analysis, dataset: str) -> Verdicts:
 def _seed_note(gathered: Gathered, dataset: str) -> str:
     rows = gathered.shown[dataset].items()
     seeds = sorted({row.seed for _, row in rows})
+    if not seeds:
+        return ""
     if len(seeds) == 1:
         return f"Seed {seeds[0]} alone: pooled seeds would look surer than they are."
     others = ", ".join(f"{name}: {row.seed}" for name, row in rows if row.seed != seeds[0])

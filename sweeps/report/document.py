@@ -7,12 +7,15 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 
+from calibration.text import visible
 from sweeps.report.chart import Chart
 
 LIMIT = 6_000_000
 """The size of a page in bytes, at most: it can be mailed, and opens at once."""
 RESERVED = 50_000
 """Of these, for headings, contents and what else holds the parts together."""
+MOST_MISSING = 20
+"""Failures that a page names: few enough for what is reserved."""
 
 
 class Room:
@@ -24,7 +27,7 @@ class Room:
 
     def take(self, content: str, otherwise: str = "") -> str:
         """``content`` if it fits, or else what is put in its place if that does, or nothing."""
-        for made in (content, otherwise):
+        for made in map(visible, (content, otherwise)):
             size = len(made.encode())
             if size <= self.left:
                 self.left -= size
@@ -57,6 +60,7 @@ def document(title: str, body: str, sections: Mapping[str, str], room: Room) -> 
     links = "".join(
         f'<a href="#{escape(anchor)}">{escape(name)}</a>' for anchor, name in sections.items()
     )
+    title, links, body = map(visible, (title, links, body))
     charts = "".join(room.charts.values())
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
@@ -87,6 +91,19 @@ def folded(summary: str, content: str, *, opened: bool = False) -> str:
 def paragraphs(lines: Sequence[str]) -> str:
     """Plain texts, each a paragraph."""
     return "".join(f"<p>{escape(line)}</p>" for line in lines)
+
+
+def missing_html(failures: Mapping[str, str]) -> str:
+    """What could not be made of a report, and why; nothing if all was."""
+    if not failures:
+        return ""
+    items = [
+        f'<li class="warn"><b>{escape(name)}</b>: {escape(reason)}</li>'
+        for name, reason in list(failures.items())[:MOST_MISSING]
+    ]
+    left = len(failures) - len(items)
+    items += [f"<li>… and {left} more</li>"] if left else []
+    return section("missing", "What could not be made", f"<ul>{''.join(items)}</ul>")
 
 
 @cache

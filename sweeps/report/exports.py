@@ -9,48 +9,23 @@ import pandas as pd
 
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import headline_rows, label
+from sweeps.report.escaping import latex_text, markdown_text
 from sweeps.report.wording import TITLES, count, interval, number, p_value
 from sweeps.spec import ORACLE
 
 METRICS = ("ece", "nll", "brier", "error")
-MARKDOWN_SPECIAL = r"\`*_{}[]<>|#"
-LATEX_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    # What pdflatex's fonts do not have under these characters.
-    "★": r"$\star$",
-    "∞": r"$\infty$",
-    "–": "--",
-    "×": r"$\times$",
-    "γ": r"$\gamma$",
-    "·": r"$\cdot$",
-    "[": "{[}",
-    "]": "{]}",
-}
 
 
 def markdown(analysis: Analysis, said: Sequence[str] = ()) -> str:
     """A Markdown table for each dataset, after sentences to begin with."""
     if analysis.leaderboard.empty:
         return "No confirmed trial.\n"
-    pieces = [f"{_markdown_text(sentence)}\n" for sentence in said]
+    pieces = [f"{markdown_text(sentence)}\n" for sentence in said]
     for dataset, heads, rows in _tables(analysis):
-        texts = [[_markdown_text(cell) for cell in row] for row in (heads, *rows)]
+        texts = [[markdown_text(cell) for cell in row] for row in (heads, *rows)]
         head, *body = (f"| {' | '.join(row)} |" for row in texts)
         rule = "|---" + "|---:" * (len(heads) - 1) + "|"
-        pieces.append("\n".join([f"**{_markdown_text(dataset)}**\n", head, rule, *body, ""]))
+        pieces.append("\n".join([f"**{markdown_text(dataset)}**\n", head, rule, *body, ""]))
     pieces.append(f"{_notes(analysis)}\n")
     return "\n".join(pieces)
 
@@ -61,11 +36,11 @@ def latex(analysis: Analysis) -> str:
         return "% No confirmed trial.\n"
     pieces = [r"% \usepackage{booktabs}"]
     for dataset, heads, rows in _tables(analysis):
-        body = [f"{' & '.join(_latex_text(cell) for cell in row)} \\\\" for row in (heads, *rows)]
+        body = [f"{' & '.join(latex_text(cell) for cell in row)} \\\\" for row in (heads, *rows)]
         pieces += [
             r"\begin{table}",
             r"\centering",
-            f"\\caption{{{_latex_text(dataset)}. {_latex_text(_notes(analysis))}}}",
+            f"\\caption{{{latex_text(dataset)}. {latex_text(_notes(analysis))}}}",
             f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
             r"\toprule",
             body[0],
@@ -119,11 +94,3 @@ def _notes(analysis: Analysis) -> str:
         f"Means on test data with 95 % intervals {over}; floor: the ECE that chance would give a "
         "calibrated model; ★ chosen on validation data; p-values corrected (Holm)."
     )
-
-
-def _markdown_text(text: str) -> str:
-    return "".join(f"\\{c}" if c in MARKDOWN_SPECIAL else c for c in " ".join(text.split()))
-
-
-def _latex_text(text: str) -> str:
-    return "".join(LATEX_SPECIAL.get(c, c) for c in " ".join(text.split()))

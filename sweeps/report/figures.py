@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from calibration import plots
 from calibration.data import Part
 from calibration.training import TrainingRun
+from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.report.gather import CURVES, Gathered, first_confirmed
 from sweeps.store import Store, file_name
@@ -25,67 +27,71 @@ FILES = {
 }
 
 
-class Drawn(NamedTuple):
-    """A figure to be filed as ``name``; ``title`` and ``about`` if the page shows it as it is."""
+class Drawing(NamedTuple):
+    """A figure to be filed as ``name``; ``title`` and ``about`` if the page shows it as it is.
+
+    ``draw`` may raise anything; it returns nothing where there is nothing to draw.
+    """
 
     name: str
     dataset: str
-    figure: Figure
+    draw: Callable[[], Figure | None]
     title: str = ""
     about: str = ""
 
 
-def figures(plan: Plan, store: Store, gathered: Gathered) -> Iterator[Drawn]:
+def figures(plan: Plan, store: Store, gathered: Gathered) -> Iterator[Drawing]:
     """Reliability, bin robustness, risk–coverage and curves per dataset; for plane points
-    the regions of confidence; learned sample weights where a method has them.
+    the regions of confidence; learned sample weights where a method has them. None is drawn yet.
     """
     for dataset, loaded in plan.loaded.datasets.items():
         shown = {name: row.pair for name, row in gathered.shown[dataset].items()}
         if not shown:
             continue
         start = file_name(dataset)
-        grid = plots.reliability_grid(shown, bins=plan.spec.bins)
-        yield Drawn(f"{start}_reliability", dataset, grid)
-        yield Drawn(f"{start}_bins", dataset, plots.bin_robustness(shown))
-        yield Drawn(f"{start}_coverage", dataset, plots.risk_coverage(shown))
+        grid = partial(plots.reliability_grid, shown, bins=plan.spec.bins)
+        yield Drawing(f"{start}_reliability", dataset, grid)
+        yield Drawing(f"{start}_bins", dataset, partial(plots.bin_robustness, shown))
+        yield Drawing(f"{start}_coverage", dataset, partial(plots.risk_coverage, shown))
         for column, name in FILES.items():
             if column in gathered.curves[dataset]:
-                curves = plots.curves(gathered.curves[dataset][column], CURVES[column])
-                yield Drawn(f"{start}_{name}", dataset, curves)
-        yield from _weights(plan, store, dataset)
+                points = gathered.curves[dataset][column]
+                curves = partial(plots.curves, points, CURVES[column])
+                yield Drawing(f"{start}_{name}", dataset, curves)
+        for row, entry in first_confirmed(plan, store, dataset).items():
+            yield Drawing(
+                f"{start}_{file_name(row)}-weights",
+                dataset,
+                partial(_weights, plan, store, dataset, entry),
+                f"Sample weights learned by {row}",
+                "How the weights of training points went over epochs. First seed.",
+            )
         if loaded.kind == "points":
-            yield Drawn(
+            yield Drawing(
                 f"{start}_regions",
                 dataset,
-                _regions(plan, store, dataset),
+                partial(_regions, plan, store, dataset),
                 "Confidence over the plane",
                 "Light is confident; the training points on top. First seed, no post-hoc map.",
             )
 
 
-def _weights(plan: Plan, store: Store, dataset: str) -> Iterator[Drawn]:
-    """The history of learned sample weights, for every row that keeps one."""
-    for row, entry in first_confirmed(plan, store, dataset).items():
-        history = store.arrays(entry.key, "history.npz")
-        if history is None or history.get("weights", torch.empty(0)).ndim != 2:
-            continue
-        run = load_network(entry.config, store)
-        step = -(-len(run.train.labels) // history["weights"].shape[1])
-        raw = plan.loaded.datasets[dataset].split(
-            plan.spec.protocol, entry.config.seed, held_out=run.method.needs_held_out
-        )
-        inputs, labels = raw.train.inputs[::step], raw.train.labels[::step]
-        wrong = run.predict(Part(inputs, labels)).argmax(-1) != labels
-        is_plane = plan.loaded.datasets[dataset].kind == "points"
-        yield Drawn(
-            f"{file_name(dataset)}_{file_name(row)}-weights",
-            dataset,
-            plots.sample_weights(
-                history["epoch"], history["weights"], wrong, inputs if is_plane else None
-            ),
-            f"Sample weights learned by {row}",
-            "How the weights of training points went over epochs. First seed.",
-        )
+def _weights(plan: Plan, store: Store, dataset: str, entry: Entry) -> Figure | None:
+    """The history of learned sample weights, if the row keeps one."""
+    history = store.arrays(entry.key, "history.npz")
+    if history is None or history.get("weights", torch.empty(0)).ndim != 2:
+        return None
+    run = load_network(entry.config, store)
+    step = -(-len(run.train.labels) // history["weights"].shape[1])
+    raw = plan.loaded.datasets[dataset].split(
+        plan.spec.protocol, entry.config.seed, held_out=run.method.needs_held_out
+    )
+    inputs, labels = raw.train.inputs[::step], raw.train.labels[::step]
+    wrong = run.predict(Part(inputs, labels)).argmax(-1) != labels
+    is_plane = plan.loaded.datasets[dataset].kind == "points"
+    return plots.sample_weights(
+        history["epoch"], history["weights"], wrong, inputs if is_plane else None
+    )
 
 
 def _regions(plan: Plan, store: Store, dataset: str) -> Figure:

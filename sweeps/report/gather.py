@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
@@ -14,6 +15,7 @@ from calibration import post_hoc
 from sweeps.analysis.results import failed_maps, headline_rows, label
 from sweeps.cells import Entry
 from sweeps.plan import Plan
+from sweeps.report.attempts import Attempts
 from sweeps.spec import ORACLE
 from sweeps.store import Store
 
@@ -67,16 +69,25 @@ class Gathered:
     environments: Counter[tuple[tuple[str, str], ...]]
 
 
-def gather(plan: Plan, store: Store, tidy: pd.DataFrame, table: pd.DataFrame) -> Gathered:
+def gather(
+    plan: Plan, store: Store, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
+) -> Gathered:
     """Read it; ``tidy`` and ``table`` are the results and the leaderboard."""
-    shown, curves = {}, {}
+    shown: dict[str, dict[str, ShownRow]] = {}
+    curves = {}
     failures: list[Failure] = []
     environments: Counter[tuple[tuple[str, str], ...]] = Counter()
     for dataset in plan.loaded.datasets:
-        shown[dataset] = {
-            name: _shown(store, tidy, dataset, *row)
-            for name, row in rows_to_show(plan, table, dataset).items()
-        }
+        shown[dataset] = {}
+        for name, of_map in rows_to_show(plan, table, dataset).items():
+            # The map is fitted once more: a user's own may fail this time.
+            found = attempts.part(
+                f"the diagrams of {name} on {dataset}",
+                partial(_shown, store, tidy, dataset, *of_map),
+                None,
+            )
+            if found is not None:
+                shown[dataset][name] = found
         curves[dataset] = _curves(plan, store, dataset)
         for row in plan.spec.methods:
             for entry in plan.confirmed(dataset, row):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 
 import pandas as pd
 
 from sweeps.analysis import Analysis
 from sweeps.plan import Plan
+from sweeps.report.attempts import Attempts
 from sweeps.report.dataset_section import DatasetParts, dataset_parts, pictures_html
 from sweeps.report.detail_tables import failures_html
-from sweeps.report.document import Room, document, folded, paragraphs, section
+from sweeps.report.document import Room, document, folded, missing_html, paragraphs, section
 from sweeps.report.gather import Gathered
 from sweeps.report.glossary import glossary_html
 from sweeps.report.headline import Headline, across, headlines
@@ -26,31 +28,48 @@ def page(
     analysis: Analysis,
     gathered: Gathered,
     pictures: Sequence[Picture],
-    published: pd.DataFrame | None = None,
+    published: pd.DataFrame | None,
+    attempts: Attempts,
 ) -> str:
     """The whole page: headlines, the published table, every dataset, and how it was made.
 
     It is smaller than ``document.LIMIT``: charts come before pictures, and what does not fit
-    is named with the file that has it.
+    is named with the file that has it. So is what failed, here or earlier in ``attempts``.
     """
     room = Room()
-    said = headlines(plan, analysis)
-    top = room.take(_opening(plan, analysis, said))
-    ending = room.take(_ending(plan, gathered))
-    table = "" if published is None else room.take(_published(plan, published))
-    ranks = room.take(_ranks(analysis))
-    parts = [dataset_parts(room, plan, analysis, gathered, name) for name in plan.loaded.datasets]
-    sections = {"summary": "Summary"} | ({"published": "Published"} if table else {})
+
+    def part(name: str, make: Callable[[], str], otherwise: str = "") -> str:
+        return room.take(attempts.part(f"the section {name!r}", make, otherwise))
+
+    top = part(
+        "Summary",
+        lambda: _opening(plan, analysis, headlines(plan, analysis)),
+        f'<header id="summary"><h1>{escape(plan.spec.name)}</h1></header>',
+    )
+    ending = part("How it was made", lambda: _ending(plan, gathered))
+    table = "" if published is None else part("Published", lambda: _published(plan, published))
+    ranks = part("Across datasets", lambda: _ranks(analysis))
+    parts = [
+        dataset_parts(room, plan, analysis, gathered, name, attempts)
+        for name in plan.loaded.datasets
+    ]
+    shown = "".join(_with_pictures(room, part, pictures, attempts) for part in parts)
+    missing = missing_html(attempts.failures)
+    sections = {"summary": "Summary"} | ({"missing": "Missing"} if missing else {})
+    sections |= {"published": "Published"} if table else {}
     sections |= {"ranks": "Across datasets"} if ranks else {}
-    sections |= {part.anchor: part.dataset for part in parts} | {"made": "How it was made"}
-    body = top + table + ranks
-    body += "".join(_with_pictures(room, part, pictures) for part in parts)
-    return document(f"{plan.spec.name} · calsweep", body + ending, sections, room)
+    sections |= {part.anchor: part.dataset for part in parts}
+    sections |= {"made": "How it was made"} if ending else {}
+    body = top + missing + table + ranks + shown + ending
+    return document(f"{plan.spec.name} · calsweep", body, sections, room)
 
 
-def _with_pictures(room: Room, part: DatasetParts, pictures: Sequence[Picture]) -> str:
+def _with_pictures(
+    room: Room, part: DatasetParts, pictures: Sequence[Picture], attempts: Attempts
+) -> str:
     mine = [each for each in pictures if each.dataset == part.dataset and each.title]
-    return section(part.anchor, part.dataset, part.html + pictures_html(room, mine))
+    shown = attempts.part(f"the pictures of {part.dataset}", partial(pictures_html, room, mine), "")
+    return section(part.anchor, part.dataset, part.html + shown)
 
 
 def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> str:

@@ -9,16 +9,17 @@ lies within what chance gives one draw.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as TerminalTable
-from rich.text import Text
 
 from sweeps.plan import Plan
 from sweeps.report.chance import like_perfect
+from sweeps.report.escaping import markdown_text
 from sweeps.saying import print_whole
 from sweeps.schema import Table
 from sweeps.spec import ORACLE
@@ -140,7 +141,7 @@ def table_rows(lines: pd.DataFrame, table: Table) -> list[list[str]]:
 
 def _terminal_table(lines: pd.DataFrame, table: Table, dataset: str) -> TerminalTable:
     shown = TerminalTable(
-        title=Text(f"{table.title} · {dataset}"),
+        title=f"{table.title} · {dataset}",
         title_justify="left",
         title_style="bold",
         box=SIMPLE_HEAD,
@@ -150,7 +151,7 @@ def _terminal_table(lines: pd.DataFrame, table: Table, dataset: str) -> Terminal
     for heading in heads:
         shown.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for row in rows:
-        shown.add_row(*map(Text, row))
+        shown.add_row(*row)
     return shown
 
 
@@ -182,14 +183,14 @@ def markdown(lines: pd.DataFrame, plan: Plan) -> str:
     table = plan.spec.table
     assert table is not None, "only specs with a table have one"
     datasets = list(plan.loaded.datasets)
-    pieces = [f"# {table.title}", ""]
+    pieces = [f"# {markdown_text(table.title)}", ""]
     if len(datasets) > 1:
         for metric in table.metrics:
             pieces += [*across(lines, table, metric), ""]
     for dataset in datasets:
         heads, *rows = table_rows(lines[lines["dataset"] == dataset], table)
-        pieces += [f"| {' | '.join([dataset, *heads[1:]])} |", "|---" * len(heads) + "|"]
-        pieces += [f"| {' | '.join(row)} |" for row in rows]
+        pieces += [_line([markdown_text(dataset), *heads[1:]]), "|---" * len(heads) + "|"]
+        pieces += [_line([markdown_text(name), *cells]) for name, *cells in rows]
         pieces.append("")
     return "\n".join(pieces)
 
@@ -199,9 +200,13 @@ def across(lines: pd.DataFrame, table: Table, metric: str) -> list[str]:
     here = lines[lines["metric"] == metric]
     datasets = list(here["dataset"].unique())
     pieces = [
-        f"| {HEADINGS.get(metric, metric)} | {' | '.join(datasets)} |",
+        _line([HEADINGS.get(metric, metric), *map(markdown_text, datasets)]),
         "|---" * (len(datasets) + 1) + "|",
     ]
     for row in table.rows:
-        pieces.append(f"| {row} | {' | '.join(_cells(here, row, table))} |")
+        pieces.append(_line([markdown_text(row), *_cells(here, row, table)]))
     return pieces
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

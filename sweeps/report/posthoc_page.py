@@ -9,9 +9,10 @@ import pandas as pd
 from torch import Tensor
 
 from sweeps.analysis.results import label
+from sweeps.report.attempts import Attempts
 from sweeps.report.chart import looks
 from sweeps.report.dataset_section import leaderboard_tools, reliability_html, rows_html
-from sweeps.report.document import Room, document, folded, paragraphs, section
+from sweeps.report.document import Room, document, folded, missing_html, paragraphs, section
 from sweeps.report.glossary import glossary_html
 from sweeps.report.leaderboard_table import Verdict, leaderboard_html
 
@@ -35,9 +36,10 @@ def posthoc_page(
     ``leaderboard`` has a row per map, best first, as a sweep's has; ``tidy`` the same with
     bootstrap intervals (METRIC_low, METRIC_high), used where the leaderboard has none of its
     own. ``shown`` holds (confidence, correct) by the row's name, ``verdicts`` words on a row
-    against the predictions as they are, ``notes`` sentences for the top of the page.
+    against the predictions as they are, ``notes`` sentences for the top of the page. A table
+    or chart that cannot be made is logged and named; the others are there.
     """
-    room = Room()
+    room, attempts = Room(), Attempts()
     rows = _with_intervals(leaderboard, tidy)
     names = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
     found = {
@@ -48,16 +50,29 @@ def posthoc_page(
         f'<div class="say">{paragraphs(notes)}</div>'
         f"{folded('What the words mean', glossary_html(bins))}</header>"
     )
-    table = leaderboard_html(title, rows, rows, found, "no map", int(rows["seeds"].max()))
-    table += f'<p class="note">{escape(NOTE)}</p>'
-    tools = leaderboard_tools(len(rows), len(rows))
+
+    def table() -> str:
+        made = leaderboard_html(title, rows, rows, found, "no map", int(rows["seeds"].max()))
+        tools = leaderboard_tools(len(rows), len(rows))
+        return room.take(f'{tools}{made}<p class="note">{escape(NOTE)}</p>')
+
     # There is one method: here the maps have the colours.
     styles = looks(((name, "identity") for name in names), names)
     named = {name: styles[name, "identity"] for name in shown}
-    body = section("leaderboard", "Leaderboard", room.take(tools + table))
-    diagrams = reliability_html(room, shown, bins, "", "figures/predictions")
-    body += section("diagrams", "Diagrams", diagrams + rows_html(room, shown, named, "figures"))
-    sections = {"summary": "Summary", "leaderboard": "Leaderboard", "diagrams": "Diagrams"}
+    leading = attempts.part("the leaderboard of the page", table, "")
+    diagrams = attempts.part(
+        "the reliability diagrams",
+        lambda: reliability_html(room, shown, bins, "", "figures/predictions"),
+        "",
+    )
+    diagrams += attempts.part(
+        "the charts of bins and abstention", lambda: rows_html(room, shown, named, "figures"), ""
+    )
+    missing = missing_html(attempts.failures)
+    body = missing + section("leaderboard", "Leaderboard", leading)
+    body += section("diagrams", "Diagrams", diagrams)
+    sections = {"summary": "Summary"} | ({"missing": "Missing"} if missing else {})
+    sections |= {"leaderboard": "Leaderboard", "diagrams": "Diagrams"}
     return document(f"{title} · calsweep", top + body, sections, room)
 
 

@@ -8,7 +8,6 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import headline_rows, label
@@ -55,7 +54,7 @@ def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
             style = "bold" if row["winner"] else ("dim" if row["method"] == ORACLE else "")
             star = " ★" if row["winner"] else ""
             verdict = judged.get((row["dataset"], row["method"], row["post_hoc"]), "")
-            shown.add_row(Text(f"{name}{star}"), *cells, cost, verdict, style=style)
+            shown.add_row(f"{name}{star}", *cells, cost, verdict, style=style)
         tables.append(shown)
     return tables
 

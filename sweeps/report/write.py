@@ -4,37 +4,46 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 
 import pandas as pd
-from matplotlib.figure import Figure
-from rich.console import Console
 
+from calibration import plots
 from sweeps.analysis import Analysis, analyse
 from sweeps.analysis.results import pareto
 from sweeps.plan import Plan
 from sweeps.report import exports
-from sweeps.report.figures import figures
+from sweeps.report.attempts import Attempts
+from sweeps.report.csv_table import csv
+from sweeps.report.escaping import markdown_text
+from sweeps.report.figures import Drawing, figures
 from sweeps.report.gather import gather
 from sweeps.report.headline import across, headlines
 from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
 from sweeps.report.terminal import leaderboard_tables, print_leaderboard
-from sweeps.saying import width_of
+from sweeps.saying import Terminal, width_of
 from sweeps.store import Store
 
 Write = Callable[[str, bytes], None]
+Files = Iterator[tuple[str, Callable[[], bytes]]]
+"""Names of files, and what makes their content."""
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """What the report was made from, a short Markdown summary, and the published table's rows."""
+    """What the report was made from, a short Markdown summary, and the published table's rows.
+
+    ``failures`` names the files and sections that could not be made, each with the reason.
+    """
 
     analysis: Analysis
     summary: str
     table: pd.DataFrame | None
+    failures: dict[str, str] = field(default_factory=dict)
 
 
 def write_report(
@@ -44,8 +53,9 @@ def write_report(
 
     report.html; results (tidy), leaderboard, comparisons and costs as CSV, results as Parquet
     too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there is such a thing,
-    importance.csv, pareto.csv, table.csv and table.md. Raises ``SpecError`` if ``baseline`` is
-    no row of the sweep.
+    importance.csv, pareto.csv, table.csv and table.md. A part that cannot be made is logged,
+    and named in the page and in ``failures``; all others are written. Raises ``SpecError`` if
+    ``baseline`` is no row of the sweep, ``StoreError`` if nothing can be written.
     """
 
     def file(name: str, content: bytes) -> None:
@@ -53,17 +63,26 @@ def write_report(
 
     write = write or file
     analysis = analyse(plan, store, baseline)
-    table = analysis.leaderboard
-    gathered = gather(plan, store, analysis.results, table)
-    _write_tables(plan, analysis, write)
-    lines = None if table.empty else _write_paper_table(plan, analysis.results, write)
+    attempts = Attempts()
+    gathered = gather(plan, store, analysis.results, analysis.leaderboard, attempts)
+    for name, make in _tables(plan, analysis):
+        attempts.part(name, partial(_write, write, name, make), None)
+    lines = _write_paper_table(plan, analysis, write, attempts)
     pictures = []
-    for drawn in figures(plan, store, gathered):
-        png = _png(drawn.figure)
-        write(f"figures/{drawn.name}.png", png)
-        pictures.append(Picture(drawn.name, drawn.dataset, png, drawn.title, drawn.about))
-    write("report.html", page(plan, analysis, gathered, pictures, lines).encode())
-    return WrittenReport(analysis, summary(plan, analysis), lines)
+    for drawing in figures(plan, store, gathered):
+        name = f"figures/{drawing.name}.png"
+        picture = attempts.part(name, partial(_draw, drawing, name, write), None)
+        pictures += [] if picture is None else [picture]
+    said = attempts.part("the summary", partial(summary, plan, analysis), f"# {plan.spec.name}\n")
+
+    def whole_page() -> bytes:
+        return page(plan, analysis, gathered, pictures, lines, attempts).encode()
+
+    attempts.part("report.html", partial(_write, write, "report.html", whole_page), None)
+    if attempts.failures:
+        missing = "; ".join(f"{what} ({why})" for what, why in attempts.failures.items())
+        said += f"\n{markdown_text(f'Could not be made: {missing}')}\n"
+    return WrittenReport(analysis, said, lines, attempts.failures)
 
 
 def summary(plan: Plan, analysis: Analysis) -> str:
@@ -75,11 +94,6 @@ def summary(plan: Plan, analysis: Analysis) -> str:
     return f"# {plan.spec.name}\n\n{exports.markdown(analysis, [s for s in said if s])}"
 
 
-def csv(table: pd.DataFrame) -> bytes:
-    """Seven digits: more than any of these numbers is known to, and half the size."""
-    return table.to_csv(index=False, float_format="%.7g").encode()
-
-
 def parquet(table: pd.DataFrame) -> bytes:
     """The same with its types, for other programs."""
     buffer = io.BytesIO()
@@ -87,42 +101,53 @@ def parquet(table: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _write_tables(plan: Plan, analysis: Analysis, write: Write) -> None:
-    write("results.csv", csv(analysis.results))
-    write("results.parquet", parquet(analysis.results))
-    write("leaderboard.csv", csv(analysis.leaderboard))
-    write("comparisons.csv", csv(analysis.comparisons))
-    write("costs.csv", csv(analysis.costs))
+def _tables(plan: Plan, analysis: Analysis) -> Files:
+    yield "results.csv", partial(csv, analysis.results)
+    yield "results.parquet", partial(parquet, analysis.results)
+    yield "leaderboard.csv", partial(csv, analysis.leaderboard)
+    yield "comparisons.csv", partial(csv, analysis.comparisons)
+    yield "costs.csv", partial(csv, analysis.costs)
     if not analysis.importance.empty:
-        write("importance.csv", csv(analysis.importance))
+        yield "importance.csv", partial(csv, analysis.importance)
     if len(plan.spec.search.objective) > 1:
-        write("pareto.csv", csv(pareto(plan)))
+        yield "pareto.csv", lambda: csv(pareto(plan))
     if analysis.leaderboard.empty:
         return
-    write("leaderboard.md", exports.markdown(analysis).encode())
-    write("leaderboard.tex", exports.latex(analysis).encode())
-    write("leaderboard.svg", _terminal_picture(analysis, plan).encode())
+    yield "leaderboard.md", lambda: exports.markdown(analysis).encode()
+    yield "leaderboard.tex", lambda: exports.latex(analysis).encode()
+    yield "leaderboard.svg", lambda: _terminal_picture(analysis, plan).encode()
 
 
-def _write_paper_table(plan: Plan, tidy: pd.DataFrame, write: Write) -> pd.DataFrame | None:
-    if plan.spec.table is None:
+def _write_paper_table(
+    plan: Plan, analysis: Analysis, write: Write, attempts: Attempts
+) -> pd.DataFrame | None:
+    if plan.spec.table is None or analysis.leaderboard.empty:
         return None
-    lines = paper_table(tidy, plan)
-    write("table.csv", csv(lines))
-    write("table.md", markdown(lines, plan).encode())
+    lines = attempts.part("the published table", partial(paper_table, analysis.results, plan), None)
+    if lines is None:
+        return None
+    attempts.part("table.csv", lambda: write("table.csv", csv(lines)), None)
+    attempts.part("table.md", lambda: write("table.md", markdown(lines, plan).encode()), None)
     return lines
+
+
+def _write(write: Write, name: str, make: Callable[[], bytes]) -> None:
+    write(name, make())
+
+
+def _draw(drawing: Drawing, name: str, write: Write) -> Picture | None:
+    figure = drawing.draw()
+    if figure is None:
+        return None
+    png = plots.png(figure, dpi=110)
+    write(name, png)
+    return Picture(drawing.name, drawing.dataset, png, drawing.title, drawing.about)
 
 
 def _terminal_picture(analysis: Analysis, plan: Plan) -> str:
     width = max(map(width_of, leaderboard_tables(analysis, plan)))
-    console = Console(record=True, width=width, file=io.StringIO())
+    console = Terminal(record=True, width=width, file=io.StringIO())
     print_leaderboard(analysis, plan, console)
     svg = console.export_svg(title=f"calsweep · {plan.spec.name}")
     # rich loads its font from the network; a file of ours shows the same with any fixed font.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()

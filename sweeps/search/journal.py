@@ -130,7 +130,7 @@ class Journal:
         content = _encoded(lines)
         try:
             # Without O_CREAT: a file begun in the middle would be of no use.
-            file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+            file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
             try:
                 size = os.fstat(file).st_size
                 if os.write(file, content) != len(content):

@@ -67,16 +67,15 @@ def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:
     """Check the text of a specification, which complaints say is in the file ``path``."""
     written, lines = parse(path, text)
     _add_row_lines(written, lines)
-    ours = {key: value for key, value in written.items() if not key.startswith("x-")}
     directory = directory.resolve()
     try:
-        spec = _from_directory(validated(ours), directory)
+        spec = _from_directory(validated(written), directory)
         spec, notes = _with_available_datasets(spec)
         datasets = check_meaning(spec)
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     # What is kept and shown of a spec must not hold a server's password.
-    return LoadedSpec(spec, masked(text), datasets, notes, ours, directory)
+    return LoadedSpec(spec, masked(text), datasets, notes, written, directory)
 
 
 def _add_row_lines(written: dict[str, Any], lines: Lines) -> None:
@@ -203,14 +202,17 @@ def _with_available_datasets(spec: Spec) -> tuple[Spec, list[str]]:
             if not isinstance(otherwise, str):
                 raise ProblemError(location, f"found {otherwise!r}; write a dataset's name")
             named(location, lambda name=otherwise: DATASETS[name])
-            try:
-                load_dataset(choice.name, options)
-            except AbsentDataError:
+            choice = Choice(name=choice.name, options=options)
+            if named(location[:-1], lambda c=choice: _is_absent(c)):
                 notes.append(f"{choice.name} is not on this machine; {otherwise} takes its place")
                 choice = Choice(name=otherwise)
-            except ValueError as error:
-                raise ProblemError(location[:-1], str(error)) from None
-            else:
-                choice = Choice(name=choice.name, options=options)
         choices.append(choice)
     return spec.model_copy(update={"datasets": choices}), notes
+
+
+def _is_absent(choice: Choice) -> bool:
+    try:
+        load_dataset(choice.name, choice.options)
+    except AbsentDataError:
+        return True
+    return False

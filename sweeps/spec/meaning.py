@@ -6,7 +6,6 @@ Every complaint is a ``ProblemError`` with the place of the value it is about.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.metadata import entry_points
 from typing import Any
 
 import torch
@@ -14,10 +13,10 @@ import torch
 from calibration import metrics, post_hoc
 from calibration.data import Dataset, load_dataset
 from calibration.models import MODELS, build_model
-from sweeps.masking import masked
 from sweeps.schema import Resources, Spec, Table
-from sweeps.spec.reading import Location, ProblemError, SpecError, shortened
+from sweeps.spec.reading import Location, ProblemError, shortened
 from sweeps.spec.row_checks import check_rows, named
+from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.store import RESERVED_NAMES
 
 LARGEST_MODEL = 1_000_000_000
@@ -26,7 +25,6 @@ MOST_GP_TRIALS = 300
 TABLE_METRICS = frozenset(
     {*metrics.METRICS, "accuracy", "floor", "large_ece", "true_ce", "posterior_gap"}
 )
-TRACKING_SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 
 
 def check_words(spec: Spec) -> None:
@@ -122,27 +120,6 @@ def _check_resources(resources: Resources) -> None:
             ("resources", "gpu"),
             f"found {gpu:g}; write a share of one GPU (0.01 to 1) or a whole number of them",
         )
-
-
-def tracking_problem(uri: str) -> str | None:
-    """Why ``uri`` cannot be that of an MLflow server or database; None if it can."""
-    plugins = [point.name for point in entry_points(group="mlflow.tracking_store")]
-    scheme, separator, rest = uri.partition("://")
-    known = {*TRACKING_SCHEMES, *plugins} - {"file"}
-    is_known = scheme.partition("+")[0].lower() in known and bool(rest) and uri.isprintable()
-    if is_known if separator else uri == "databricks":
-        return None
-    return (
-        f"found {masked(shortened(uri))}; write e.g. http://host:5000, "
-        "sqlite:////path/mlflow.db or postgresql://user@host/database"
-    )
-
-
-def check_tracking_option(uri: str | None) -> None:
-    """Raise ``SpecError`` if what was given as ``--tracking`` cannot be meant."""
-    problem = None if uri is None else tracking_problem(uri)
-    if problem is not None:
-        raise SpecError(f"--tracking: {problem}")
 
 
 def _check_tracking(spec: Spec) -> None:

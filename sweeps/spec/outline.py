@@ -10,7 +10,7 @@ from calibration.data import DATASETS, AbsentDataError, load_dataset
 from sweeps.schema import Choice, Spec
 from sweeps.spec.loading import load_spec, validated
 from sweeps.spec.meaning import check_words
-from sweeps.spec.reading import ProblemError, SpecError, parse, place, read_text
+from sweeps.spec.reading import ProblemError, SpecError, is_there, parse, place, read_text
 
 
 class Outline(NamedTuple):
@@ -33,9 +33,8 @@ def outline(path: Path) -> Outline:
     absolute paths and bundled datasets are looked for there.
     """
     written, lines = parse(path, read_text(path))
-    ours = {key: value for key, value in written.items() if not key.startswith("x-")}
     try:
-        spec = validated(ours)
+        spec = validated(written)
         check_words(spec)
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
@@ -49,7 +48,7 @@ def outline(path: Path) -> Outline:
             absent.append(choice.name)
     if not absent:
         load_spec(path)
-    return Outline(spec, ours, files, absent)
+    return Outline(spec, written, files, absent)
 
 
 def _named_files(choice: Choice, directory: Path) -> tuple[list[Path], list[Path]]:
@@ -64,7 +63,7 @@ def _named_files(choice: Choice, directory: Path) -> tuple[list[Path], list[Path
         given = Path(str(value))
         if not given.is_absolute():
             relative.append(directory / given)
-        elif not given.exists():
+        elif not is_there(given):
             elsewhere.append(given)
     return relative, elsewhere
 

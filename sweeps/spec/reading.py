@@ -23,6 +23,8 @@ MOST_VALUES = 50_000
 DEEPEST = 40
 LARGEST_NUMBER = 2**53
 LONGEST_MESSAGE = 700
+OWN = "x-"
+"""How the top-level keys begin that are the author's own, a place for YAML's anchors."""
 
 _YAML = "tag:yaml.org,2002:"
 _SCALARS = {f"{_YAML}{name}" for name in ("str", "int", "float", "bool", "null", "merge")}
@@ -70,13 +72,21 @@ _Loader.add_implicit_resolver(
 )
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or directory; what cannot even be looked for is not."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long a name, a directory that is closed to us
+        return False
+
+
 def read_text(path: Path) -> str:
     """The text of a spec's file. Raises ``SpecError`` when it cannot be one."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST_TEXT + 1)
     except FileNotFoundError:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.glob("*.y*ml")])
+        near = difflib.get_close_matches(path.name, _specs_in(path.parent))
         hint = f"; did you mean {path.parent / near[0]}?" if near else ""
         raise SpecError(f"{path}: there is no such file{hint}") from None
     except (OSError, ValueError) as error:
@@ -86,8 +96,19 @@ def read_text(path: Path) -> str:
     return text
 
 
+def _specs_in(directory: Path) -> list[str]:
+    try:
+        return [path.name for path in directory.glob("*.y*ml")]
+    except OSError:  # a directory that is closed to us
+        return []
+
+
 def parse(path: Path, text: str) -> tuple[dict[str, Any], Lines]:
-    """The values of a spec and the line of each. Raises ``SpecError`` with its place."""
+    """The values of a spec and the line of each. Raises ``SpecError`` with its place.
+
+    Top-level keys that begin with ``x-`` are the author's own: what they hold is left out, and
+    not even made.
+    """
     lines: Lines = {}
     try:
         loader = _Loader(text)
@@ -99,13 +120,15 @@ def parse(path: Path, text: str) -> tuple[dict[str, Any], Lines]:
         if node is not None:
             _check_size(node, lines)
             _check_values(loader, node, (), lines)
+            if isinstance(node, yaml.MappingNode):
+                node.value = [pair for pair in node.value if not _is_own(pair[0])]
             written = loader.construct_document(node)
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     except yaml.YAMLError as error:
         raise _invalid(path, text, error) from None
-    except (ValueError, OverflowError) as error:  # a date that is none, say
-        raise SpecError(f"{path}: not valid YAML: {error}") from None
+    except Exception as error:  # what PyYAML makes of a tag raises whatever it meets
+        raise SpecError(place(path, (), lines, f"not valid YAML: {error}")) from None
     finally:
         loader.dispose()
     if not isinstance(written, dict):
@@ -113,7 +136,8 @@ def parse(path: Path, text: str) -> tuple[dict[str, Any], Lines]:
             f"{path}: found {type(written).__name__}, wanted a mapping with at least "
             "name, datasets and methods"
         )
-    return written, lines
+    # Merged from elsewhere, such keys are still there.
+    return {key: value for key, value in written.items() if not key.startswith(OWN)}, lines
 
 
 def place(path: Path, location: Location, lines: Lines, message: str) -> str:
@@ -208,6 +232,10 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
+def _is_own(key: yaml.Node) -> bool:
+    return _text(key).startswith(OWN)
+
+
 def _text(key: yaml.Node) -> str:
     return key.value if isinstance(key, yaml.ScalarNode) else "?"
 
@@ -215,9 +243,10 @@ def _text(key: yaml.Node) -> str:
 def _check_values(loader: _Loader, node: yaml.Node, at: Location, lines: Lines) -> None:
     """Note every line; refuse what has no place in a spec. Raises ``ProblemError``."""
     lines.setdefault(at, node.start_mark.line + 1)
-    own = bool(at) and str(at[0]).startswith("x-")
+    own = bool(at) and str(at[0]).startswith(OWN)
     if isinstance(node, yaml.ScalarNode):
-        _check_scalar(loader, node, at, own=own)
+        if not own:
+            _check_scalar(loader, node, at)
     elif node.tag not in _PLAIN and not own:
         raise ProblemError(at, f"found a {_short_tag(node.tag)}; write plain values")
     elif isinstance(node, yaml.SequenceNode):
@@ -234,14 +263,13 @@ def _check_values(loader: _Loader, node: yaml.Node, at: Location, lines: Lines) 
             if first is not None:
                 lines[here] = key.start_mark.line + 1
                 raise ProblemError(here, f"stands there twice (first on line {first}); keep one")
-            _check_scalar(loader, key, here, own=own)
+            if not own:
+                _check_scalar(loader, key, here)
             _check_values(loader, value, here, lines)
 
 
-def _check_scalar(loader: _Loader, node: yaml.Node, at: Location, *, own: bool) -> None:
+def _check_scalar(loader: _Loader, node: yaml.Node, at: Location) -> None:
     if node.tag not in _SCALARS:
-        if own:
-            return
         kind = "date" if node.tag.endswith(":timestamp") else _short_tag(node.tag)
         raise ProblemError(
             at, f"found the {kind} {shortened(node.value)}; in quotes it would be a text"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sweeps.spec.reading import is_there
+
 SPECS = Path(__file__).parent.parent / "specs"
 SUITES = ("nightly",)
 """Those that are no specs but lists of them: the specs lie in a directory of that name."""
@@ -18,4 +20,4 @@ def ready_specs() -> list[Path]:
 def spec_path(path: Path) -> Path:
     """The file of a spec that may be given by the name of a ready one."""
     ready = SPECS / f"{path}.yaml"
-    return ready if not path.exists() and path.suffix == "" and ready.exists() else path
+    return ready if not is_there(path) and path.suffix == "" and is_there(ready) else path

@@ -46,8 +46,7 @@ def named(location: Location, look_up: Any) -> Any:
 def _check_name(name: str, files: dict[str, str]) -> None:
     """Names stand in tables, files and labels such as 'row + map': they must be fit for it."""
     location: Location = ("methods", name)
-    too_long = len(name) > LONGEST_NAME or len(file_name(name).encode()) > 200
-    if too_long or not name.isprintable() or not any(c.isalnum() for c in name):
+    if len(name) > LONGEST_NAME or not name.isprintable() or not any(c.isalnum() for c in name):
         raise ProblemError(
             location, f"a row's name has letters or digits, at most {LONGEST_NAME} characters"
         )

@@ -1,8 +1,8 @@
 """File access for the store: the same few methods on a local directory or an fsspec URI.
 
 Names are relative to the root, their parts joined by ``/``. A file is there whole or not at
-all: locally it is written beside its place (under a hidden name, which no listing shows) and
-moved into it; on an object store a PUT is one step.
+all: locally it is written beside its place (under a hidden name, which no listing shows and
+which tells whether its writer lives) and moved into it; on an object store a PUT is one step.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from sweeps.store.leftovers import is_leftover, temporary_name
+
+DRAFT = ".draft-"
 MODE = 0o644
 NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV}
 
@@ -83,6 +85,21 @@ def open_files(root: str | Path) -> Files:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a local file so that it is there whole or not at all. Raises ``StoreError``."""
     LocalFiles(path.parent).write(path.name, content)
+
+
+def clear_drafts(directory: Path) -> tuple[list[str], list[str]]:
+    """Remove what killed writers left in a directory and below it; never a living writer's.
+
+    Returns the names of the directories and of the files directly in it.
+    """
+    found: tuple[list[str], list[str]] | None = None
+    for place, directories, names in os.walk(directory):
+        found = found or (list(directories), names)
+        for name in names:
+            if name.startswith(DRAFT) and is_leftover(Path(place, name)):
+                with contextlib.suppress(OSError):  # it harms nobody
+                    Path(place, name).unlink()
+    return found or ([], [])
 
 
 class LocalFiles:
@@ -168,7 +185,7 @@ class LocalFiles:
     @contextlib.contextmanager
     def _draft(self, path: Path, content: bytes) -> Iterator[Path]:
         """The content under a hidden name beside ``path``, gone again at the end."""
-        draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}")
+        draft = path.with_name(temporary_name(DRAFT))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._make(path.parent)
         try:

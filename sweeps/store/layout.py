@@ -6,6 +6,8 @@ take the place of something else.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 
 RESERVED_NAMES = frozenset({"damaged", "mlartifacts", "mlflow.db", "records", "retired"})
@@ -15,22 +17,37 @@ TRIAL_PARTS = frozenset({"checkpoint.bin", "checkpoint.pt", "live.json", "maps",
 FORMAT_1_FILES = ("predictions.npz", "network.pt", "history.npz")
 KEY = re.compile(r"[0-9a-f]{1,64}")
 # No separators, nothing unprintable, nothing that a remote file system takes for a pattern.
-PART = re.compile(r"[^\x00-\x1f\x7f/\\*?\[\]]{1,200}")
+PART = re.compile(r"[^\x00-\x1f\x7f/\\*?\[\]]+")
+LONGEST_PART = 255
+"""In bytes: file systems count these, not characters."""
+LONGEST_NAME = 110
+"""Of a name that is made fit for a path, in bytes: some files are named after two of them."""
 
 
 def file_name(name: str) -> str:
-    """``name`` as part of a path: everything unusual becomes an underscore."""
-    return "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
+    """``name`` as part of a path: everything unusual becomes an underscore.
+
+    Of a long name the end is replaced by a digest, so that different names stay different.
+    """
+    plain = "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
+    if len(plain.encode()) <= LONGEST_NAME:
+        return plain
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
+    return f"{plain.encode()[: LONGEST_NAME - 13].decode(errors='ignore')}-{digest}"
 
 
 def part(name: str, argument: str = "name") -> str:
     """One part of a path that is no hidden file: ``name`` itself."""
-    if name.startswith(".") or not PART.fullmatch(name):
+    if name.startswith(".") or not _is_part(name):
         raise ValueError(
-            f"{argument}: found {name!r}; a name has 1 to 200 characters, none of / \\ * ? [ ], "
-            "and does not begin with a dot"
+            f"{argument}: found {name!r}; a name has 1 to {LONGEST_PART} bytes, none of the "
+            "characters / \\ * ? [ ], and does not begin with a dot"
         )
     return name
+
+
+def _is_part(name: str) -> bool:
+    return bool(PART.fullmatch(name)) and len(os.fsencode(name)) <= LONGEST_PART
 
 
 def sweep_directory(sweep: str) -> str:
@@ -51,7 +68,7 @@ def sweep_file(sweep: str, name: str) -> str:
 def study_directory(sweep: str, kind: str, study: str) -> str:
     """The directory of a study's suggestions or stopped trials; ``study`` may have parts."""
     pieces = study.split("/")
-    if not all(PART.fullmatch(piece) and piece not in (".", "..") for piece in pieces):
+    if not all(_is_part(piece) and piece not in (".", "..") for piece in pieces):
         raise ValueError(f"study: found {study!r}; its parts are plain names, joined by /")
     return f"{sweep_directory(sweep)}/{kind}/{study}"
 

@@ -3,18 +3,20 @@
 On a local path the lock is ``flock``'s: it ends with the process, however that ends. On a
 URI it is a lease, a small object that its holder renews: one that was not renewed for a
 while, or whose process on this very machine is gone, is taken over. A holder that was cut
-off for so long learns of it through ``SweepLock.lost``; what it writes until then does no
-harm, because records are write-once.
+off for so long, or whose lock file somebody has deleted, learns of it through
+``SweepLock.ensure``; what it writes until then does no harm, because records are write-once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
 import os
 import socket
+import stat
 import threading
 import time
 import uuid
@@ -26,6 +28,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from sweeps.store.files import Files, LocalFiles, StoreError
+from sweeps.store.leftovers import UNKNOWN, is_dead, machine, started
+
+TRIES = 10
+UNREADABLE = (-1, -1)
 
 log = logging.getLogger("calsweep")
 
@@ -58,7 +64,7 @@ class SweepLock(ABC):
         self.sweep = sweep
         self.name = f"{sweep}/.lock"
         self.lost = threading.Event()
-        """Set when another driver has taken over: stop, the sweep is in its hands."""
+        """Set when another driver has taken over, or may have: stop."""
 
     @abstractmethod
     def __enter__(self) -> Self: ...
@@ -72,7 +78,7 @@ class SweepLock(ABC):
     ) -> None: ...
 
     def ensure(self) -> None:
-        """Raises ``LockedError`` once another driver has taken over."""
+        """Raises ``LockedError`` once the lock is lost. Cheap, and any thread may ask."""
         if self.lost.is_set():
             raise self._refuse({})
 
@@ -99,25 +105,18 @@ class LocalLock(SweepLock):
         super().__init__(files, sweep)
         self._path = files.path / sweep / ".lock"
         self._handle = -1
+        self._identity: tuple[int, int] | None = None
 
     def __enter__(self) -> Self:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise self._unlockable(error) from error
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(_self()).encode() + b"\n", 0)
+            self._handle, self._identity = self._locked()
+            os.ftruncate(self._handle, 0)
+            os.pwrite(self._handle, json.dumps(_self()).encode() + b"\n", 0)
         except BlockingIOError:
-            holder = _holder(os.pread(handle, 4096, 0))
-            os.close(handle)
-            raise self._refuse(holder) from None
+            raise self._refuse(_holder(self.files.read(self.name) or b"")) from None
         except OSError as error:
-            os.close(handle)
+            self._let_go()
             raise self._unlockable(error) from error
-        self._handle = handle
         return self
 
     def __exit__(
@@ -129,14 +128,72 @@ class LocalLock(SweepLock):
         # The file stays: were it removed, two drivers could lock two files of this name.
         with contextlib.suppress(OSError):
             os.ftruncate(self._handle, 0)
-        # A child forked meanwhile has the handle too: closing this one would not unlock.
-        fcntl.flock(self._handle, fcntl.LOCK_UN)
-        os.close(self._handle)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        handle, self._handle, self._identity = self._handle, -1, None
+        if handle >= 0:
+            # A child forked meanwhile has the handle too: closing this one would not unlock.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+            os.close(handle)
+
+    def ensure(self) -> None:
+        """Raises ``LockedError`` once the lock file is gone or another: a second driver may run."""
+        identity = self._identity
+        if identity is None:  # not held, or not to be told from others
+            return
+        # The held file cannot have lent its number to a new one: it is still open.
+        if not self.lost.is_set() and _identity_of(self._path) in (identity, UNREADABLE):
+            return
+        self.lost.set()
+        raise LockedError(
+            f"{self._path}: the lock file of this run was deleted or replaced, so that another "
+            "process may run the sweep too; this one stops. The records are safe; leave the file "
+            "alone and run the same command again"
+        )
+
+    def _locked(self) -> tuple[int, tuple[int, int] | None]:
+        """The file, open and locked, and which one it is. Raises ``OSError``, ``StoreError``."""
+        for _ in range(TRIES):
+            handle, identity = self._opened()
+            if identity is not None:
+                break
+            os.close(handle)  # somebody deleted it meanwhile
+        else:  # a file system on which files cannot be told apart
+            handle, identity = self._opened()
+        return handle, identity
+
+    def _opened(self) -> tuple[int, tuple[int, int] | None]:
+        """The file, open and locked, and which one it is, if its path still leads to it."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        # Nothing but a plain file of the lock's own may be written to.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = os.open(self._path, flags, 0o644)
+        try:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise self._misplaced("is not a plain file")
+            if found.st_nlink > 1:
+                raise self._misplaced("has a second name (hard link)")
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(handle)
+            raise
+        identity = (found.st_dev, found.st_ino)
+        return handle, identity if _identity_of(self._path) == identity else None
 
     def _unlockable(self, error: OSError) -> StoreError:
+        if error.errno == errno.ELOOP:
+            return self._misplaced("is a symbolic link")
         return StoreError(
             f"cannot lock {self._path}: {error.strerror}; make it writable and lockable, "
             "or choose another --store"
+        )
+
+    def _misplaced(self, what: str) -> StoreError:
+        return StoreError(
+            f"cannot lock {self._path}: it {what}, and locking it would overwrite another file; "
+            "if no calsweep is running here, delete it and run the same command again"
         )
 
 
@@ -207,6 +264,17 @@ class Lease(SweepLock):
         return json.dumps(_self() | now).encode() + b"\n"
 
 
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    """Which file is there now; None if there is none, ``UNREADABLE`` if that cannot be told."""
+    try:
+        found = path.stat(follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:  # a network file system that is away for a moment
+        return UNREADABLE
+    return found.st_dev, found.st_ino
+
+
 def _who(holder: dict[str, Any]) -> str:
     since = datetime.fromtimestamp(holder["since"], UTC)
     return f"process {holder['pid']} on {holder['host']} since {since:%Y-%m-%d %H:%M:%S} UTC"
@@ -215,19 +283,11 @@ def _who(holder: dict[str, Any]) -> str:
 def _self() -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
-        "machine": _machine(),
+        "machine": machine(),
         "pid": os.getpid(),
+        "started": started(os.getpid()),
         "since": time.time(),
     }
-
-
-def _machine() -> str:
-    """Where a process number means this process: one boot, one container."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return f"{socket.gethostname()}/{uuid.getnode()}"
 
 
 def _holder(content: bytes) -> dict[str, Any]:
@@ -236,18 +296,10 @@ def _holder(content: bytes) -> dict[str, Any]:
         found = json.loads(content)
         numbers = (found["pid"], found["since"], found.get("renewed", 0.0))
         found["pid"], found["since"], found["renewed"] = int(numbers[0]), *map(float, numbers[1:])
-        return {"host": "an unknown host", "machine": "", **found}
+        return {"host": "an unknown host", "machine": "", "started": UNKNOWN, **found}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return {}
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:
-    if holder["machine"] != _machine():
-        return False
-    try:
-        os.kill(holder["pid"], 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
-    return False
+    return holder["machine"] == machine() and is_dead(holder["pid"], str(holder["started"]))

@@ -1,23 +1,37 @@
-"""Files that tell whether they are damaged; those that are get set aside.
+"""Files that tell whether they are damaged or misplaced; those that are get set aside.
 
-Set aside means moved to ``ROOT/damaged/OWNER-N`` with the reason, never deleted, after a
-warning; from then on the file is not there.
+What is written here names its place below the sweep's directory or below that of all trials, so
+that a copy in another trial's or study's place is not believed. Set aside means moved to
+``ROOT/damaged/OWNER-N`` with the reason, never deleted, after a warning; from then on the file
+is not there.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from sweeps.store.codec import DamagedError, NewerError, unseal
+from sweeps.store.codec import DamagedError, NewerError, seal, unseal
 from sweeps.store.files import Files, StoreError
 
+PLACE = "place"
 TRIES = 3
 
 T = TypeVar("T")
 log = logging.getLogger("calsweep")
+
+
+def place(path: str) -> str:
+    """What a file knows of its path: all below the sweep's directory, or below ``records``."""
+    return path.partition("/")[2]
+
+
+def check_place(path: str, found: object) -> None:
+    """Raise ``DamagedError`` unless what a file says of its place is true."""
+    if found != place(path):
+        raise DamagedError(f"it is a copy of {found!r}" if found else "it does not say whose it is")
 
 
 class SealedFiles:
@@ -37,6 +51,10 @@ class SealedFiles:
             self.set_aside(owner, path, content, error, [path])
             return None
 
+    def write(self, path: str, values: Mapping[str, Any]) -> None:
+        """Write or replace a sealed file that knows its place."""
+        self._files.write(path, seal({**values, PLACE: place(path)}))
+
     def read_all(self, directory: str, owner: str) -> dict[str, dict[str, Any]]:
         """What the undamaged sealed files of a directory hold, by name without ``.json``."""
         found: dict[str, dict[str, Any]] = {}
@@ -50,19 +68,30 @@ class SealedFiles:
         return found
 
     def content(self, path: str, content: bytes) -> dict[str, Any]:
-        """What was sealed, without what the seal added. Raises ``DamagedError``."""
+        """What ``write`` was given. Raises ``DamagedError``."""
         values = self.unseal(path, content)
         return {name: v for name, v in values.items() if name not in ("checksum", "format")}
 
     def unseal(self, path: str, content: bytes) -> dict[str, Any]:
-        """``codec.unseal``; what a newer version wrote is a ``StoreError``."""
+        """``codec.unseal``, if the place is right; what a newer version wrote is a ``StoreError``.
+
+        Older versions named no place: their files are taken as they are.
+        """
         try:
-            return unseal(content)
+            values = unseal(content)
         except NewerError as error:
             raise StoreError(
                 f"{self._files.root}/{path}: written by a newer calsweep; upgrade this one, or "
                 "choose another --store"
             ) from error
+        check_place(path, values.pop(PLACE, place(path)))
+        return values
+
+    def reject(self, path: str, owner: str, reason: str, paths: list[str] | None = None) -> None:
+        """Set aside a whole file that says what cannot be, with all of ``paths``."""
+        content = self._files.read(path)
+        if content is not None:
+            self.set_aside(owner, path, content, DamagedError(reason), paths or [path])
 
     def create(self, path: str, content: bytes, there: Callable[[], object]) -> bool:
         """Create a file unless ``there`` reads one: a damaged one does not count."""

@@ -12,15 +12,14 @@
     ROOT/damaged, ROOT/retired            what was found damaged, what was tried again
 
 ``record.json`` is created last and once: a trial is done when it is there, and of several
-attempts at one trial the first to get there counts. Everything carries a checksum; what is
-damaged is moved aside with a warning and then is not there. Records of format 1 (no
-checksums, the files directly in ``records/KEY``) stay readable.
+attempts at one trial the first to get there counts. Everything carries a checksum and says
+whose it is; what is damaged or another's is moved aside with a warning and then is not there.
+Records of format 1 (no checksums, the files directly in ``records/KEY``) stay readable.
 """
 
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +36,7 @@ from sweeps.store.codec import (
     encode_checkpoint,
     seal,
 )
-from sweeps.store.files import LocalFiles, StoreError, open_files
+from sweeps.store.files import LocalFiles, StoreError, clear_drafts, open_files
 from sweeps.store.layout import (
     FORMAT_1_FILES,
     KEY,
@@ -52,8 +51,9 @@ from sweeps.store.layout import (
     trial_directory,
     trial_file,
 )
+from sweeps.store.leftovers import is_leftover, token
 from sweeps.store.lock import SweepLock, sweep_lock
-from sweeps.store.sealed import SealedFiles
+from sweeps.store.sealed import PLACE, SealedFiles, check_place, place
 
 ATTEMPT = re.compile(rb'"attempt": "([0-9a-f]{32})"')
 HEX = re.compile(r"[0-9a-f]{32}")
@@ -115,7 +115,7 @@ class Store:
 
     def write_state(self, sweep: str, values: dict[str, Any]) -> None:
         """Replace what a sweep remembers from run to run beside its spec."""
-        self._files.write(f"{sweep_directory(sweep)}/.state.json", seal(values))
+        self._sealed.write(f"{sweep_directory(sweep)}/.state.json", values)
 
     # --- trials
 
@@ -140,7 +140,7 @@ class Store:
         never mix. The trial's checkpoint and live curve are removed.
         """
         files = files or {}
-        attempt = uuid.uuid4().hex
+        attempt = token()
         entries = {trial_file(name): _entry(content) for name, content in files.items()}
         sealed = seal({**record, "key": key, "attempt": attempt, "files": entries})
         filed = False
@@ -227,7 +227,7 @@ class Store:
     def write_map(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
         """File the evaluation of one post-hoc map of a trial that is done."""
         home, _ = self._done(key)
-        self._files.write(f"{home}/maps/{part(tag, 'tag')}/{part(name)}.json", seal(evaluation))
+        self._sealed.write(f"{home}/maps/{part(tag, 'tag')}/{part(name)}.json", evaluation)
 
     def retire(self, key: str) -> None:
         """Move a trial's record and files aside, so that it can be tried again."""
@@ -236,25 +236,70 @@ class Store:
             parts = attempt_parts(key, record["attempt"])
             self._sealed.move_aside("retired", key, "to be tried again", parts)
 
+    def reject(self, key: str, reason: str) -> None:
+        """Set aside a trial's record and files: it says what no training could."""
+        record = self.record(key)
+        if record is not None:
+            path, *_ = parts = attempt_parts(key, record["attempt"])
+            self._sealed.reject(path, key, reason, parts)
+
     # --- a trial on its way
 
     def checkpoint(self, key: str) -> dict[str, Any] | None:
-        """What ``write_checkpoint`` wrote last, or None."""
+        """What ``write_checkpoint`` wrote last for this very trial, or None."""
         path = f"{trial_directory(key)}/checkpoint.bin"
-        return self._sealed.read(path, key, decode_checkpoint)
+
+        def decode(content: bytes) -> dict[str, Any]:
+            values = decode_checkpoint(content)
+            check_place(path, values.pop(PLACE, None))
+            return values
+
+        return self._sealed.read(path, key, decode)
 
     def write_checkpoint(self, key: str, values: dict[str, Any]) -> None:
         """Replace a trial's checkpoint: tensors and plain values."""
-        self._files.write(f"{trial_directory(key)}/checkpoint.bin", encode_checkpoint(values))
+        path = f"{trial_directory(key)}/checkpoint.bin"
+        self._files.write(path, encode_checkpoint({**values, PLACE: place(path)}))
+
+    def reject_checkpoint(self, key: str, reason: str) -> None:
+        """Set aside a checkpoint that its trial cannot continue."""
+        self._sealed.reject(f"{trial_directory(key)}/checkpoint.bin", key, reason)
 
     def live(self, key: str) -> dict[str, Any] | None:
-        """What ``write_live`` wrote last, or None."""
+        """What ``write_live`` wrote last for this very trial, or None."""
         path = f"{trial_directory(key)}/live.json"
         return self._sealed.read(path, key, lambda content: self._sealed.content(path, content))
 
     def write_live(self, key: str, values: dict[str, Any]) -> None:
         """Replace what is shown of a trial while it is trained."""
-        self._files.write(f"{trial_directory(key)}/live.json", seal(values))
+        self._sealed.write(f"{trial_directory(key)}/live.json", values)
+
+    # --- what killed processes left; only the drafts of local files outlive their writers
+
+    def clear_sweep(self, sweep: str) -> None:
+        """Remove dead writers' drafts from a sweep's directory and from what was set aside."""
+        if self.local is not None:
+            for name in (sweep_directory(sweep), "damaged", "retired"):
+                clear_drafts(self.local / name)
+
+    def clear_trial(self, key: str, record: Mapping[str, Any] | None) -> None:
+        """Remove what dead processes left of a trial, whose record the caller has just read.
+
+        That is drafts, files of attempts that have not become the record, and what a trial
+        needs on its way if it has arrived. What a living process writes stays.
+        """
+        if self.local is None:
+            return
+        home = self.local / trial_directory(key)
+        attempts, names = clear_drafts(home)
+        known = record["attempt"] if record else None
+        dead = [n for n in attempts if HEX.fullmatch(n) and n != known and is_leftover(home / n)]
+        if dead:  # only now: what the dead have not filed yet they never will
+            record = self.record(key)
+            for name in set(dead) - {record["attempt"] if record else None}:
+                self._files.delete_tree(f"{trial_directory(key)}/{name}")
+        if "record.json" in names and len(names) > 1:
+            self._forget(key)
 
     # --- a sweep's studies
 
@@ -267,20 +312,29 @@ class Store:
         self, sweep: str, study: str, number: int, suggestion: dict[str, Any]
     ) -> None:
         """Persist suggestion ``number`` of a study before its training starts."""
-        path = f"{study_directory(sweep, 'suggestions', study)}/{number:06d}.json"
-        self._files.write(path, seal(suggestion))
+        self._sealed.write(_suggestion(sweep, study, number), suggestion)
+
+    def reject_suggestion(self, sweep: str, study: str, number: int, reason: str) -> None:
+        """Set aside a suggestion that its study cannot have made."""
+        self._sealed.reject(_suggestion(sweep, study, number), sweep, reason)
 
     def stopped(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
         """The record of a trial that this study stopped early, or None."""
-        path = f"{study_directory(sweep, 'stopped', study)}/{checked_key(key)}.json"
+        path = _stopped(sweep, study, key)
         return self._sealed.read(path, sweep, lambda c: _checked(key, self._sealed.unseal(path, c)))
 
     def file_stopped(self, sweep: str, study: str, key: str, record: dict[str, Any]) -> None:
         """File the record of a trial that this study stops early; the first one stays."""
-        path = f"{study_directory(sweep, 'stopped', study)}/{checked_key(key)}.json"
-        sealed = seal({**record, "key": key, "attempt": uuid.uuid4().hex, "files": {}})
-        self._sealed.create(path, sealed, lambda: self.stopped(sweep, study, key))
+        path = _stopped(sweep, study, key)
+        bound = {"key": key, "attempt": token(), "files": {}, PLACE: place(path)}
+        self._sealed.create(
+            path, seal({**record, **bound}), lambda: self.stopped(sweep, study, key)
+        )
         self._forget(key)
+
+    def reject_stopped(self, sweep: str, study: str, key: str, reason: str) -> None:
+        """Set aside the record of a stopped trial that says what no training could."""
+        self._sealed.reject(_stopped(sweep, study, key), sweep, reason)
 
     def stopped_trials(self) -> Iterator[tuple[str, str, str]]:
         """Sweep, study and key of every trial that was stopped early."""
@@ -361,6 +415,14 @@ class Store:
 
     def _missing(self, key: str, what: str) -> StoreError:
         return StoreError(f"{self.root}/{trial_directory(key)}: {what}; run the sweep again")
+
+
+def _suggestion(sweep: str, study: str, number: int) -> str:
+    return f"{study_directory(sweep, 'suggestions', study)}/{number:06d}.json"
+
+
+def _stopped(sweep: str, study: str, key: str) -> str:
+    return f"{study_directory(sweep, 'stopped', study)}/{checked_key(key)}.json"
 
 
 def _entry(content: bytes) -> dict[str, Any]:

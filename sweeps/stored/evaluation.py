@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from calibration.data.predictions import StoredPredictions, check_same_classes
 from calibration.evaluation import Predictions
+from calibration.memory import COPIES, available_memory, check_fits
 from calibration.metrics.bootstrap import resample_counts
 from calibration.post_hoc import Calibrator
+from calibration.text import visible
 from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.analysis.results import leaderboard
 from sweeps.report.wording import listed
@@ -98,8 +100,9 @@ def evaluate_stored(
         folds=folds_for(len(validation.logits)),
     )
     names = list(dict.fromkeys([BASELINE, *maps]))
-    judged, failed = _judged(names, setting, workers or os.cpu_count() or 1)
-    name = (test or validation).name
+    judged, failed = _judged(names, setting, _workers(setting, workers or os.cpu_count() or 1))
+    # A file's name need not be text, and a table holds nothing else.
+    name = visible((test or validation).name, keep="")
     rows = len(setting.measured.labels)
     tidy = pd.DataFrame(
         {"dataset": name, "method": METHOD, "post_hoc": post_hoc, "seed": seed} | found.row
@@ -126,6 +129,18 @@ def evaluate_stored(
         failed=failed,
         notes=notes_on(validation, test),
     )
+
+
+def _workers(setting: Setting, wanted: int) -> int:
+    """As many maps at a time as memory holds. Raises ``ValueError`` if there is none for one.
+
+    Most is taken by the resampled class-wise ECE, a number for each bin of each class, and by
+    a few copies of the probabilities.
+    """
+    rows, classes = setting.measured.logits.shape
+    of_one = 8 * classes * (2 * setting.resamples * setting.bins + 4 * rows)
+    check_fits(of_one, f"a map of {rows} rows and {classes} classes, with {setting.bins} bins,")
+    return max(1, min(wanted, available_memory() // (COPIES * of_one)))
 
 
 def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> tuple[str, ...]:

@@ -37,11 +37,6 @@ def write_whole(path: Path, content: bytes) -> None:
         raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def table_csv(table: pd.DataFrame) -> bytes:
-    """A table as CSV, seven digits a number."""
-    return table.to_csv(index=False, float_format="%.7g").encode()
-
-
 def saved_winner(evaluation: StoredEvaluation) -> bytes:
     """The winner as JSON, with what one would want to know of it later."""
     row = evaluation.leaderboard[evaluation.leaderboard["winner"]].iloc[0]
@@ -82,7 +77,8 @@ def applied(output: Tensor, stored: StoredPredictions, suffix: str) -> bytes:
 
     Columns ``class``, ``confidence`` and ``prob_CLASS`` for each class; arrays ``classes``
     (numbers), ``confidence``, ``probabilities`` and ``class_names``. A map of the top label
-    gives no probabilities.
+    gives no probabilities. Class names are the user's own data and stay as they are, to be
+    joined with other files: no apostrophe keeps a spreadsheet from computing ``=A1``.
     """
     rows = output.ndim == 2
     predicted = (output if rows else stored.logits).argmax(-1).numpy()

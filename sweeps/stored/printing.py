@@ -9,7 +9,6 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.report.wording import number
@@ -45,7 +44,7 @@ def leaderboard_table(evaluation: StoredEvaluation) -> Table:
             f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}"
             for metric in ("ece", "nll", "error")
         )
-        label = Text(f"{AS_IS if name == 'identity' else name}{' ★' if row['winner'] else ''}")
+        label = f"{AS_IS if name == 'identity' else name}{' ★' if row['winner'] else ''}"
         style = "bold" if row["winner"] else ""
         shown.add_row(label, ece, number(row["floor"]), nll, error, style=style)
     return shown

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from sweeps.masking import PASSWORD, masked, without_secrets
 from sweeps.spec import SpecError
+from sweeps.spec.tracking_uri import DATABASES, SERVERS
+from sweeps.tracking.database_file import check_database_file
 from sweeps.tracking.drivers import missing_driver, with_driver
 
 if TYPE_CHECKING:
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 SECONDS = 5.0
 """How long a server may take to answer before it counts as away."""
 USERNAME, WORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
-DATABASES = ("postgresql", "mysql", "mssql")
+BUSY = (408, 425, 429)
+"""Refusals that pass by themselves."""
 WRITERS = ("EDIT", "MANAGE")
 REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
 """What Postgres says to those whom waiting does not help."""
@@ -27,14 +31,17 @@ def check_access(uri: str, experiment: str | None = None) -> None:
     """Raise ``SpecError`` if a tracking server or database refuses us.
 
     It may want a user and a password and be given none or wrong ones, or know a user who may
-    only read the ``experiment``; of a database the driver may be missing. A server that is
+    only read the ``experiment``, or be something else than MLflow; of a database the driver may
+    be missing, and a file may be something else than a database of MLflow's. A server that is
     away is no error, nor is one that cannot say.
     """
-    scheme = uri.partition("://")[0].partition("+")[0].lower()
-    if scheme in ("http", "https"):
+    scheme = uri.partition("://")[0].partition("+")[0]
+    if scheme in SERVERS:
         _check_server(uri, experiment)
     elif scheme in DATABASES:
         _check_database(uri)
+    else:
+        check_database_file(uri)
 
 
 def _check_server(uri: str, experiment: str | None) -> None:
@@ -49,6 +56,13 @@ def _check_server(uri: str, experiment: str | None) -> None:
         raise SpecError(f"{_server(uri)} asks who you are: {_credentials_problem(uri)}")
     if answer.status_code == 403:
         raise SpecError(_forbidden(uri, answer.text, experiment))
+    if not _is_of_mlflow(answer):
+        kind = answer.headers.get("Content-Type", "").partition(";")[0] or "nothing"
+        raise SpecError(
+            f"{_server(uri)} is not an MLflow server: it answers {kind} (status "
+            f"{answer.status_code}) where MLflow answers JSON; name the address that MLflow's own "
+            "pages have, without what follows #"
+        )
     if experiment is not None and _user(uri):
         _check_writing(uri, experiment, _found(answer, "experiment", "experiment_id"))
 
@@ -60,20 +74,49 @@ def _ask(uri: str, path: str, **query: str) -> Response | None:
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
     from requests import RequestException
+    from requests.exceptions import SSLError
 
-    try:
-        answer: Response = http_request(  # type: ignore[no-untyped-call]
-            get_default_host_creds(uri),  # type: ignore[no-untyped-call]
-            path,
-            "GET",
-            params=query,
-            max_retries=0,
-            timeout=SECONDS,
-            raise_on_status=False,
+    answers: list[Response] = []
+    insecure: list[str] = []
+
+    def ask() -> None:
+        try:
+            answer = http_request(  # type: ignore[no-untyped-call]
+                get_default_host_creds(uri),  # type: ignore[no-untyped-call]
+                path,
+                "GET",
+                params=query,
+                max_retries=0,
+                timeout=SECONDS,
+                raise_on_status=False,
+            )
+            answers.append(answer)
+        except (MlflowException, RequestException, OSError) as error:
+            if isinstance(error.__context__, SSLError):
+                insecure.append(str(error.__context__))
+
+    # A server that answers a byte at a time is away as well; requests would wait for its last.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(2 * SECONDS)
+    if insecure:
+        said = without_secrets(" ".join(insecure[0].split()), uri)[-200:]
+        raise SpecError(
+            f"{_server(uri)}: no secure connection can be made: {said}; if its certificate is "
+            "your own, name it in MLFLOW_TRACKING_SERVER_CERT_PATH"
         )
-    except (MlflowException, RequestException, OSError):
-        return None
-    return answer
+    return answers[0] if answers else None
+
+
+def _is_of_mlflow(answer: Response) -> bool:
+    """Whether an answer, be it a refusal, can be MLflow's; of a server in trouble it may be."""
+    if answer.status_code >= 500 or answer.status_code in BUSY:
+        return True
+    try:
+        said = answer.json()
+    except ValueError:
+        return False
+    return isinstance(said, dict) and (answer.status_code == 200 or "error_code" in said)
 
 
 def _found(answer: Response | None, *names: str) -> Any:

@@ -10,17 +10,21 @@ change to a run that is already there, goes through the client.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import sqlite3
-import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from sweeps.scratch import directory_in, remove_leftovers
+from sweeps.tracking.database_file import SCHEMA_REVISION, check_database_file, database_path
+
 PREFIX = "sqlite:///"
-SCHEMA_REVISION = "dc11669786a5"  # of mlflow 3.17
+DRAFT = ".mlflow-"
 BUSY_SECONDS = 20.0
 RUN = (
     "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, "
@@ -54,15 +58,21 @@ def create_database(uri: str) -> None:
     MLflow builds a new database in place by dozens of migrations; killed half-way, or done by
     two processes at once, they leave one that cannot be opened again. So it is built under
     another name and linked to its own in one step; whoever comes second uses the first's.
+    What a killed process had begun is removed. Raises ``SpecError`` if a file is there that is
+    not a tracking database: it is left as it is.
     """
+    path = database_path(uri)
+    if path is None:
+        return
+    remove_leftovers(path.parent, DRAFT)
+    check_database_file(uri)
+    if path.exists():
+        return
     from mlflow.tracking import MlflowClient
 
-    path = database_path(uri)
-    if path is None or path.exists():
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".mlflow-", dir=path.parent) as directory:
-        draft = Path(directory) / path.name
+    with directory_in(path.parent, DRAFT) as directory:
+        draft = directory / path.name
         MlflowClient(tracking_uri=f"{PREFIX}{draft}").search_experiments(max_results=1)
         try:
             path.hardlink_to(draft)
@@ -73,18 +83,11 @@ def create_database(uri: str) -> None:
                 draft.replace(path)
 
 
-def database_path(uri: str) -> Path | None:
-    """The file of a sqlite database, in whatever dialect its URI is written; else None."""
-    scheme, _, rest = uri.partition(":///")
-    if scheme.partition("+")[0] != "sqlite" or not rest:
-        return None
-    return Path(rest.partition("?")[0])
-
-
 @dataclass(frozen=True)
 class FinishedRun:
     """All that is to be known of a run."""
 
+    run_id: str
     name: str
     status: str
     start: int
@@ -92,7 +95,6 @@ class FinishedRun:
     tags: Mapping[str, str]
     parameters: Mapping[str, str]
     points: Iterable[Point]
-    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
 class FoundRun(NamedTuple):
@@ -107,8 +109,9 @@ class FoundRun(NamedTuple):
 class Database:
     """Finds runs in a sqlite database and puts finished ones in; for the thread that opened it."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
+        self._path = path.resolve()
 
     @classmethod
     def open(cls, uri: str) -> Database | None:
@@ -125,7 +128,7 @@ class Database:
         if revisions != [(SCHEMA_REVISION,)]:
             connection.close()
             return None
-        return cls(connection)
+        return cls(connection, path)
 
     def runs(self, experiment: str, tags: Sequence[str]) -> list[FoundRun]:
         """An experiment's runs that are not in the trash, with those of their ``tags``."""
@@ -147,6 +150,20 @@ class Database:
         rows = [(run_id, *item) for run_id, named in tags.items() for item in named.items()]
         with self._transaction() as connection:
             connection.executemany(f"{TAG} ON CONFLICT DO UPDATE SET value = excluded.value", rows)
+
+    def new_id(self, *parts: str) -> str:
+        """An id for a run: the same for the same parts until some run, be it deleted, has it.
+
+        So the files that a killed process wrote for its run become those of the next attempt's.
+        """
+        place = str(self._path)
+        words = (json.dumps([place, *parts, number]) for number in itertools.count())
+        ids = (hashlib.sha256(word.encode()).hexdigest()[:32] for word in words)
+        return next(run_id for run_id in ids if not self._knows(run_id))
+
+    def _knows(self, run_id: str) -> bool:
+        found = self._connection.execute("SELECT 1 FROM runs WHERE run_uuid = ?", (run_id,))
+        return found.fetchone() is not None
 
     def insert(self, experiment: str, artifacts: str, run: FinishedRun) -> None:
         """Insert all of a run or, if ``sqlite3.Error`` is raised, none of it."""

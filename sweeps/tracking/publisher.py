@@ -10,17 +10,17 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
 from sweeps.cells import Entry
 from sweeps.plan import Plan
+from sweeps.scratch import scratch_directory
 from sweeps.store import Store, file_name
 from sweeps.tracking import run_content as content
 from sweeps.tracking.artifacts import chooses_place, is_local, local_path, write_files
@@ -87,13 +87,21 @@ class Publisher:
     """Writes the runs of one sweep; not thread-safe, for one thread.
 
     The sweep's own run is the parent of its trials' runs; ``parent_run`` is the run, if any,
-    that it belongs to itself, such as a night's.
+    that it belongs to itself, such as a night's. ``answered`` is called at every answer of the
+    server: a slow one is not one that hangs.
 
     Raises ``mlflow.exceptions.MlflowException`` or ``sqlite3.Error`` when the server or the
     database refuses or is away, ``StoreError`` when the store cannot be read.
     """
 
-    def __init__(self, uri: str, plan: Plan, store: Store, parent_run: str | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        plan: Plan,
+        store: Store,
+        parent_run: str | None = None,
+        answered: Callable[[], None] | None = None,
+    ) -> None:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
@@ -107,7 +115,8 @@ class Publisher:
         self.sweep = plan.spec.name
         self.parent_run = parent_run
         self.published = 0
-        self.client: MlflowClient = MlflowClient(tracking_uri=uri)
+        client = MlflowClient(tracking_uri=uri)
+        self.client = client if answered is None else cast("MlflowClient", _Heard(client, answered))
         found, new = self._experiment()
         self.experiment = str(found.experiment_id)
         self._artifacts = str(found.artifact_location)
@@ -289,6 +298,7 @@ class Publisher:
         rows = _whole_curve(outcome, after=-1)
         tags = self._tags(entry, lineage) | content.outcome_tags(entry, outcome)
         run = FinishedRun(
+            run_id=database.new_id(self.experiment, self.sweep, entry.key, lineage, stamp),
             name=content.run_name(self.plan, entry),
             status=ENDS[outcome["status"]],
             start=start,
@@ -383,9 +393,29 @@ class Publisher:
         if place and self.uri.startswith(PREFIX) and is_local(place):
             write_files(place, files)
             return
-        with tempfile.TemporaryDirectory(prefix="calsweep-artifacts-") as directory:
-            write_files(directory, files)
-            self.client.log_artifacts(run_id, directory)
+        with scratch_directory() as directory:
+            write_files(str(directory), files)
+            for name in files:
+                above = str(Path(name).parent)
+                folder = None if above == "." else above
+                self.client.log_artifact(run_id, str(directory / name), folder)
+
+
+class _Heard:
+    """An MLflow client that tells of every call that came to its end."""
+
+    def __init__(self, client: MlflowClient, answered: Callable[[], None]) -> None:
+        self._client, self._answered = client, answered
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._client, name)
+
+        def told(*arguments: Any, **named: Any) -> Any:
+            result = call(*arguments, **named)
+            self._answered()
+            return result
+
+        return told
 
 
 def _whole_curve(outcome: Mapping[str, Any], *, after: int) -> list[list[Point]]:

@@ -20,6 +20,7 @@ from sweeps.cells import Entry
 from sweeps.masking import masked, without_secrets
 from sweeps.plan import Plan
 from sweeps.store import Store
+from sweeps.tracking.database_file import database_path
 from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.publisher import Publisher
 
@@ -27,7 +28,10 @@ LIVE_SECONDS = 2.0
 LIVE_REST = 9.0
 """After a live curve the recorder rests from live curves for so many times what it took."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
+STUCK_SECONDS = 60.0
+"""Beyond its patience a driver waits so long for a call that neither returns nor fails."""
 REFUSALS = 3
+LONGEST_REASON = 300
 
 
 class TrackingError(RuntimeError):
@@ -75,11 +79,20 @@ def sync(
 
 
 def _unpublished(uri: str, error: Exception, what: str = "") -> TrackingError:
-    reason = without_secrets(f"{type(error).__name__}: {error}", uri)
     return TrackingError(
-        f"cannot publish to {masked(uri)}: {what}{reason}; the records are safe: start the server, "
-        "or name another with --tracking, and sync again"
+        f"cannot publish to {masked(uri)}: {what}{reason(error, uri)}; the records are safe: start "
+        "the server, or name another with --tracking, and sync again"
     )
+
+
+def reason(error: Exception, uri: str) -> str:
+    """What went wrong with MLflow, in one line; of a web page nothing but that it came."""
+    said, page, _ = f"{type(error).__name__}: {error}".partition("Response body: '<")
+    line = " ".join(said.split())
+    line = without_secrets(f"{line} It was a web page, not MLflow" if page else line, uri)
+    # What was tried stands at the beginning, and at the end why it failed.
+    half = LONGEST_REASON // 2
+    return line if len(line) <= LONGEST_REASON else f"{line[:half]} … {line[-half:]}"
 
 
 class _Close(NamedTuple):
@@ -113,7 +126,8 @@ class Recorder:
         self._live_due: dict[str, float] = {}
         self._live_after = 0.0
         self._refusals: Counter[str] = Counter()
-        self._set_aside = 0
+        self._submitted = self._settled = self._set_aside = 0
+        self._heard = time.monotonic()
         self._publisher: Publisher | None = None
         self._wait = FIRST_WAIT
         self._away_until = 0.0
@@ -125,7 +139,7 @@ class Recorder:
     @property
     def backlog(self) -> int:
         """How many trials wait to be published."""
-        return len(self._waiting) + self._events.qsize()
+        return self._submitted - self._settled - self._set_aside
 
     def started(self, entry: Entry) -> None:
         """Show this trial's curve while it grows."""
@@ -133,6 +147,7 @@ class Recorder:
 
     def submit(self, entry: Entry) -> None:
         """Publish this trial, whose outcome has landed, when its turn comes."""
+        self._submitted += 1
         self._events.put(entry)
 
     def close(
@@ -145,19 +160,31 @@ class Recorder:
         """Publish what is left and the sweep's own run; how many trials could not be.
 
         The sweep's run says what ``summary`` and ``leaderboard`` do. Gives up after
-        ``patience`` seconds in which nothing works. Without a ``summary`` the sweep was
-        interrupted: its runs are marked as killed, and there are ``patience`` seconds for
-        all that is left.
+        ``patience`` seconds in which nothing works, or a minute later if a call does not
+        return. Without a ``summary`` the sweep was interrupted: its runs are marked as killed,
+        and there are ``patience`` seconds for all that is left.
         """
+        self._heard = time.monotonic()
         self._events.put(_Close(summary, leaderboard, patience))
-        # An answer may be waited for when the time is up; an interrupted sweep does not.
-        self._thread.join(None if summary is not None else patience + FIRST_WAIT)
-        left = len(self._waiting) + self._set_aside
+        if summary is None:
+            self._thread.join(patience + FIRST_WAIT)
+        else:
+            self._wait_while_heard(patience + STUCK_SECONDS)
         if self._thread.is_alive():
             self.error = self.error or f"{masked(self.uri)} did not answer in time"
-        elif not left and self._failing_since is None:
+        elif not self.backlog and not self._set_aside and self._failing_since is None:
             self.error = ""
-        return left
+        return self.backlog + self._set_aside
+
+    def _wait_while_heard(self, seconds: float) -> None:
+        """Wait for the thread's end, unless nothing is heard from a server for so many seconds."""
+        if database_path(self.uri) is not None:  # a file answers or fails, however slowly
+            self._thread.join()
+            return
+        while (left := self._heard + seconds - time.monotonic()) > 0:
+            self._thread.join(left)
+            if not self._thread.is_alive():
+                return
 
     def _work(self) -> None:
         while self._closing is None:
@@ -208,14 +235,14 @@ class Recorder:
             return False
         if not self._waiting:
             return True
-        entry = self._waiting.popleft()
+        entry = self._waiting[0]
         try:
             publisher.publish(entry)
         except Exception as error:  # whatever tracking does, the sweep goes on
             self._failed(error)
             if self._connected() is None:
-                self._waiting.appendleft(entry)
                 return False
+            self._waiting.popleft()
             self._refusals[entry.key] += 1
             if self._refusals[entry.key] >= REFUSALS:
                 self._set_aside += 1
@@ -224,6 +251,8 @@ class Recorder:
                 self._stay_away()
             self._waiting.append(entry)
         else:
+            self._waiting.popleft()
+            self._settled += 1
             self._succeeded()
         return True
 
@@ -289,7 +318,9 @@ class Recorder:
         """
         if self._publisher is None:
             try:
-                self._publisher = Publisher(self.uri, self.plan, self.store, self.parent_run)
+                self._publisher = Publisher(
+                    self.uri, self.plan, self.store, self.parent_run, self._answered
+                )
             except Exception as error:  # as above
                 self._failed(error)
                 self._stay_away()
@@ -299,7 +330,7 @@ class Recorder:
         return self._publisher
 
     def _failed(self, error: Exception) -> None:
-        self.error = without_secrets(f"{type(error).__name__}: {error}", self.uri)
+        self.error = reason(error, self.uri)
         self._failing_since = self._failing_since or time.monotonic()
         self._publisher = None
 
@@ -307,6 +338,10 @@ class Recorder:
         self._away_until = time.monotonic() + self._wait
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
+    def _answered(self) -> None:
+        self._heard = time.monotonic()
+
     def _succeeded(self) -> None:
+        self._answered()
         self._failing_since = None
         self._wait = FIRST_WAIT

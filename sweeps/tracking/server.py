@@ -14,13 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sweeps import reaper
 from sweeps.masking import masked, without_secrets
+from sweeps.store.leftovers import temporary_name
 from sweeps.tracking.drivers import with_driver
 
 HOST = "127.0.0.1"
 FIRST_PORT = 5000
 PORTS_TRIED = 100
 START_SECONDS = 120.0
+LOG_READ = 10_000
 ENVIRONMENT = {
     # Jobs are no part of looking at runs, and their processes take a gigabyte.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
@@ -71,15 +74,16 @@ class MlflowServer:
         # The database in the environment, so that no list of processes shows a password.
         database = {"MLFLOW_BACKEND_STORE_URI": self.uri}
         self._environment = ENVIRONMENT | database | dict(environment or {})
+        self._mark = Path(temporary_name("mlflow-server-"))
         self._aloud = aloud
-        self._log = tempfile.NamedTemporaryFile(prefix="calsweep-mlflow-", suffix=".log")  # noqa: SIM115
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # without a name: none is left behind
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         kept = Path(__file__).parent / "kept.py"
         self._process = subprocess.Popen(
             [sys.executable, str(kept), sys.executable, *self._command],
-            env=os.environ | self._environment,
+            env=os.environ | self._environment | {reaper.MARK: str(self._mark)},
             stdin=subprocess.PIPE,
             stdout=None if self._aloud else self._log,
             stderr=None if self._aloud else subprocess.STDOUT,
@@ -96,6 +100,7 @@ class MlflowServer:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process.wait()
+            reaper.end_processes(self._mark)  # whoever keeps it may have been killed
         self._log.close()
 
     def wait_until_it_answers(self) -> None:
@@ -125,7 +130,13 @@ class MlflowServer:
         return self.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
     def _error(self, what: str) -> ServerError:
-        lines = Path(self._log.name).read_text(errors="replace").strip().splitlines()[-5:]
+        lines = self._logged().strip().splitlines()[-5:]
         said = without_secrets("\n".join(lines), self.uri) or "it said nothing"
         said = "see above" if self._aloud else said
         return ServerError(f"the MLflow server on {masked(self.uri)} {what}: {said}")
+
+    def _logged(self) -> str:
+        """The end of what it has written, whose place in the file is the server's as well."""
+        log = self._log.fileno()
+        size = os.fstat(log).st_size
+        return os.pread(log, LOG_READ, max(0, size - LOG_READ)).decode(errors="replace")

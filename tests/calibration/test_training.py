@@ -156,7 +156,8 @@ def test_the_best_weights_are_the_ones_that_predict(rule: str) -> None:
     data = splits(seed=3)
     logits = run.predict(data.validation).double()
     measured = float(F.cross_entropy(logits, data.validation.labels))
-    assert measured == pytest.approx(run.curve[run.best_epoch - 1]["val/nll"], rel=1e-9)
+    # Float32 logits, good to about 1e-6; another epoch's NLL differs in the third digit.
+    assert measured == pytest.approx(run.curve[run.best_epoch - 1]["val/nll"], rel=1e-5)
 
 
 def test_without_a_stopping_rule_the_last_weights_count() -> None:

@@ -17,13 +17,12 @@ import random
 import secrets
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE = 30.0
+from tests.waiting import wait_for
 
 
 @dataclass
@@ -54,13 +53,15 @@ class Host:
 
     def kill(self) -> None:
         """SIGKILL to every process at once, until none is left: the machine is gone."""
-        deadline = time.monotonic() + PATIENCE
-        while pids := self.pids():
+
+        def none_is_left() -> bool:
+            pids = self.pids()
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            assert time.monotonic() < deadline, f"{self.name} still runs {pids}"
-            time.sleep(0.01)
+            return not pids
+
+        wait_for(none_is_left)
         for process in self.started:
             process.wait()
 

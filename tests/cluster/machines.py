@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.hosts import Host
-from tests.faults.kit import wait_for
+from tests.waiting import wait_for
 
 # What other machines have for themselves hides this machine's: the users, /run, Ray's files.
 MACHINE = """
@@ -58,7 +58,8 @@ class Machine:
             process = self.host.start(
                 *unshared, "sh", "-c", MACHINE, "sh", str(passwd), str(config), stderr=log
             )
-        wait_for(lambda: "listening" in (self.home / "sshd.log").read_text(), process)
+        said = self.home / "sshd.log"
+        wait_for(lambda: "listening" in said.read_text(), process, log=said)
 
 
 @dataclass

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Any
 
 import psycopg2
 
-from tests.faults.kit import free_port
+from tests.ports import free_port
+from tests.waiting import wait_for
 
-PATIENCE = 60.0
 USER = "mlflow"
 
 
@@ -72,14 +71,7 @@ class Postgres:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True, **self._own
             )
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            with contextlib.suppress(psycopg2.OperationalError):
-                self._connect("postgres").close()
-                return
-            assert self._process.poll() is None, self.log.read_text()
-            assert time.monotonic() < deadline, self.log.read_text()
-            time.sleep(0.1)
+        wait_for(self._answers, self._process, log=self.log)
 
     def stop(self) -> None:
         """At once, all connections with it, and without a farewell: as if it had crashed."""
@@ -109,6 +101,13 @@ class Postgres:
         )
         return done.stdout
 
+    def _answers(self) -> bool:
+        try:
+            self._connect("postgres").close()
+        except psycopg2.OperationalError:
+            return False
+        return True
+
     def _connect(self, database: str) -> Any:
         return psycopg2.connect(
             host="127.0.0.1",
@@ -116,7 +115,7 @@ class Postgres:
             user=USER,
             password=self.password,
             dbname=database,
-            connect_timeout=5,
+            connect_timeout=60,
         )
 
 

@@ -6,17 +6,16 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from sweeps.cli import main
 from tests.cluster.hosts import network
 from tests.cluster.rays import Rays, rays
 from tests.cluster.test_node_loss import table
-from tests.faults.kit import Scene, free_port, wait_for
+from tests.faults.kit import Scene
+from tests.ports import free_port
+from tests.waiting import LIMIT, wait_for
 
 EPOCHS = 30
 SPEC = f"""\
@@ -27,13 +26,12 @@ methods:
     method: "mine:Sharing"
     lr: {{loguniform: [0.01, 0.1]}}
     weight_decay: 0
-    pause: PAUSE
     log: LOG
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: 10}}
 search: {{trials: 8, sampler: random}}
 confirm_seeds: 1
 post_hoc: []
-resources: {{cpu: 0.25, gpu: 0.25}}
+resources: {{cpu: 0.25, gpu: 0.5}}
 """
 # A module that needs another one beside it, and says which GPU it was given. Trials wait until all
 # that can run at once are there, and half of them once more in mid-training.
@@ -63,15 +61,14 @@ class Sharing(Paced):
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Rays]:
     with network(1) as hosts, rays(hosts) as made:
-        options = ["--num-cpus", "2", "--num-gpus", "2", "--dashboard-host", hosts[0].address]
-        made.add(hosts[0], *options)
+        made.add_head("--num-cpus", "2", "--num-gpus", "2", dashboard=True)
         yield made
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     directory = tmp_path_factory.mktemp("jobs")
-    spec = SPEC.replace("LOG", str(directory / "steps.log")).replace("PAUSE", "0.1")
+    spec = SPEC.replace("LOG", str(directory / "steps.log"))
     made = Scene(directory / "project", spec, name="submitted", store="../runs")
     made.directory.joinpath("mine.py").write_text(MINE)
     table(made.directory / "rows.csv")
@@ -93,7 +90,7 @@ def calsweep(
         env=env or cluster.environment,
         capture_output=True,
         text=True,
-        timeout=250,
+        timeout=LIMIT,
     )
 
 
@@ -114,7 +111,7 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     first = calsweep(scene, cluster, *submit)
     assert first.returncode == 0, first.stderr
     assert "submitted submitted-1" in first.stdout
-    wait_for(lambda: len({pid for _, pid, _ in _at_work(scene)}) == 8)
+    wait_for(lambda: len({pid for _, pid, _ in _at_work(scene)}) == 4)
     scene.directory.parent.joinpath("steps.log.all").touch()
     again = calsweep(scene, cluster, *submit, "--extend", "1")
     assert "submitted runs already as submitted-1" in again.stdout
@@ -128,45 +125,28 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     # In good order: no run is left as if it were still running.
     assert {run.info.status for run in scene.runs()} == {"FINISHED", "KILLED"}
     scene.directory.parent.joinpath("steps.log.go").touch()
-    # The same sweep with fewer trials at once: two cores start few processes sooner.
-    scene.write(scene.spec.replace("cpu: 0.25", "cpu: 1"))
+    # The same sweep with fewer trials at once, which share a GPU by the size of their network.
+    scene.write(scene.spec.replace("{cpu: 0.25, gpu: 0.5}", "{cpu: 1, gpu: auto}"))
     second = calsweep(scene, cluster, *submit, "--wait")
     assert second.returncode == 0, second.stdout + second.stderr
     assert "submitted submitted-2" in second.stdout
     assert "9 of 9 done" in second.stdout
-    assert "1 node, 2 CPUs, 2 GPUs: 2 trials at once, each with 1 CPU" in second.stdout
+    each = "each with 1 CPU and 0.125 GPU"
+    assert f"1 node, 2 CPUs, 2 GPUs: 2 trials at once, {each}" in second.stdout
     assert set(before.items()) <= set(scene.attempts().items())
+    shares = {k: record["resources"]["gpu"] for k, record in scene.records().items()}
+    assert shares == dict.fromkeys(shares, 0.125) | dict.fromkeys(before, 0.5)
     scene.assert_exact(9, list(range(10, EPOCHS + 1, 10)), {"FINISHED"})
 
 
-def test_four_trials_share_a_gpu_and_fall_back_to_the_cpu(scene: Scene) -> None:
+def test_trials_share_a_gpu_and_fall_back_to_the_cpu(scene: Scene) -> None:
     at_work = _at_work(scene)
     assert {gpu for _, _, gpu in at_work} == {"0", "1"}
-    assert _most_at_once(scene) == 8
+    assert _most_at_once(scene) == 4
     for gpu in ("0", "1"):
-        assert _most_at_once(scene, gpu) == 4
+        assert _most_at_once(scene, gpu) == 2
     for record in scene.records().values():
-        assert (record["resources"]["gpu"], record["resources"]["device"]) == (0.25, "cpu")
-
-
-def test_auto_shares_a_gpu_by_the_size_of_the_network(cluster: Rays, tmp_path: Path) -> None:
-    spec: dict[str, Any] = {
-        "name": "sized",
-        "datasets": ["iris"],
-        "model": {"name": "mlp", "widths": [8]},
-        "methods": {"standard": {"lr": 0.01, "weight_decay": 0}},
-        "training": {"epochs": 2, "batch_size": "full"},
-        "confirm_seeds": 1,
-        "post_hoc": [],
-        "resources": {"cpu": 0.1, "gpu": "auto"},
-    }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    process = cluster.calsweep("run", "spec.yaml", "--address", cluster.address, cwd=tmp_path)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, out + err
-    assert "2 GPUs: 16 trials at once, each with 0.1 CPU and 0.125 GPU" in out
-    records = Scene(tmp_path, "", name="sized").records().values()
-    assert [(r["resources"]["gpu"], r["resources"]["device"]) for r in records] == [(0.125, "cpu")]
+        assert record["resources"]["device"] == "cpu"
 
 
 def test_what_cannot_be_submitted_is_said_before_anything_is_sent(

@@ -6,12 +6,8 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +20,10 @@ from mlflow.tracking import MlflowClient
 from sweeps.schema import Evaluation
 from sweeps.store import Store
 from sweeps.trial import TrialConfig, TrialRun
+from tests.faults.leftovers import MARK, Trace
+from tests.ports import free_port as free_port
+from tests.waiting import answers, wait_for, wait_until_gone
 
-PATIENCE = 120.0
 STARTED: list[subprocess.Popen[str]] = []
 """What the running test has started; swept up at its end."""
 
@@ -87,9 +85,12 @@ class Scene:
     store: str = "runs"
     tracking: str = ""
     module: str = MODULE
+    temporary: Path | None = None
+    """Where its processes put temporary files, if not where all others do."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        self.trace = Trace(self.directory, self.temporary)
         (self.directory / "paced.py").write_text(self.module)
         self.write(self.spec)
 
@@ -97,21 +98,38 @@ class Scene:
         """Put another spec in place."""
         (self.directory / "spec.yaml").write_text(f"name: {self.name}\n{spec}")
 
+    def hurry(self) -> None:
+        """From now on the method makes no pauses: what it learns stays the same."""
+        path = self.directory / "paced.py"
+        path.write_text(path.read_text().replace("time.sleep(knobs.pause)", "pass"))
+
+    def words(self, *arguments: str, command: str = "run") -> list[str]:
+        """The command, as it is typed."""
+        options = ["--store", self.store]
+        if self.tracking:
+            options += ["--tracking", self.tracking]
+        return [sys.executable, "-m", "sweeps.cli", command, "spec.yaml", *options, *arguments]
+
+    def environment(self) -> dict[str, str]:
+        """This process's environment with what tells the scene's processes from others."""
+        ours = {"COLUMNS": "140", MARK: str(self.directory)}
+        if self.temporary is not None:
+            ours["TMPDIR"] = str(self.temporary)
+        return os.environ | ours
+
     def start(
         self, *arguments: str, command: str = "run", watched: bool = True
     ) -> subprocess.Popen[str]:
         """The command, running; ended with the test if it is watched."""
-        options = ["--store", self.store]
-        if self.tracking:
-            options += ["--tracking", self.tracking]
         process = subprocess.Popen(
-            [sys.executable, "-m", "sweeps.cli", command, "spec.yaml", *options, *arguments],
+            self.words(*arguments, command=command),
             cwd=self.directory,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"COLUMNS": "140"},
+            env=self.environment(),
         )
+        self.trace.pids.append(process.pid)
         if watched:
             STARTED.append(process)
         return process
@@ -198,28 +216,12 @@ def _retrained(record: dict[str, Any], place: Path, knobs: dict[str, Any]) -> di
     return made
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str] | None = None) -> Any:
-    """Wait until something holds; fails if the process ends before or it takes too long."""
-    deadline = time.monotonic() + PATIENCE
-    while not (found := condition()):
-        if process is not None and process.poll() is not None:
-            raise AssertionError(f"the process has ended: {process.communicate()}")
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-    return found
-
-
 def kill(process: subprocess.Popen[str]) -> None:
-    """SIGKILL, and wait until its workers have noticed; Ray's idle agents are swept up."""
-    family = psutil.Process(process.pid).children(recursive=True)
+    """SIGKILL, and wait until its workers are gone; what else it has started goes by itself."""
     trainers = workers(process)
     process.kill()
     process.communicate()
-    _, alive = psutil.wait_procs(trainers, timeout=30)
-    assert not alive
-    for member in family:
-        with contextlib.suppress(psutil.Error):
-            member.kill()
+    wait_until_gone(trainers)
 
 
 def workers(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -244,12 +246,6 @@ def sweep_up() -> None:
             kill(process)
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 def start_server(directory: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the server and wait until it answers."""
     command = ["mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
@@ -264,14 +260,7 @@ def start_server(directory: Path, port: int) -> subprocess.Popen[bytes]:
         env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
     )
 
-    def answers() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as reply:
-                return bool(reply.status == 200)
-        except OSError:
-            return False
-
-    wait_for(answers)
+    wait_for(lambda: answers(f"http://127.0.0.1:{port}/health"), process)
     return process
 
 

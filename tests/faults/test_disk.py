@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.disks import small_disk
+from tests.disks import fill, small_disk
 from tests.faults.kit import Scene, kill, wait_for
 
 SPEC = """\
@@ -34,19 +33,11 @@ def full_soon(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def fill(place: Path) -> Path:
-    """Take all of a disk's room."""
-    ballast = place / "ballast"
-    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(b"\0" * 4096)
-    return ballast
-
-
+@pytest.mark.timeout(1800)
 def test_a_full_store_is_said_clearly_and_damage_is_mended_once_there_is_room(
     full_soon: Path,
 ) -> None:
-    slowly = SPEC.replace("standard: {", 'paced: {method: "paced:Paced", pause: 0.03, ')
+    slowly = SPEC.replace("standard: {", 'paced: {method: "paced:Paced", pause: 0.1, ')
     scene = Scene(full_soon / "sweep", slowly)
     process = scene.start()
     wait_for(lambda: len(scene.records()) >= 2, process)
@@ -59,6 +50,7 @@ def test_a_full_store_is_said_clearly_and_damage_is_mended_once_there_is_room(
     before = scene.attempts()
     assert 0 < len(before) < TRIALS
     ballast.unlink()
+    scene.hurry()
     done = scene.run()
     assert done.returncode == 0, done.stderr
     assert before.items() <= scene.attempts().items()
@@ -100,7 +92,7 @@ def test_a_read_only_store_is_said_clearly(full_soon: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_not_continued(tmp_path: Path) -> None:
-    slow = SPEC.replace("standard: {", 'paced: {method: "paced:Paced", pause: 0.4, ')
+    slow = SPEC.replace("standard: {", 'paced: {method: "paced:Paced", pause: 1.5, ')
     slow = slow.replace("[0.01, 0.03, 0.1, 0.3]", "0.1").replace("[0, 0.001]", "0")
     scene = Scene(tmp_path, slow.replace("confirm_seeds: 2", "confirm_seeds: 1"))
     process = scene.start()
@@ -109,6 +101,7 @@ def test_a_damaged_checkpoint_is_not_continued(tmp_path: Path) -> None:
     kill(process)
     (checkpoint,) = live.parent.glob("checkpoint*")
     flip(checkpoint, random.Random(2))
+    scene.hurry()
     done = scene.run()
     assert done.returncode == 0, done.stderr
     (aside,) = (scene.root / "damaged").iterdir()

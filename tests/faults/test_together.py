@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kit import Scene, free_port, wait_for
+from tests.cluster.rays import ATTEMPTS, PATIENT
+from tests.faults.kit import Scene
+from tests.ports import free_port
+from tests.waiting import wait_for
 
 SPEC = """\
 datasets: [blobs-1.7]
@@ -28,29 +30,37 @@ TOGETHER = 8
 
 
 @pytest.fixture
-def ray_address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def ray_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """A Ray head for all of them."""
-    port = free_port()
+    for name, value in PATIENT.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    command = ["ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
-    command += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
-    command += ["--node-ip-address=127.0.0.1"]
-    head = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for(lambda: listening(port), head)
+    port, head = started_head(tmp_path / "head.log")
     yield f"127.0.0.1:{port}"
     head.terminate()
     head.wait()
 
 
-def listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+def started_head(log: Path) -> tuple[int, subprocess.Popen[bytes]]:
+    """A port and the head that listens there; begun anew if Ray was too slow for itself."""
+    for _ in range(ATTEMPTS):
+        port = free_port()
+        command = ["ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"]
+        command += ["--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
+        command += ["--node-ip-address=127.0.0.1"]
+        with log.open("w") as said:
+            head = subprocess.Popen([sys.executable, "-m", *command], stdout=said, stderr=said)
+
+        def settled(head: subprocess.Popen[bytes] = head) -> bool:
+            return head.poll() is not None or "Ray runtime started" in log.read_text()
+
+        wait_for(settled)
+        if head.poll() is None:
+            return port, head
+    raise AssertionError(log.read_text())
 
 
+@pytest.mark.timeout(1800)
 def test_eight_processes_at_once_on_nothing(tmp_path: Path, ray_address: str) -> None:
     store = str(tmp_path / "store")
     scenes = [

@@ -21,14 +21,14 @@ search: {sampler: grid}
 confirm_seeds: 1
 post_hoc: []
 retries: 1
-time_limit: 6s
+time_limit: 20s
 """
 REASONS = {
     "raise": "LookupError: this method has a bug",
     "nan": "no number",
     "memory": "allocate",
     "die": "died 2 times",
-    "hang": "time limit of 6 s",
+    "hang": "time limit of 20 s",
 }
 
 

@@ -21,8 +21,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sweeps.cells import Cells
 from sweeps.cli import main
 from sweeps.spec import load_spec
+from sweeps.store import Store, file_name
 
 FULL: dict[str, Any] = yaml.safe_load("""
 name: full
@@ -175,6 +177,14 @@ REQUIRED += ["table.title", "table.rows", "table.metrics"]
 MAPPINGS = ["", "training", "search", "search.objective.0", "scheduler", "resources", "tracking"]
 MAPPINGS += ["table", "protocol", "model", "datasets.0", "methods.mine", "methods.mine.training"]
 MAPPINGS += ["methods.mine.gamma2", "methods.standard.lr"]
+ODD_TAGS = """
+!!timestamp foo § !!timestamp 2001-99-99 § !!timestamp [a] § !!omap [a] § !!omap {a: 1}
+!!pairs [a] § !!pairs {a: 1} § !!set [a] § !!binary ü § !!binary [a] § !!python/name:os.system
+!!int [1] § !!python/object:os.system {} § !!python/object/new:os.system [id]
+!!merge a § !!value a § !<x> a § !!python/module:os § !!float
+!!bool § !!int '' § !!map a § !!seq a § !!nonsense {a: [1]}
+""".replace("\n", " § ").split(" § ")[1:-1]
+"""Values whose tags do not fit, or are none of a spec's."""
 BROKEN_YAML = r"""
 [ § { § ] § } § ' § " § @a § `a` § %a § *nowhere § &a [*a] § &a {b: *a} § a: b: c § [a, b § {a: 1
 !!python/object/apply:os.system [id] § !unknown 1 § !!set {a} § !!binary aGk= § !!int x § !!float x
@@ -182,6 +192,7 @@ BROKEN_YAML = r"""
 'a' 'b' § "\ud800" § "\q" § .nan § .inf § -.inf § 1.0e+999 § - a § ? a § {a: 1, a: 2} § [1, 2]]
 !!map [a] § [&a 1, *b] § --- a § !!str [a] § !!seq {a: 1} § {<<: 3} § "\x00 § {? [a] : 1}
 """.replace("\n", " § ").split(" § ")[1:-1]
+BROKEN_YAML += ODD_TAGS
 BROKEN_YAML += ["\x07", "\x00", "\x1b[31m", "\ufffe", "|\n a\n\tb", "9" * 400, "9" * 5000]
 BROKEN_YAML += ["0x" + "f" * 300, "[" * 60 + "]" * 60, "[" * 3000, "- " * 500, "\n  a\n b: 1"]
 BROKEN_YAML += ["{a: " * 60 + "1" + "}" * 60, "-" + "1" * 99, "1:" * 99 + "1"]
@@ -339,6 +350,106 @@ def test_generated_bad_specs_name_their_field_and_leave_no_trace(place: Path) ->
 
     refused()
     assert len(seen) >= 200
+
+
+def test_the_authors_own_keys_may_hold_anything(place: Path) -> None:
+    """What stands below ``x-`` is not even made; what a spec takes from there is checked."""
+    path = place / "own.yaml"
+    for value in [*ODD_TAGS, "2001-12-14", "{[a]: 1, 2: b}", ".nan", "!!timestamp foo"]:
+        path.write_text("".join([*LINES.values(), f"x-q: {value}\n"]), encoding="utf-8")
+        assert load_spec(path).spec.name == "full"
+    taken = with_line("retries", "x-q: &q !!timestamp foo\nretries: *q\n")
+    path.write_text(taken, encoding="utf-8")
+    with captured() as errors:
+        assert main(["check", str(path)]) == 2
+    assert "retries: found the date 'foo'" in errors.getvalue()
+
+
+LONG = "x" * 300
+FAR = "x/" * 3000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", LONG],
+        ["check", FAR],
+        ["check", "good.yaml", "--store", LONG],
+        ["check", "good.yaml", "--store", FAR],
+        ["check", "good.yaml", "--store", "ü" * 150],
+        ["run", "good.yaml", "--store", f"file:///{LONG}"],
+        ["run", "name.yaml"],
+        ["run", "row.yaml"],
+        ["run", "path.yaml"],
+        ["run", "folder.yaml"],
+        ["run", "a\0b.yaml"],
+        ["run", "."],
+        ["sync", "good.yaml", "--store", FAR],
+        ["status", LONG],
+        ["status", FAR],
+        ["status", "a\0b"],
+        ["report", f"{LONG}.yaml"],
+        ["report", "good", "--out", LONG],
+        ["compare", LONG, LONG],
+        ["compare", "a", "b", "--store-b", FAR],
+        ["export", "good", "--out", LONG],
+        ["show", LONG],
+        ["ui", LONG],
+        ["ui", f"{LONG}.yaml"],
+        ["ui", "tags.yaml"],
+        ["init", "--data", f"{LONG}.csv"],
+        ["init", "--data", "good.csv", "--target", "y", "--out", LONG],
+        ["posthoc", f"{FAR}.npz"],
+        ["posthoc", "good.csv", "--out", LONG],
+        ["apply", LONG, "good.csv", "--out", "o.csv"],
+        ["apply", "good.yaml", f"{LONG}.csv", "--out", "o.csv"],
+        ["nightly", LONG],
+        ["baseline", "show", "--nights", FAR],
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_names_that_no_file_can_have_are_one_message(place: Path, arguments: list[str]) -> None:
+    def spec(name: str = "good", row: str = "standard", dataset: str = "iris") -> str:
+        return f"name: {name}\ndatasets: [{dataset}]\nmethods: {{{row}: {{method: standard}}}}\n"
+
+    specs = {
+        "good": spec(),
+        "name": spec(name=LONG),
+        "row": spec(row=LONG),
+        "path": spec(dataset=f"{{name: table, path: {LONG}, target: y}}"),
+        "folder": spec(dataset=f"{{name: cifar10, data_dir: {FAR}, otherwise: iris}}"),
+        "tags": "name: !!timestamp foo\n",
+    }
+    for name, text in specs.items():
+        Path(f"{name}.yaml").write_text(text, encoding="utf-8")
+    Path("good.csv").write_text("a,b,y\n" + "1,2,0\n3,4,1\n" * 30, encoding="utf-8")
+    before = sorted(place.rglob("*"))
+    with captured() as errors:
+        assert main(arguments) == 2, errors.getvalue()
+    message = errors.getvalue()
+    assert message.startswith("calsweep: ")
+    assert message.count("\n") == 1, message
+    assert sorted(place.rglob("*")) == before
+
+
+def test_long_names_that_files_can_have_are_taken(place: Path) -> None:
+    """Of a table and a row whose letters take several bytes each: a part of a path is short."""
+    table = "ü" * 120
+    Path(f"{table}.csv").write_text("a,b,y\n" + "1,2,0\n3,4,1\n" * 30, encoding="utf-8")
+    text = f"name: long\ndatasets: [{{name: table, path: {table}.csv, target: y}}]\n"
+    text += f"methods: {{{'漢' * 79}1: {{method: standard}}, {'漢' * 79}2: {{method: standard}}}}\n"
+    Path("long.yaml").write_text(text, encoding="utf-8")
+    loaded = load_spec(Path("long.yaml"))
+    cells = Cells(loaded)
+    ids = [cells.cell(table, row).study_id for row in loaded.spec.methods]
+    assert len(set(ids)) == 2
+    store = Store("runs")
+    for study in ids:
+        store.write_suggestion("long", study, 0, {"lr": 0.1})
+        assert store.suggestions("long", study) == {0: {"lr": 0.1}}
+    both = "_".join(file_name(name) for name in (table, *loaded.spec.methods)[:2])
+    store.write_file("long", f"figures/{both}-weights.png", b"drawn")
+    assert store.files("long", "figures") == [f"figures/{both}-weights.png"]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_markdown_has_intervals_floors_seeds_and_verdicts() -> None:
         *(r"0.024 \[0.019, 0.031\]", "0.335", "0.190", "0.125", "0.021"),
         *("better (p = 0.004)", "5", "1.50"),
     ]
-    assert rows[2][0].strip() == r"50%\_of $x & \{a\|b\} \#1 \\input~^\<b\> + temperature ★"
+    assert rows[2][0].strip() == r"50%\_of \$x \& \{a\|b\} \#1 \\input\~^\<b\> + temperature ★"
     assert rows[4][8].strip() == ""  # nobody trained the oracle
 
 

@@ -6,11 +6,8 @@ import json
 import logging
 import math
 import resource
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -28,6 +25,8 @@ from sweeps.schema import SchedulerConfig, SearchConfig
 from sweeps.search import Result, Study
 from sweeps.search.journal import Journal
 from sweeps.space import Space
+from tests.ports import free_port
+from tests.waiting import DIRECT, answers, wait_for
 
 SPACE = Space(
     {"weight_decay": 0.0},
@@ -243,14 +242,12 @@ def test_the_dashboard_shows_the_studies_as_they_grow(tmp_path: Path) -> None:
 
 @contextmanager
 def dashboard(path: Path) -> Iterator[Any]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     code = "from optuna_dashboard._cli import main; main()"
     arguments = [str(path), "--host", "127.0.0.1", "--port", str(port), "--server", "wsgiref"]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def ask(place: str) -> Any:
-        with opener.open(f"http://127.0.0.1:{port}{place}", timeout=30) as answer:
+        with DIRECT.open(f"http://127.0.0.1:{port}{place}") as answer:
             return json.load(answer)
 
     log = path.with_name("dashboard.txt")
@@ -259,15 +256,7 @@ def dashboard(path: Path) -> Iterator[Any]:
             [sys.executable, "-c", code, *arguments], stdout=output, stderr=output
         )
         try:
-            deadline = time.monotonic() + 60
-            while True:
-                try:
-                    ask("/api/meta")
-                    break
-                except OSError:
-                    assert process.poll() is None, log.read_text()
-                    assert time.monotonic() < deadline, log.read_text()
-                    time.sleep(0.1)
+            wait_for(lambda: answers(f"http://127.0.0.1:{port}/api/meta"), process, log=log)
             yield ask
         finally:
             process.kill()

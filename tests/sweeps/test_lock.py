@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from sweeps.store import Store
+from sweeps.store import Store, StoreError
 from sweeps.store.files import Files, LocalFiles, open_files
+from sweeps.store.leftovers import machine, started
 from sweeps.store.lock import LeaseTimes, LockedError, SweepLock, sweep_lock
 
 FORK = multiprocessing.get_context("fork")
@@ -188,3 +189,85 @@ def test_of_two_successors_one_gets_it(bucket: Files) -> None:
         thread.join()
     assert sorted(outcomes) == ["kept", "mine", "refused", "refused"]
     assert bucket.read("sweep/.lock") is None
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "dangling link", "hard link", "pipe"])
+def test_a_lock_that_is_another_file_is_refused_and_the_other_left_alone(
+    tmp_path: Path, kind: str
+) -> None:
+    path, other = tmp_path / "sweep" / ".lock", tmp_path / "precious"
+    path.parent.mkdir()
+    other.write_text("precious")
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "hard link":
+        path.hardlink_to(other)
+    else:
+        path.symlink_to(other if kind == "symbolic link" else tmp_path / "nowhere")
+    said = {"hard link": "second name", "pipe": "not a plain file"}.get(kind, "symbolic link")
+    with (
+        pytest.raises(StoreError, match=rf"\.lock: it .*{said}.*delete it and run"),
+        lock(LocalFiles(tmp_path)),
+    ):
+        pass
+    assert other.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+    path.unlink()
+    with lock(LocalFiles(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced", "moved with its directory"])
+def test_who_loses_the_lock_file_learns_of_it(tmp_path: Path, how: str) -> None:
+    files = LocalFiles(tmp_path)
+    path = tmp_path / "sweep" / ".lock"
+    with lock(files) as held:
+        held.ensure()
+        if how == "moved with its directory":
+            path.parent.rename(tmp_path / "elsewhere")
+        else:
+            path.unlink()
+        if how == "replaced":
+            with lock(files) as second:  # the file is a new one, and free
+                second.ensure()
+        for _ in range(2):
+            with pytest.raises(LockedError, match=r"deleted or replaced.*records are safe"):
+                held.ensure()
+        assert held.lost.is_set()
+    held.ensure()  # not held any more: nothing to be lost
+    with lock(files) as again:
+        again.ensure()
+
+
+def test_any_thread_may_ask_whether_the_lock_is_held(tmp_path: Path) -> None:
+    files, stop = LocalFiles(tmp_path), threading.Event()
+    current: list[SweepLock] = []
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        while not stop.is_set():
+            for held in current[-1:]:
+                try:
+                    held.ensure()
+                except Exception as error:  # whatever it is, it should not be
+                    errors.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for _ in range(200):
+        with lock(files) as held:
+            current.append(held)
+    stop.set()
+    asking.join()
+    assert errors == []
+
+
+def test_a_lease_of_a_process_whose_number_was_given_anew_is_taken_over(bucket: Files) -> None:
+    now = time.time()
+    mine = {"host": "here", "machine": machine(), "pid": os.getpid(), "since": now, "renewed": now}
+    bucket.write("sweep/.lock", json.dumps(mine | {"started": "00000001"}).encode())
+    with lock(bucket):
+        pass
+    bucket.write("sweep/.lock", json.dumps(mine | {"started": started(os.getpid())}).encode())
+    with pytest.raises(LockedError, match=f"process {os.getpid()} on here"), lock(bucket):
+        pass

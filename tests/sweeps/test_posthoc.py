@@ -190,7 +190,7 @@ BAD_SUM = np.where(np.arange(40)[:, None] == 7, 0.2, softmax(Z))
         ({"logits": Z[:0], "labels": Y[:0]}, ["(0, 3)"]),
         ({"logits": Z[None], "labels": Y}, ["(1, 40, 3)", "(N, K)"]),
         ({"logits": Z.astype(str), "labels": Y}, ["logits must be numbers"]),
-        ({"logits": Z.astype(object), "labels": Y}, ["plain arrays", "allow_pickle"]),
+        ({"logits": Z.astype(object), "labels": Y}, ["plain arrays", "holds objects"]),
         ({"logits": WITH_NAN, "labels": Y}, ["found nan in row 16, class 2"]),
         ({"logits": np.where(Z > 4, np.inf, Z), "labels": Y}, ["found inf", "±100"]),
         ({"logits": Z, "labels": Y + 1}, ["0…2", "found 3", "counted from 1"]),

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -29,7 +30,7 @@ from tests.sweeps.analyses import row
 MAPS = ("temperature", "identity", "isotonic_top_label")
 
 
-def stored(name: str = "<u>my</u>") -> str:
+def stored(name: str = "<u>my</u>", note: str = "A <b>note</b>.") -> str:
     """A page of over-confident predictions of three classes."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(3, (600,), generator=generator)
@@ -50,7 +51,7 @@ def stored(name: str = "<u>my</u>") -> str:
     table = tidy.drop(columns=["seed", "ece_low", "ece_high"]).assign(seeds=1, winner=False)
     table.loc[0, "winner"] = True
     verdicts = {"predictions + temperature": "better"}
-    return posthoc_page(name, tidy, table, shown, verdicts, ["A <b>note</b>."], 15)
+    return posthoc_page(name, tidy, table, shown, verdicts, [note], 15)
 
 
 def test_stored_predictions_have_a_page_of_their_own(tmp_path: Path) -> None:
@@ -71,12 +72,29 @@ def test_stored_predictions_have_a_page_of_their_own(tmp_path: Path) -> None:
         assert requests(driver) == []
 
 
+def test_a_chart_that_fails_is_named_and_the_rest_is_there(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*given: Any) -> str:
+        raise RuntimeError("it <b>broke</b>")
+
+    monkeypatch.setattr("sweeps.report.posthoc_page.reliability_html", fail)
+    text = stored("\x1b[31m$x$", "of a file \udcff")
+    assert "<h1>\\x1b[31m$x$</h1>" in text
+    assert "<b>the reliability diagrams</b>: RuntimeError: it &lt;b&gt;broke&lt;/b&gt;" in text
+    assert r"<p>of a file \udcff</p>" in text
+    assert 'class="sortable leaderboard"' in text
+    assert "Risk and coverage" in text
+    (said,) = caplog.messages
+    assert said.startswith("report: the reliability diagrams could not be made: RuntimeError")
+
+
 def test_embedded_data_cannot_end_its_script() -> None:
     content = {"a": "</script><!--", "b": [0.1234567, float("nan"), 2.0], "c": "\u2028"}
     text = embedded(content)
     assert "<" not in text
     assert "\u2028" not in text
-    assert json.loads(text) == {"a": "</script><!--", "b": [0.12346, None, 2], "c": "\u2028"}
+    assert json.loads(text) == {"a": "</script><!--", "b": [0.12346, None, 2], "c": r"\u2028"}
 
 
 def test_names_are_no_markup_within_charts() -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +17,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from calibration import post_hoc
 from calibration.data.predictions import read_labelled_predictions, read_predictions
+from calibration.post_hoc.saving import save_map
 from sweeps.cli import main
 from sweeps.stored import StoredEvaluation, evaluate_stored
 from sweeps.stored.page import evaluation_page
@@ -229,3 +237,76 @@ def test_fewer_folds_for_many_rows_are_said() -> None:
     found = evaluated(*drawn(20_001))
     assert (found.folds, found.resamples) == (2, 999)
     assert "2 folds (more than 20,000 rows) for validation NLL, 999" in evaluation_page(found)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in values of JSON."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, inner in pairs:
+        yield (*at, key)
+        if isinstance(inner, dict | list):
+            yield from places(inner, (*at, key))
+
+
+def huge(name: str) -> dict[str, Any]:
+    return {name: {"type": "<f8", "shape": [10**9, 10**9], "zlib": ""}}
+
+
+JUNK: list[Any] = [None, True, -1, 10**9, 10**30, 1e308, "", "x", [], {}, [[]], huge("tensor")]
+JUNK += [{"object": "os:system"}, {"pairs": [[{"tuple": [[1]]}, 1]]}, huge("array")]
+
+
+def damaged(saved: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    """A saved map with one thing replaced, removed or cut."""
+    copied = copy.deepcopy(saved)
+    *way, last = chance.choice(list(places(copied)))
+    holder = functools.reduce(lambda value, key: value[key], way, copied)
+    if isinstance(holder[last], str) and chance.random() < 0.4:
+        holder[last] = holder[last][: chance.randrange(len(holder[last]) + 1)]
+    elif isinstance(holder, dict) and chance.random() < 0.3:
+        del holder[last]
+    else:
+        holder[last] = chance.choice(JUNK)
+    return copied
+
+
+def test_damaged_maps_are_applied_or_refused_in_one_line(capsys: pytest.CaptureFixture) -> None:
+    np.savez("val.npz", logits=Z)
+    chance = random.Random(5)
+    codes = Counter[int]()
+    for name in ("temperature", "vector", "isotonic", "beta"):
+        fitted = post_hoc.fit(name, torch.from_numpy(Z), torch.from_numpy(Y))
+        for _ in range(25):
+            saved = json.dumps(damaged(save_map(fitted), chance))
+            Path("map.json").write_text(saved)
+            codes[main(["apply", "map.json", "val.npz", "--out", "out.npz"])] += 1
+            said = capsys.readouterr().err
+            assert said == "" or (said.startswith("calsweep: map.json: ") and said.count("\n") == 1)
+    assert set(codes) <= {0, 2}
+    assert codes[2] > 50
+
+
+def test_damaged_files_are_refused_in_one_line(capsys: pytest.CaptureFixture) -> None:
+    """By the command, whatever the format: bytes flipped or cut off."""
+    fitted = post_hoc.fit("temperature", torch.from_numpy(Z), torch.from_numpy(Y))
+    Path("map.json").write_text(json.dumps(save_map(fitted)))
+    table = pd.DataFrame(Z, columns=["logit_a", "logit_b", "logit_c"])
+    np.savez_compressed("good.npz", logits=Z)
+    for suffix in ("csv", "csv.gz", "csv.zip", "csv.bz2", "csv.xz", "csv.tar"):
+        table.to_csv(f"good.{suffix}", index=False)
+    table.to_parquet("good.parquet")
+    Path("good.csv.zst").write_bytes(b"\x28\xb5\x2f\xfd nonsense")
+    chance = random.Random(6)
+    codes = Counter[int]()
+    for good in sorted(Path().glob("good.*")):
+        for _ in range(15):
+            content = bytearray(good.read_bytes())
+            for _ in range(chance.randrange(1, 4)):
+                content[chance.randrange(len(content))] = chance.randrange(256)
+            bad = good.name.replace("good", "bad")
+            Path(bad).write_bytes(content[: chance.choice([None, chance.randrange(len(content))])])
+            codes[main(["apply", "map.json", bad, "--out", "out.npz"])] += 1
+            said = capsys.readouterr().err
+            assert said == "" or (said.startswith(f"calsweep: {bad}: ") and said.count("\n") == 1)
+    assert set(codes) <= {0, 2}
+    assert codes[2] > 60

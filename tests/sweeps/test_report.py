@@ -20,6 +20,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from sweeps.commands import report
 from sweeps.report import document
+from sweeps.report.attempts import Attempts
 from sweeps.report.gather import gather
 from sweeps.report.images import Picture
 from sweeps.report.page import page
@@ -286,19 +287,19 @@ def test_what_does_not_fit_is_left_out_and_named(
 ) -> None:
     analysis = written.analysis
     assert analysis is not None
-    gathered = gather(sweep.plan, sweep.store, analysis.results, analysis.leaderboard)
+    gathered = gather(sweep.plan, sweep.store, analysis.results, analysis.leaderboard, Attempts())
     png = file(sweep, "figures/blobs-1.7_regions.png")
     pictures = [Picture("blobs-1.7_regions", "blobs-1.7", png, "Regions", "About them.")]
-    whole = page(sweep.plan, analysis, gathered, pictures)
+    whole = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
     limit = len(whole.encode()) + document.RESERVED
     monkeypatch.setattr(document, "LIMIT", limit - 10_000)
-    less = page(sweep.plan, analysis, gathered, pictures)
+    less = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
     assert len(less.encode()) < document.LIMIT
     assert "Regions: see figures/blobs-1.7_regions.png" in less
     assert "data:image/webp" in whole
     assert "data:image/webp" not in less
     monkeypatch.setattr(document, "LIMIT", limit - 150_000)
-    least = page(sweep.plan, analysis, gathered, pictures)
+    least = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
     assert document.LIMIT - 2 * document.RESERVED < len(least.encode()) < document.LIMIT
     assert "left out to keep the page small" in least
 

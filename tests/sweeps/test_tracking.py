@@ -78,6 +78,7 @@ def test_a_builder_killed_in_its_migrations_leaves_no_broken_database(tmp_path: 
     assert not path.exists()
     assert exit_code(build(path)) == 0
     assert usable(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["mlflow.db"]
 
 
 def test_the_database_lies_in_the_store_if_that_is_a_directory(

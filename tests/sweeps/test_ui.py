@@ -22,8 +22,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from sweeps.cli import main
 from tests.browser import browser
+from tests.ports import free_port
+from tests.waiting import LIMIT, wait_until_gone
 
-PATIENCE = 90.0
 T = TypeVar("T")
 
 
@@ -63,11 +64,6 @@ def family(ui: Ui) -> list[psutil.Process]:
     return psutil.Process(ui.process.pid).children(recursive=True)
 
 
-def wait_until_gone(processes: list[psutil.Process]) -> None:
-    _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
-    assert not alive
-
-
 @pytest.fixture(scope="module")
 def ui(swept: tuple[Path, str]) -> Iterator[Ui]:
     with started(swept[0], "tiny") as running:
@@ -84,7 +80,7 @@ def see(page: Chrome, address: str, what: Callable[[Chrome], T]) -> T:
     """Open an address anew and wait for what should be there, an error meaning: not yet."""
     page.get("about:blank")  # an address that differs after its # alone would load nothing
     page.get(address)
-    found = WebDriverWait(page, PATIENCE, ignored_exceptions=(Exception,)).until(what)
+    found = WebDriverWait(page, LIMIT, ignored_exceptions=(Exception,)).until(what)
     assert found
     return found
 
@@ -130,7 +126,7 @@ def test_the_results_show_the_runs_by_name_with_their_metrics(
 def test_the_charts_are_drawn_and_grouped_by_row(ui: Ui, page: Chrome) -> None:
     see(page, ui.links["charts"], shows("Test data", "standard · blobs-1.7", "focal · blobs-1.7"))
     drawn = "return document.querySelectorAll('.js-plotly-plot .bars path').length"
-    WebDriverWait(page, PATIENCE).until(lambda page: page.execute_script(drawn) >= 2)
+    WebDriverWait(page, LIMIT).until(lambda page: page.execute_script(drawn) >= 2)
     assert "test/ece" in text(page)
 
 
@@ -180,11 +176,10 @@ def test_killed_hard_it_leaves_no_server_behind(swept: tuple[Path, str]) -> None
 
 
 def test_a_server_that_others_keep_is_linked_to_and_not_started(
-    ui: Ui, swept: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+    ui: Ui, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     base = ui.links["sweep"].partition("/#/")[0]
-    given = base.replace("http://", "http://me:s3cret@")
-    arguments = ["ui", "tiny", "--store", str(swept[0] / "runs"), "--tracking", given]
+    arguments = ["ui", named_in_a_spec(tmp_path, base.replace("http://", "http://me:s3cret@"))]
     before = len(family(ui))
     assert main(arguments) == 0
     printed = "".join(capsys.readouterr().out.split())
@@ -194,11 +189,17 @@ def test_a_server_that_others_keep_is_linked_to_and_not_started(
     assert len(family(ui)) == before
 
 
-def test_a_server_that_is_away_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+def named_in_a_spec(directory: Path, uri: str) -> str:
+    """A spec's file: a password may not stand on the command line."""
+    path = directory / "spec.yaml"
+    path.write_text(f"name: tiny\ntracking: {uri}\n")
+    return str(path)
+
+
+def test_a_server_that_is_away_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
     uri = f"http://me:s3cret@127.0.0.1:{port}"
-    assert main(["ui", "--tracking", uri]) == 1
+    assert main(["ui", named_in_a_spec(tmp_path, uri)]) == 1
     complaint = capsys.readouterr().err
     assert f"http://***@127.0.0.1:{port} does not answer" in complaint
     assert "s3cret" not in complaint
@@ -239,5 +240,5 @@ def test_ctrl_c_ends_it_in_order(ui: Ui) -> None:
     """The last of the tests that use it."""
     processes = family(ui)
     ui.process.send_signal(signal.SIGINT)
-    assert ui.process.wait(PATIENCE) == 0
+    assert ui.process.wait(LIMIT) == 0
     wait_until_gone(processes)

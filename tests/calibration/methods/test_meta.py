@@ -187,7 +187,8 @@ def test_statistics_of_the_look_ahead_are_discarded(name: str, lookahead: str) -
     found = buffers(name, knobs)
     assert found.keys() == expected.keys() != set()
     for key, value in expected.items():
-        assert torch.equal(found[key], value), key
+        # The same mean and variance in float32, though inside another differentiation.
+        torch.testing.assert_close(found[key], value, msg=key)
 
 
 def test_engines_can_be_named_by_import_path() -> None:

@@ -70,7 +70,8 @@ def test_search_domains_lie_within_the_bounds(name: str) -> None:
 
 def test_base_losses_agree_with_their_own_methods(rows: tuple[Tensor, Tensor]) -> None:
     logits, labels = rows
-    numbers = {"base_gamma": torch.tensor(2.0), "base_epsilon": torch.tensor(0.1)}
+    gamma, epsilon = torch.tensor([2.0, 0.1], dtype=torch.double)
+    numbers = {"base_gamma": gamma, "base_epsilon": epsilon}
     p = logits.softmax(-1)
     p_y = p[torch.arange(17), labels]
     below = torch.where(p < p_y[:, None], p, 0).amax(-1)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from calibration import post_hoc
 from calibration.post_hoc import CALIBRATORS, Calibrator
+from calibration.post_hoc.softmax_regression import AffineScaling
 from calibration.registry import UnknownNameError
 from calibration.testing import ContractError, check_calibrator
 
@@ -70,13 +71,25 @@ def test_calibrator_keeps_the_contract(name: str) -> None:
     check_calibrator(CALIBRATORS[name])
 
 
+def solved(name: str) -> float:
+    """How far the probabilities of two fits to the same 150 samples may be apart.
+
+    Both stop within g'H⁻¹g of the optimum, which moves no logit of a fitted sample by more
+    than its root times √150, and no probability by more than a quarter of that. Newton's
+    method stops at 1e-12; the affine maps at a gradient of 1e-6, and their softest curvature,
+    Dirichlet's ridge, is 2e-3.
+    """
+    short = 1e-12 / 2e-3 if issubclass(CALIBRATORS[name], AffineScaling) else 1e-12
+    return 2 * (150 * short) ** 0.5 / 4
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_logits_and_log_probabilities_mean_the_same(name: str, gaussians) -> None:
     problem = gaussians(150, 4, factor=2.0)
     shifted = problem.logits.log_softmax(1) + torch.linspace(-9, 9, 150)[:, None]
     expected = post_hoc.fit(name, problem.logits, problem.labels)(problem.logits)
     found = post_hoc.fit(name, shifted, problem.labels)(shifted)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=0, atol=solved(name))
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -87,7 +100,7 @@ def test_order_of_the_fitting_data_does_not_matter(name: str, gaussians) -> None
     order = torch.randperm(150, generator=torch.Generator().manual_seed(1))
     expected = post_hoc.fit(name, logits, problem.labels)(logits)
     found = post_hoc.fit(name, logits[order], problem.labels[order])(logits)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=0, atol=solved(name))
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if CALIBRATORS[name].fast])

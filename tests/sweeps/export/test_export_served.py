@@ -6,10 +6,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,7 +22,9 @@ from sweeps.cli import main
 from sweeps.sweep import open_sweep
 from sweeps.tracking import Publisher
 from tests.exported import Swept
+from tests.ports import free_port
 from tests.tracked import empty_database
+from tests.waiting import answers, wait_for
 
 
 def test_it_is_registered_under_its_alias(
@@ -72,13 +72,13 @@ def test_it_is_registered_under_its_alias(
 
 
 def test_a_server_that_is_away_costs_the_registration_only(
-    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    swept: Swept,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    away = f"http://bob:s3cret@127.0.0.1:{port}"
-    assert swept.export("table", tmp_path / "model", "--tracking", away) == 1
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://bob:s3cret@127.0.0.1:{free_port()}")
+    assert swept.export("table", tmp_path / "model") == 1
     said = capsys.readouterr().err
     assert "cannot register" in said
     assert "the export" in said
@@ -90,12 +90,10 @@ def test_a_server_that_is_away_costs_the_registration_only(
 
 @pytest.fixture
 def served(winner: Path, tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port, said = free_port(), tmp_path / "log"
     binaries = Path(sys.executable).parent
     command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", str(winner)]
-    with (tmp_path / "log").open("wb") as log:
+    with said.open("wb") as log:
         server = subprocess.Popen(
             [*command, "--env-manager", "local", "--port", str(port)],
             env=os.environ | {"PATH": f"{binaries}{os.pathsep}{os.environ.get('PATH', '')}"},
@@ -104,13 +102,7 @@ def served(winner: Path, tmp_path: Path) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        while True:
-            assert server.poll() is None, (tmp_path / "log").read_text()
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/ping").close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        wait_for(lambda: answers(f"http://127.0.0.1:{port}/ping"), server, log=said)
         yield f"http://127.0.0.1:{port}/invocations"
     finally:
         os.killpg(server.pid, signal.SIGKILL)

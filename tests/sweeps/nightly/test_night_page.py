@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -110,12 +111,27 @@ def test_markdown_has_the_table_the_changes_and_the_days(told: tuple[Verdict, Sh
     assert lines[0] == "# small 2026-01-05: regression"
     rows = [line for line in lines if line.startswith("| paper · blobs")]
     (row,) = rows
-    assert "&lt;/script>" in row, "no tag of a user's in somebody's browser"
+    assert r"\</script\>" in row, "no tag of a user's in somebody's browser"
     assert row.replace("\\|", "").count("|") == 7
     assert "worse (p < 0.001)" in row
     assert "- torch: 1 → 2" in lines
     assert "[paper](runs/paper-2026-01-05/report.html)" in text
     assert "1 night not run: 2026-01-03." in text
+
+
+def test_a_chart_that_fails_costs_its_section(
+    told: tuple[Verdict, Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any) -> str:
+        raise RuntimeError("a chart broke")
+
+    monkeypatch.setattr("sweeps.nightly.page.cells_of", fail)
+    page = night_page(*told)
+    said = page[page.index('<section id="missing">') :].split("</section>")[0]
+    assert "&#x27;History&#x27; of the night&#x27;s page</b>: RuntimeError: a chart broke" in said
+    for anchor in ("moved", "cells", "changed", "sweeps"):
+        assert f'<section id="{anchor}">' in page
+    assert '<section id="history">' not in page
 
 
 def test_a_night_without_results_has_a_page_too() -> None:

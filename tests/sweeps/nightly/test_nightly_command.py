@@ -18,9 +18,10 @@ from mlflow.tracking import MlflowClient
 from sweeps.cli import main
 from sweeps.nightly import running
 from sweeps.nightly.running import Night
-from tests.faults.kit import kill, wait_for
+from tests.faults.kit import kill
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
 from tests.sweeps.nightly.test_webhook import SECRET, server
+from tests.waiting import output_of, wait_for
 
 FIRST, SECOND = "2026-01-05", "2026-01-06"
 # Long enough to be killed in, whoever trains it.
@@ -65,7 +66,7 @@ def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
 
     with server(500) as (url, received):
         resumed = start(scene, "--night", SECOND, webhook=url)
-        out, err = resumed.communicate()
+        out, err = output_of(resumed)
     assert resumed.returncode == 0, err
     assert "goes on where it was left" in out
     assert "Identical to the baseline of 2026-01-05, to the bit: 6 results of 2 cells." in out

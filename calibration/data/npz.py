@@ -1,0 +1,170 @@
+"""The one reader of NPZ files: nothing is unpickled, and nothing in a file is believed.
+
+An NPZ file is a zip archive of arrays, as ``numpy.savez`` writes it. A damaged or hostile one may
+announce arrays of any size, lie about it, or hold something else. Its directory and the
+header of every array that is asked for are compared before memory is taken for the content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from calibration.data.files import check_file
+from calibration.memory import TooLargeError, check_fits
+
+CHUNK = 2**20
+CLASS_NAMES = "class_names"
+"""What an array that names the classes is called."""
+COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Those that NumPy writes; the others of zip cannot be unpacked piece by piece."""
+
+
+class NpzFile:
+    """The arrays of an NPZ file by name; only those that are asked for are read.
+
+    Raises ``ValueError`` naming the file and what is wrong with it, here and in ``arrays``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_file(path)
+        self.path = path
+        # NumPy itself takes anything else for a pickle and advises loading it as one.
+        with _complaints(path), _opened(path) as archive:
+            self.names = tuple(name.removesuffix(".npy") for name in archive.namelist())
+
+    def arrays(self, wanted: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """The arrays of these names; texts that are stored as bytes are decoded."""
+        with _complaints(self.path), _opened(self.path) as archive:
+            members = {name: self._member(archive, name) for name in dict.fromkeys(wanted)}
+            headers = {name: _header(archive, info, name) for name, info in members.items()}
+            check_fits(sum(header.size for header in headers.values()), f"{self.path}: its arrays")
+            return {
+                name: _as_texts(_read(archive, info, headers[name], name), name)
+                for name, info in members.items()
+            }
+
+    def _member(self, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+        found = [info for info in archive.infolist() if info.filename in (name, f"{name}.npy")]
+        if len(found) != 1:
+            raise ValueError(f"it holds {len(found)} arrays called {name!r}")
+        return found[0]
+
+
+@dataclass(frozen=True)
+class _Header:
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    length: int
+
+    @property
+    def size(self) -> int:
+        """The bytes of the array, without the header."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@contextlib.contextmanager
+def _complaints(path: Path) -> Iterator[None]:
+    wrong = f"{path}: not a readable NPZ file of plain arrays"
+    try:
+        yield
+    except TooLargeError:
+        raise
+    except MemoryError:
+        raise ValueError(f"{path}: there is not enough memory to read it") from None
+    except ValueError as error:
+        raise ValueError(f"{wrong}: {error}") from None
+    except Exception as error:  # zipfile, zlib and NumPy's parser raise whatever they meet
+        said = str(error) or "it is damaged"
+        raise ValueError(f"{wrong}: {type(error).__name__}: {said}") from error
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"{error}; numpy.savez(file, name=array, …) writes one") from None
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> _Header:
+    if info.compress_type not in COMPRESSIONS:
+        raise ValueError(f"{name!r} is compressed in a way that NumPy does not use")
+    with archive.open(info) as member:
+        try:
+            version = npy.read_magic(member)
+        except ValueError:
+            raise ValueError(f"{name!r} is not an array") from None
+        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+        if read is None:
+            raise ValueError(f"{name!r} has the format {version}; keep numbers and texts")
+        try:
+            shape, fortran, dtype = read(member)
+        except Exception:  # the header is parsed as Python: it may fail in any way
+            raise ValueError(f"the header of {name!r} is damaged") from None
+        length = member.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds objects, which are not loaded; keep numbers and texts")
+    header = _Header(shape, fortran, dtype, length)
+    sensible = dtype.itemsize > 0 and all(size >= 0 for size in shape)
+    if not sensible or header.size + length != info.file_size:
+        raise ValueError(
+            f"{name!r} is announced with the shape {_short(shape)} of {_short(dtype)}, which does "
+            f"not fit its {info.file_size} bytes"
+        )
+    return header
+
+
+def _read(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, name: str
+) -> NDArray[Any]:
+    """The array, unpacked piece by piece into as much memory as its header announces."""
+    content = np.empty(header.size, np.uint8)
+    rest = content.data
+    with archive.open(info) as member:
+        member.read(header.length)
+        while piece := member.read(CHUNK):  # its end is where the checksum is compared
+            rest[: len(piece)] = piece
+            rest = rest[len(piece) :]
+    if len(rest):
+        raise ValueError(f"{name!r} ends {len(rest)} bytes too early")
+    return content.view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def _as_texts(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Texts as such: bytes decoded, and letters that there are; other arrays as they are."""
+    if array.dtype.kind not in "SU":
+        return array
+    try:
+        texts = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+        letters = texts.ravel().astype(texts.dtype.newbyteorder("=")).view(np.uint32)
+        wrong = (letters > 0x10FFFF) | ((letters >= 0xD800) & (letters <= 0xDFFF))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the texts of {name!r} are not UTF-8: {error.reason}") from None
+    if wrong.any():
+        raise ValueError(f"the texts of {name!r} are damaged")
+    return texts
+
+
+def class_names_in(array: NDArray[Any], path: Path) -> tuple[str, ...]:
+    """The names of the classes 0…K−1. Raises ``ValueError`` unless there is one for each."""
+    if array.ndim != 1 or array.dtype.kind not in "Ubiuf":
+        raise ValueError(
+            f"{path}: class_names must be a text for each class, found the shape {array.shape} of "
+            f"{_short(array.dtype)}"
+        )
+    return tuple(str(name) for name in array)
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

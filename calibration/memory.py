@@ -1,0 +1,76 @@
+"""How much memory there is to load data into."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+COPIES = 2
+"""Arrays are converted and divided after they are read: twice their size must fit."""
+_MEMINFO = Path("/proc/meminfo")
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+class TooLargeError(ValueError):
+    """Raised before data are loaded that would not fit into memory."""
+
+
+def check_fits(size: int, what: str) -> None:
+    """Raise ``TooLargeError`` if ``size`` bytes of ``what`` cannot be loaded and worked with."""
+    there = available_memory()
+    if COPIES * size > there:
+        raise TooLargeError(
+            f"{what} would take {readable(size)} unpacked, and about {COPIES} times that to work "
+            f"with, but {readable(there)} of memory are available; make it smaller"
+        )
+
+
+def available_memory() -> int:
+    """The bytes that this process may still take: the machine's, or less in a control group."""
+    return min(_of_the_machine(), *_of_the_control_group())
+
+
+def readable(size: int) -> str:
+    """A number of bytes in the unit that suits it."""
+    number, unit = float(size), "bytes"
+    for larger in ("kB", "MB", "GB", "TB", "PB", "EB"):
+        if number < 1000:
+            break
+        number, unit = number / 1000, larger
+    return f"{number:.4g} {unit}"
+
+
+def _of_the_machine() -> int:
+    try:
+        found = re.search(r"^MemAvailable:\s*(\d+) kB$", _MEMINFO.read_text(), re.MULTILINE)
+    except OSError:  # not Linux
+        found = None
+    if found:
+        return int(found[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_the_control_group() -> list[int]:
+    """What a container's limits leave: those of version 2, or of version 1."""
+    places = [(_CGROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")]
+    place = _CGROUPS / _own_control_group()
+    for directory in (place, *place.parents):
+        if directory.is_relative_to(_CGROUPS):
+            places.append((directory, "memory.max", "memory.current"))
+    left = []
+    for directory, limit, used in places:
+        try:
+            most, taken = ((directory / name).read_text().strip() for name in (limit, used))
+            left.append(max(0, int(most) - int(taken)))
+        except (OSError, ValueError):  # there is no such file, or the limit is "max"
+            continue
+    return left or [2**63]
+
+
+def _own_control_group() -> str:
+    try:
+        found = re.search(r"^0::/(.*)$", Path("/proc/self/cgroup").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    return found[1] if found else ""

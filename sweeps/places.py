@@ -1,0 +1,51 @@
+"""Paths on the command line that no file system takes, refused before anything is done."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+LONGEST_PART = 255
+LONGEST_PATH = 4095
+STORE_ROOM = 600
+"""What a store needs below its root for the longest names of sweeps, rows and files."""
+STORES = ("store", "store_b")
+
+
+def check_places(options: argparse.Namespace) -> None:
+    """Raise ``SpecError`` naming the path that is too long or holds a NUL."""
+    from sweeps.spec.reading import SpecError
+
+    for name, value in vars(options).items():
+        is_store = name in STORES and isinstance(value, str)
+        path = _local(value) if is_store else value
+        if not isinstance(path, Path):
+            continue
+        problem = _problem(path, LONGEST_PATH - STORE_ROOM if is_store else LONGEST_PATH)
+        if problem is not None:
+            raise SpecError(f"{_short(str(value))}: {problem}")
+
+
+def _local(store: str) -> Path | None:
+    """The path of a store on this machine; None if it is elsewhere."""
+    scheme, separator, _ = store.partition("://")
+    if not separator:
+        return Path(store)
+    return Path(unquote(urlsplit(store).path)) if scheme in ("file", "local") else None
+
+
+def _problem(path: Path, longest: int) -> str | None:
+    if "\0" in str(path):
+        return "a path cannot hold the character \\0"
+    longest_part = max((len(os.fsencode(part)) for part in path.parts), default=0)
+    if longest_part > LONGEST_PART:
+        return f"the name of a file or directory has at most {LONGEST_PART} bytes"
+    if len(os.fsencode(path)) > longest:
+        return f"the path has {len(os.fsencode(path))} bytes, at most {longest} are possible"
+    return None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:50]}...{text[-27:]}")

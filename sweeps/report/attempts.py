@@ -1,0 +1,38 @@
+"""The parts of a report, each tried by itself: one that fails costs that part and no other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from calibration.text import visible
+from sweeps.store import StoreError
+
+LOG = logging.getLogger("calsweep")
+LONGEST_REASON = 300
+T = TypeVar("T")
+
+
+class Attempts:
+    """Tries parts of a report; ``failures`` has the names of those that failed, and why."""
+
+    def __init__(self) -> None:
+        self.failures: dict[str, str] = {}
+
+    def part(self, name: str, make: Callable[[], T], otherwise: T) -> T:
+        """What ``make`` returns, or ``otherwise`` where it fails, which is then logged.
+
+        Raises ``StoreError``: where nothing can be written, nothing else can be either.
+        """
+        try:
+            return make()
+        except StoreError:
+            raise
+        except Exception as error:  # a plot, a table or a user's own map may raise anything
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = visible(said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]}…")
+            self.failures[name] = reason
+            LOG.warning("report: %s could not be made: %s", visible(name, keep=""), reason)
+            LOG.debug("report: %s", visible(name, keep=""), exc_info=error)
+            return otherwise

@@ -1,0 +1,116 @@
+"""Names for temporary things that tell whether their maker still lives.
+
+A killed process leaves what it was about to move or delete. Such a thing may go as soon as its
+maker is dead, and not before: another sweep may be writing beside it. Hence every temporary
+name ends in a token of 32 hexadecimal digits: 8 of a hash of the machine (one boot, one
+container), 6 of the process id, 8 of the moment the process started (process ids are reused)
+and 10 random ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import socket
+import time
+import uuid
+from functools import cache
+from pathlib import Path
+
+TOKEN = re.compile(r"([0-9a-f]{8})([0-9a-f]{6})([0-9a-f]{8})[0-9a-f]{10}\Z")
+UNKNOWN = "0" * 8
+FOREIGN_SECONDS = 86400.0
+"""After this long what was made on another machine, or before a reboot, is given up."""
+
+
+def temporary_name(prefix: str) -> str:
+    """``prefix`` and a token: a new name for a temporary file or directory of this process."""
+    return prefix + token()
+
+
+def token() -> str:
+    """32 hexadecimal digits that no other call returns and that tell who made them."""
+    pid = os.getpid()
+    return f"{_machine_digits()}{pid & 0xFFFFFF:06x}{started(pid)}{secrets.token_hex(5)}"
+
+
+def made_by_the_dead(name: str) -> bool:
+    """Whether a name that ``temporary_name`` gave is of a process of this machine that is dead.
+
+    False for every other name, and for what other machines made: who lives there is not known.
+    """
+    found = TOKEN.search(name)
+    return found is not None and _is_dead(found)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether a temporary file or directory may go: its maker is dead, or unknown for a day.
+
+    False for names that ``temporary_name`` did not give, and for what is not there any more.
+    """
+    found = TOKEN.search(path.name)
+    if found is None:
+        return False
+    if found[1] == _machine_digits():
+        return _is_dead(found)
+    try:
+        return time.time() - path.lstat().st_mtime > FOREIGN_SECONDS
+    except OSError:
+        return False
+
+
+@cache
+def machine() -> str:
+    """Where a process id means this process: one boot, one container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return f"{socket.gethostname()}/{uuid.getnode()}"
+
+
+def started(pid: int) -> str:
+    """When a process of this machine started, as 8 digits; ``UNKNOWN`` where /proc is missing."""
+    return _start(_stat(pid))
+
+
+def is_dead(pid: int, start: str) -> bool:
+    """Whether the process of this machine that had this id and started then is gone.
+
+    ``start`` is what ``started`` said of it. In doubt it lives: it may be another user's.
+    """
+    fields = _stat(pid)
+    if fields:  # a zombie writes no more, and in a container it may never be reaped
+        return fields[0] in "ZX" or UNKNOWN != start != _start(fields) != UNKNOWN
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, OverflowError):
+        return False
+    return False
+
+
+@cache
+def _machine_digits() -> str:
+    return hashlib.sha256(machine().encode()).hexdigest()[:8]
+
+
+def _is_dead(found: re.Match[str]) -> bool:
+    digits, pid, start = found.groups()
+    return digits == _machine_digits() and is_dead(int(pid, 16), start)
+
+
+def _start(fields: list[str]) -> str:
+    return f"{int(fields[19]) & 0xFFFFFFFF:08x}" if fields else UNKNOWN
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; none where they cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()  # the name before may hold anything
