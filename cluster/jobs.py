@@ -28,7 +28,7 @@ SWEEP, STORE_KEY, AS = "calsweep.sweep", "calsweep.store", "calsweep.digest"
 """Keys in a job's metadata: the sweep's name, its store, and a digest of how it was submitted."""
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
-STOP_SECONDS = 30
+STOP_SECONDS = 120
 """What a sweep has to end in good order; Ray's own default is 3."""
 LOOK_SECONDS = 0.5
 PATIENCE_SECONDS = 300.0

@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 URI = "MLFLOW_BACKEND_STORE_URI"
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds that a database may take to start."""
 REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
 """What Postgres says to those whom waiting does not help."""

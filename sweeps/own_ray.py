@@ -154,6 +154,9 @@ def _private(token: Path) -> Iterator[None]:
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_AUTH_TOKEN": None,  # it would come before the file
         "RAY_ADDRESS": None,
+        # A busy machine starts processes slowly: those that are on their way are not given up.
+        "RAY_worker_register_timeout_seconds": "600",
+        "RAY_agent_register_timeout_ms": "600000",
     }
     many, printed = ray_constants.ENABLE_RAY_CLUSTER, worker.print_to_stdstream
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 
 import torch
@@ -11,6 +10,6 @@ pytest_plugins = ("tests.archives",)
 
 torch.set_num_threads(1)
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # It ignores Ctrl-C, and so would every command that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in a worker of pytest-xdist or in the background: so would every command of a test.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -25,7 +25,7 @@ from sweeps.tracking.database_file import SCHEMA_REVISION, check_database_file, 
 
 PREFIX = "sqlite:///"
 DRAFT = ".mlflow-"
-BUSY_SECONDS = 20.0
+BUSY_SECONDS = 60.0
 RUN = (
     "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, "
     "status, start_time, end_time, source_version, lifecycle_stage, artifact_uri, experiment_id) "

@@ -22,7 +22,7 @@ from sweeps.tracking.drivers import with_driver
 HOST = "127.0.0.1"
 FIRST_PORT = 5000
 PORTS_TRIED = 100
-START_SECONDS = 120.0
+START_SECONDS = 600.0
 LOG_READ = 10_000
 ENVIRONMENT = {
     # Jobs are no part of looking at runs, and their processes take a gigabyte.

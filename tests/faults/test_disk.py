@@ -33,7 +33,6 @@ def full_soon(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-@pytest.mark.timeout(1800)
 def test_a_full_store_is_said_clearly_and_damage_is_mended_once_there_is_room(
     full_soon: Path,
 ) -> None:

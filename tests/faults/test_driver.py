@@ -117,7 +117,6 @@ def temporary() -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
 
 
-@pytest.mark.timeout(1800)
 def test_a_driver_killed_and_stopped_in_every_phase_leaves_the_same_result_and_nothing_else(
     undisturbed: Scene, tmp_path: Path, temporary: Path
 ) -> None:

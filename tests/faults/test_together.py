@@ -60,7 +60,6 @@ def started_head(log: Path) -> tuple[int, subprocess.Popen[bytes]]:
     raise AssertionError(log.read_text())
 
 
-@pytest.mark.timeout(1800)
 def test_eight_processes_at_once_on_nothing(tmp_path: Path, ray_address: str) -> None:
     store = str(tmp_path / "store")
     scenes = [

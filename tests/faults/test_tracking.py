@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.faults.kit import Scene, free_port, retrained, start_server, stop_server, wait_for
 from tests.faults.outages import CURVE, OUTAGES, SPEC, TRIALS, Outages
 
 
-@pytest.mark.timeout(600)
 def test_a_server_away_for_20_and_60_seconds_is_caught_up_with(outages: Outages) -> None:
     ended = outages.result()
     assert ended.code == 0, ended.err
