@@ -17,12 +17,15 @@ class TooLargeError(ValueError):
 
 
 def check_fits(size: int, what: str) -> None:
-    """Raise ``TooLargeError`` if ``size`` bytes of ``what`` cannot be loaded and worked with."""
+    """Raise ``TooLargeError`` unless ``size`` bytes can be loaded and worked with.
+
+    ``what`` begins the message: "data.npz: its arrays unpack to", say.
+    """
     there = available_memory()
     if COPIES * size > there:
         raise TooLargeError(
-            f"{what} would take {readable(size)} unpacked, and about {COPIES} times that to work "
-            f"with, but {readable(there)} of memory are available; make it smaller"
+            f"{what} {readable(size)}, and working with that takes about {COPIES} times as much, "
+            f"but {readable(there)} of memory are available"
         )
 
 
@@ -33,7 +36,7 @@ def available_memory() -> int:
 
 def readable(size: int) -> str:
     """A number of bytes in the unit that suits it."""
-    number, unit = float(size), "bytes"
+    number, unit = float(min(size, 10**24)), "bytes"  # a hostile header may name any number
     for larger in ("kB", "MB", "GB", "TB", "PB", "EB"):
         if number < 1000:
             break

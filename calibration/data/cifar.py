@@ -147,7 +147,7 @@ def _read_archive(place: Path, layout: Layout) -> dict[str, bytes]:
                 file = Path(member.name).name
                 stored = archive.extractfile(member) if file in layout.files else None
                 if stored is not None:
-                    check_fits(member.size, f"{place}: {file}")
+                    check_fits(member.size, f"{place}: {file} unpacks to")
                     content[file] = stored.read()
     except TooLargeError:
         raise
@@ -159,9 +159,10 @@ def _read_archive(place: Path, layout: Layout) -> dict[str, bytes]:
 def _class_names(content: bytes, layout: Layout, place: Path) -> tuple[str, ...]:
     if layout.label_bytes is not None:
         return tuple(content.decode(errors="replace").split())
-    names = _field(_unpickle(content, place / layout.names), layout.label_names, place)
+    path = place / layout.names
+    names = _field(_unpickle(content, path), layout.label_names, path)
     if not isinstance(names, list | tuple):
-        raise DataFileError(f"{place / layout.names}: names no classes; fetch it again")
+        raise DataFileError(f"{path}: names no classes; fetch it again")
     return tuple(str(name) for name in names)
 
 

@@ -98,7 +98,7 @@ def _content(path: Path) -> bytes:
             header = file.read(4)
             header += file.read(4 * header[3]) if len(header) == 4 else b""
             announced = math.prod(_dimensions(header))
-            check_fits(announced, f"{path}: the array")
+            check_fits(announced, f"{path}: unpacks to")
             return header + file.read(announced + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise DataFileError(f"{path}: truncated or damaged ({error}); fetch it again") from error

@@ -47,7 +47,10 @@ class NpzFile:
         with _complaints(self.path), _opened(self.path) as archive:
             members = {name: self._member(archive, name) for name in dict.fromkeys(wanted)}
             headers = {name: _header(archive, info, name) for name, info in members.items()}
-            check_fits(sum(header.size for header in headers.values()), f"{self.path}: its arrays")
+            check_fits(
+                sum(header.size for header in headers.values()),
+                f"{self.path}: its arrays unpack to",
+            )
             return {
                 name: _as_texts(_read(archive, info, headers[name], name), name)
                 for name, info in members.items()

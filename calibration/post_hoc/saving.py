@@ -78,7 +78,7 @@ def load_map(saved: Mapping[str, Any]) -> Calibrator:
     if not isinstance(classes, int) or classes < 2:
         raise ValueError(f"classes: found {classes!r}, expected a whole number of at least 2")
     loaded: Calibrator = object.__new__(kind)
-    check_fits(ROW_BYTES * classes, f"classes: a row of {classes}")
+    check_fits(ROW_BYTES * classes, f"classes: a row of {classes} takes")
     try:
         _give_state(loaded, _decode(saved["state"], kind, "state"), "state")
     except ValueError:

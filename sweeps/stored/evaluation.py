@@ -139,7 +139,7 @@ def _workers(setting: Setting, wanted: int) -> int:
     """
     rows, classes = setting.measured.logits.shape
     of_one = 8 * classes * (2 * setting.resamples * setting.bins + 4 * rows)
-    check_fits(of_one, f"a map of {rows} rows and {classes} classes, with {setting.bins} bins,")
+    check_fits(of_one, f"a map of {rows} × {classes} with {setting.bins} bins takes")
     return max(1, min(wanted, available_memory() // (COPIES * of_one)))
 
 

@@ -30,7 +30,7 @@ class Between(ThreadingHTTPServer):
         self.asked = 0
         self.struck = threading.Event()
         self.released = threading.Event()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def turn(self, mood: Mood, only: str = "") -> None:
         """Be so from now on, to requests whose path contains ``only``."""

@@ -53,7 +53,8 @@ def _environment(place: Path, offset: Path) -> dict[str, str]:
     return {
         "LD_PRELOAD": str(_library()),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_NO_CACHE": "1",
+        # Read at every call, the file is read by several threads at once, and some crash.
+        "FAKETIME_CACHE_DURATION": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "FAKETIME_DISABLE_SHM": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
