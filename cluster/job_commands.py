@@ -195,8 +195,9 @@ def check_store(store: str | None) -> None:
 def check_public(name: str, uri: str | None) -> None:
     """Raise ``SpecError`` for a password that the cluster's list of jobs would show."""
     from sweeps.spec import SpecError
+    from sweeps.spec.tracking_uri import password_in
 
-    if uri is None or masked(uri) == uri:
+    if uri is None or not password_in(uri):
         return
     raise SpecError(
         f"{name}: found {masked(uri)}; whoever sees the cluster's jobs would see the password: "

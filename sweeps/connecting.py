@@ -21,7 +21,7 @@ from sweeps.watch import Check
 
 HOST_PORT = re.compile(r"([^\s:/]+):(\d{1,5})")
 REACH_SECONDS = 5.0
-AWAY_SECONDS = 25.0
+AWAY_SECONDS = 15.0
 """A head may be restarted; a minute after it is gone Ray aborts its drivers."""
 INSIDE_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Ray sets it for what was submitted; the job has brought the user's modules along then."""

@@ -245,6 +245,8 @@ class TrialRun:
         test = Predictions(
             arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
         )
+        # Before the maps: who is killed on the way finds one missing, and comes here again.
+        self._draw(test)
         bins, seed = self.evaluation.bins, self.config.seed
         for name in missing:
             try:
@@ -257,7 +259,6 @@ class TrialRun:
             except Exception as error:  # a user's own map may raise anything; others go on
                 found = {FAILED: f"{type(error).__name__}: {error}"}
             self.store.write_map(self.key, self.evaluation.tag, name, found)
-        self._draw(test)
 
     @cached_property
     def _large_test(self) -> Predictions | None:
