@@ -35,16 +35,32 @@ REFUSALS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
 }
 """What the machine refuses to do, which is not calsweep's fault."""
+INTERRUPTED = (130, 143)
+"""By SIGINT, by SIGTERM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; every complaint is one message on standard error."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    code = _main(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None and code in INTERRUPTED:
+        # At once: threads of Ray's, whose end a second Ctrl-C has interrupted, would hold the
+        # process for a minute and end it with a code of their own.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _main(words: Sequence[str]) -> int:
     options = None
+    _terminated.clear()
     try:
         _prepare()
         options = _parser().parse_args(words)
         return _run(options, words)
+    except KeyboardInterrupt:  # one more, while the first was being answered
+        return INTERRUPTED[0]
     except Exception as error:
         return report_crash(error, words, options)
 
@@ -87,7 +103,7 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
     except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
         again = shlex.join(masked(word) for word in ["calsweep", *words])
         complain(f"stopped; nothing is lost, and this goes on: {again}")
-        return 143 if _terminated.is_set() or isinstance(stop, SystemExit) else 130
+        return INTERRUPTED[_terminated.is_set() or isinstance(stop, SystemExit)]
 
 
 _terminated = threading.Event()
