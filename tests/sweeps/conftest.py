@@ -51,16 +51,12 @@ class Raw:
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """The address of an S3 server with one bucket."""
+    """The address of an S3 server."""
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # else a line per request
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    access = {"aws_access_key_id": "user", "aws_secret_access_key": "password"}
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **access)
-    client.create_bucket(Bucket=BUCKET)
-    yield endpoint
+    yield f"http://{host}:{port}"
     server.stop()
 
 
@@ -72,6 +68,8 @@ def s3_root(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "password")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     S3FileSystem.clear_instance_cache()  # connections made with another environment
+    # Every time: moto's mocks, which other tests in this process use, empty its server as well.
+    boto3.client("s3").create_bucket(Bucket=BUCKET)
     return f"s3://{BUCKET}/{uuid.uuid4().hex}/runs"
 
 
