@@ -15,13 +15,11 @@ import torch
 from torch import Tensor
 
 from calibration import metrics, post_hoc
+from calibration.metrics import METRICS, Shown
+from calibration.metrics.metric import Needs
 from calibration.seeds import derive_seed
 
 FOLDS = 5
-LARGE = ("error", "nll", "ece")
-# The ones a table shows with an interval. All there are would take twice the time, which is
-# most of what an evaluation costs.
-INTERVALS = ("error", "nll", "brier", "ece", "ace", "classwise_ece")
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,8 @@ def scores(
     predicted: Tensor,
     *,
     bins: int,
-    only: Sequence[str] = tuple(metrics.METRICS),
+    only: Sequence[str] | None = None,
+    posterior: Tensor | None = None,
 ) -> dict[str, float]:
     """The metric panel of a map's output: probability rows, or top-label confidences.
 
@@ -66,9 +65,11 @@ def scores(
     that need rows are then left out, as are those that ``only`` does not name.
     """
     rows = prediction.ndim == 2
-    wanted = [name for name in only if rows or not metrics.METRICS[name].rows_only]
+    known: Needs = "confidence" if not rows else "rows" if posterior is None else "posterior"
+    possible = METRICS.names(needs=known)
+    wanted = possible if only is None else [name for name in only if name in possible]
     target = labels if rows else predicted == labels
-    return metrics.panel(prediction, target, bins=bins, metrics=wanted)
+    return metrics.panel(prediction, target, bins=bins, metrics=wanted, posterior=posterior)
 
 
 def cross_fitted(
@@ -122,22 +123,28 @@ def evaluate_map(
 
 def measure_large(output: Tensor, test: Predictions, *, bins: int) -> dict[str, float]:
     """The metrics on a large draw, whose noise floor is near zero: no intervals are needed."""
-    if output.ndim == 2:
-        found = metrics.panel(output, test.labels, bins=bins, metrics=LARGE)
-    else:
-        correct = test.logits.argmax(-1) == test.labels
-        found = metrics.panel(output, correct, bins=bins, metrics=("error", "ece"))
-    return found | _exact(output, test)
+    predicted, posterior = test.logits.argmax(-1), test.posterior
+    return scores(
+        output, test.labels, predicted, bins=bins, only=large_metrics(), posterior=posterior
+    )
 
 
-def _exact(output: Tensor, test: Predictions) -> dict[str, float]:
-    """What can be said only where the true posterior is known."""
-    if test.posterior is None or output.ndim != 2:
-        return {}
-    return {
-        "true_ce": float(metrics.true_ce(output, test.posterior)),
-        "posterior_gap": float(metrics.posterior_gap(output, test.posterior)),
-    }
+def large_metrics() -> list[str]:
+    """The metrics of a large draw: the main ones, and those that only a posterior gives."""
+    return [
+        name
+        for name, metric in METRICS.items()
+        if metric.shown == Shown.HEADLINE or metric.needs == "posterior"
+    ]
+
+
+def interval_metrics() -> list[str]:
+    """The metrics that tables show with an interval.
+
+    All there are would take twice the time, which is most of what an evaluation costs.
+    """
+    names = METRICS.names(Shown.DETAIL, needs="rows")
+    return [name for name in names if METRICS[name].has_interval]
 
 
 def measure(
@@ -145,10 +152,9 @@ def measure(
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]], tuple[float, float]]:
     """Metrics, intervals and noise floor of probability rows or top-label confidences."""
     predicted = test.logits.argmax(-1)
-    measured = scores(output, test.labels, predicted, bins=bins)
-    measured |= _exact(output, test)
+    measured = scores(output, test.labels, predicted, bins=bins, posterior=test.posterior)
     target = test.labels if output.ndim == 2 else (predicted == test.labels)
-    wanted = [name for name in INTERVALS if name in measured]
+    wanted = [name for name in interval_metrics() if name in measured]
     intervals = metrics.bootstrap_intervals(output, target, metrics=wanted, bins=bins, seed=seed)
     floor = metrics.noise_floor(output, bins=bins, seed=seed)
     return measured, intervals, (floor.mean, floor.q95)

@@ -26,12 +26,14 @@ class Registry(Generic[T]):
     """A mapping from names to registered things of one kind.
 
     ``kind`` is the word used in messages ("method"); ``group`` is the entry-point
-    group through which other packages register theirs ("calsweep.methods").
+    group through which other packages register theirs ("calsweep.methods"). It is iterated
+    by name, or if ``ordered`` in the order of registration.
     """
 
-    def __init__(self, kind: str, group: str) -> None:
+    def __init__(self, kind: str, group: str, *, ordered: bool = False) -> None:
         self.kind = kind
         self.group = group
+        self.ordered = ordered
         self._entries: dict[str, T] = {}
         self._broken: dict[str, str] = {}
         self._entry_points_loaded = False
@@ -72,7 +74,11 @@ class Registry(Generic[T]):
 
     def __iter__(self) -> Iterator[str]:
         self._load_entry_points()
-        return iter(sorted(self._entries))
+        return iter(list(self._entries) if self.ordered else sorted(self._entries))
+
+    def items(self) -> Iterator[tuple[str, T]]:
+        """Names and what is registered under them."""
+        return ((name, self._entries[name]) for name in self)
 
     def __contains__(self, name: str) -> bool:
         self._load_entry_points()

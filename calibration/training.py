@@ -24,12 +24,12 @@ from calibration.augmentation import crop_and_flip
 from calibration.data import Part, Splits
 from calibration.hyperparameters import Settings
 from calibration.methods import Batch, Learner, Method, Seen, TrainState
+from calibration.metrics import METRICS
 from calibration.models import FunctionalModel, Output, build_model
 from calibration.optimisers import SGD, Adam, Optimiser
 from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.seeds import seeded
 
-CURVE_METRICS = ("nll", "error", "brier", "ece", "mce", "ace")
 PREDICTION_BATCH = 4096
 CHECKPOINT_FORMAT = 2
 SNAPSHOTS = 100
@@ -342,7 +342,7 @@ class TrainingRun:
         logits = self.method.map_logits(output.logits, self.state.method)
         if not bool(logits.isfinite().all()):
             return {"val/nll": math.inf}
-        row = metrics.panel(logits.double().softmax(-1), labels, metrics=CURVE_METRICS)
+        row = metrics.panel(logits.double().softmax(-1), labels, metrics=METRICS.curve())
         row["nll"] = float(F.cross_entropy(logits.double(), labels))
         if self.config.stop_on == "refinement":
             row["refinement"] = float(

@@ -147,7 +147,6 @@ def objective_values(
     measured: Mapping[str, float], objectives: Sequence[Objective]
 ) -> tuple[float, ...]:
     """What a trial's validation metrics say to each of the objectives."""
-    measured = {"accuracy": 1 - measured.get("error", float("nan")), **measured}
     return tuple(measured.get(objective.metric, float("nan")) for objective in objectives)
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from sweeps.analysis import COMPARED, correlation_ratio
+from calibration.metrics import METRICS, Shown
+from sweeps.analysis import correlation_ratio
 from sweeps.analysis.comparisons import UNMEASURED, verdict
 from sweeps.statistics import corrected_t_test, holm
 from sweeps.sweep import Sweep
@@ -25,11 +26,9 @@ COLUMNS = (
     *("dataset", "method", "map_a", "map_b", "metric", "test", "seeds_a", "seeds_b"),
     *("mean_a", "mean_b", "difference", "low", "high", "p", "p_holm", "verdict"),
 )
-UNBINNED = ("nll", "brier", "error")
-"""What the number of bins does not change."""
 
 
-def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] = COMPARED) -> pd.DataFrame:
+def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """One line per dataset, method and metric that both have; b − a, with Holm's correction.
 
     The family of one correction is all methods on one dataset in one metric that have a
@@ -39,7 +38,7 @@ def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] = COMPARED) -> pd.
         _line(a, b, dataset, method, metric)
         for dataset in a.loaded.datasets
         if dataset in b.loaded.datasets
-        for metric in metrics
+        for metric in metrics or METRICS.names(Shown.LEADERBOARD)
         for method in a.spec.methods
         if (dataset, method) in a.analysis.chosen and (dataset, method) in b.analysis.chosen
     ]
@@ -95,7 +94,7 @@ def _line(a: Sweep, b: Sweep, dataset: str, method: str, metric: str) -> dict[st
         "mean_b": new.mean(),
     }
     shared = old.index.intersection(new.index)
-    if metric not in UNBINNED and a.spec.bins != b.spec.bins:
+    if METRICS[metric].binned and a.spec.bins != b.spec.bins:
         nothing = dict.fromkeys(("difference", "low", "high", "p"), math.nan)
         return line | {"test": "–", "verdict": "other bins"} | nothing
     if _same_data(a, b, dataset) and len(shared) >= 2:
@@ -140,7 +139,7 @@ def _verdict(line: Mapping[Any, Any]) -> str:
         return line["verdict"]
     if math.isnan(line["mean_a"]) or math.isnan(line["mean_b"]):
         return UNMEASURED
-    return verdict(line["mean_b"], line["mean_a"], line["p_holm"])
+    return verdict(METRICS[line["metric"]], line["mean_b"], line["mean_a"], line["p_holm"])
 
 
 def _by_seed(sweep: Sweep, dataset: str, method: str, chosen: str, metric: str) -> pd.Series:

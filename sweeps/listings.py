@@ -70,11 +70,18 @@ def metrics(options: argparse.Namespace, console: Console) -> int:
     """List the metrics."""
     from calibration.metrics import METRICS
 
-    table = Table("metric", "what it is")
+    table = Table("metric", "what it is", "values", "better", "interval")
     for name, metric in METRICS.items():
-        table.add_row(name, metric.description)
+        better = {"minimize": "lower", "maximize": "higher", "none": ""}[metric.direction]
+        interval = "bootstrap" if metric.has_interval else ""
+        table.add_row(name, metric.description, _bounds(metric.bounds), better, interval)
     console.print(table)
     return 0
+
+
+def _bounds(bounds: tuple[float, float]) -> str:
+    """The values that a metric can have: ``0 … 1``, ``0 … ∞``."""
+    return " … ".join(f"{bound:g}".replace("inf", "∞").replace("-", "−") for bound in bounds)
 
 
 def _first_line(thing: type) -> str:

@@ -6,13 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from calibration.metrics import METRICS
+
 STATUSES = ("done", "failed", "pruned")
-# What metrics of validation data can be, where the search, the choice or a table relies on it.
-BOUNDS = {
-    "nll": (0.0, math.inf),
-    "brier": (0.0, 2.0),
-    **dict.fromkeys(("error", "ece", "mce", "ace"), (0.0, 1.0)),
-}
 ROUNDING = 1e-6
 
 
@@ -36,7 +32,7 @@ def _flaw(record: Mapping[str, Any], *, finished: bool) -> str:
     measured: Mapping[str, Any] = record["validation"] if finished else {}
     for name, value in measured.items():
         number = float(value)
-        low, high = BOUNDS.get(name, (-math.inf, math.inf))
+        low, high = METRICS[name].bounds if name in METRICS else (-math.inf, math.inf)
         # What is not a number is no flaw: no search prefers it.
         if number < low - ROUNDING or number > high + ROUNDING:
             return f"its validation {name} is {number:g}"

@@ -7,13 +7,15 @@ loaded (``sweeps.spec``). Every field says what it means and in which unit: that
 
 from __future__ import annotations
 
+import difflib
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from calibration import post_hoc
 from calibration.data import PROTOCOLS, Protocol
 from calibration.methods import METHODS
+from calibration.metrics import METRICS
 from calibration.training import TrainingConfig
 from sweeps.space import Space, resolve
 
@@ -110,8 +112,17 @@ def _protocol(written: Any) -> Any:
 
 
 Sampler = Literal["grid", "random", "tpe", "gp", "cmaes", "nsga2"]
-Metric = Literal["nll", "brier", "error", "accuracy", "ece", "mce", "ace", "refinement"]
 Scheduler = Literal["none", "asha", "median"]
+
+
+def _list_objectives(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(METRICS.objectives())
+
+
+_Metric = Annotated[
+    str,
+    Field(description="what is measured on validation data", json_schema_extra=_list_objectives),
+]
 
 
 def seconds(written: Any) -> Any:
@@ -139,18 +150,28 @@ Duration = Annotated[
 class Objective(_Part):
     """What the search improves, measured on validation data."""
 
-    metric: Annotated[Metric, _about("what is measured on validation data")] = "nll"
+    metric: _Metric = "nll"
     direction: Annotated[
-        Literal["minimize", "maximize"], _about("accuracy is maximised, all others minimised")
+        Literal["minimize", "maximize"], _about("as the metric has it: `calsweep metrics`")
     ] = "minimize"
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        known = METRICS.objectives()
+        if metric not in known:
+            near = difflib.get_close_matches(metric, known, n=1, cutoff=0.5)
+            remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+            raise ValueError(f"unknown metric; {remedy}")
+        return metric
 
 
 def _objectives(written: Any) -> Any:
     def one(item: Any) -> Any:
         if isinstance(item, str):
             item = {"metric": item}
-        if isinstance(item, dict) and item.get("metric") == "accuracy":
-            return {"direction": "maximize"} | item
+        if isinstance(item, dict) and item.get("metric") in METRICS.objectives():
+            return {"direction": METRICS[item["metric"]].direction} | item
         return item
 
     return [one(item) for item in (written if isinstance(written, list) else [written])]
@@ -184,7 +205,7 @@ class SearchConfig(_Part):
         list[Objective],
         BeforeValidator(
             _objectives,
-            json_schema_input_type=Metric | Objective | list[Metric | Objective],
+            json_schema_input_type=_Metric | Objective | list[_Metric | Objective],
         ),
         _about("what is improved; several keep their Pareto set", min_length=1, max_length=4),
     ] = [Objective()]

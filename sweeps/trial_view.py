@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibration.metrics import METRICS, Shown
 from sweeps.progress import format_value
 from sweeps.saying import print_whole, say
 from sweeps.spec import SpecError
@@ -18,7 +19,6 @@ from sweeps.store import Store
 from sweeps.trial import FAILED
 
 SHORTEST_PREFIX = 4
-METRICS = ("ece", "ace", "classwise_ece", "nll", "brier", "error")
 CURVE = ("val/nll", "val/ece", "val/error", "train/loss")
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 48
@@ -130,14 +130,16 @@ def _maps_table(maps: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
     table = Table(
         title=f"test data, {tag.replace('-', ' ')}", title_justify="left", box=None, pad_edge=False
     )
-    for heading in ("post-hoc map", *METRICS, "ECE's floor", "validation NLL"):
+    metrics = METRICS.names(Shown.DETAIL)
+    titles = map(METRICS.title, metrics)
+    for heading in ("post-hoc map", *titles, "ECE's floor", "validation NLL"):
         table.add_column(heading, justify="left" if heading == "post-hoc map" else "right")
     for name, evaluation in maps.items():
         if FAILED in evaluation:
             table.add_row(Text(name), Text(f"failed: {evaluation[FAILED]}"))
             continue
         test, intervals = evaluation["test"], evaluation["intervals"]
-        cells = [_with_interval(float(test.get(m, math.nan)), intervals.get(m)) for m in METRICS]
+        cells = [_with_interval(float(test.get(m, math.nan)), intervals.get(m)) for m in metrics]
         chosen_by = float(evaluation["validation"].get("nll", math.nan))
         table.add_row(
             Text(name), *cells, _number(float(evaluation["floor"][0])), _number(chosen_by)

@@ -3,51 +3,61 @@
 Everything is computed in float64 on the device of the input, never differentiable. The number
 of classes is the last dimension of the probabilities. Top-label metrics take probabilities
 (..., N, K) with labels (..., N), or confidence (..., N) with correct (..., N).
+
+``METRICS`` describes them without loading torch; the functions come with their first use.
 """
 
-from calibration.metrics.bootstrap import INTERVALS, bootstrap_intervals
-from calibration.metrics.classwise import classwise_ace, classwise_ece
-from calibration.metrics.floor import NoiseFloor, noise_floor
-from calibration.metrics.kernel import mmce
-from calibration.metrics.panel import METRICS, Metric, panel
-from calibration.metrics.proper_scores import (
-    BrierParts,
-    brier,
-    brier_decomposition,
-    error,
-    nll,
-    nll_from_logits,
-)
-from calibration.metrics.refinement import (
-    NllParts,
-    nll_decomposition,
-    nll_decomposition_from_logits,
-)
-from calibration.metrics.reliability import Bins, reliability_curve
-from calibration.metrics.selective import (
-    RiskCoverage,
-    accuracy_at_coverage,
-    aurc,
-    risk_coverage_curve,
-)
-from calibration.metrics.smooth import sece, smooth_ece
-from calibration.metrics.synthetic import posterior_gap, true_ce
-from calibration.metrics.top_label import (
-    BinRobustness,
-    MaximumError,
-    ace,
-    average_ce,
-    bin_robustness,
-    ece,
-    ks,
-    kuiper,
-    l2_debiased,
-    mce,
-    mce_with_count,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from calibration.metrics.catalogue import METRICS
+from calibration.metrics.metric import Metric, Shown
+
+if TYPE_CHECKING:
+    from calibration.metrics.bootstrap import bootstrap_intervals
+    from calibration.metrics.classwise import classwise_ace, classwise_ece
+    from calibration.metrics.floor import NoiseFloor, noise_floor
+    from calibration.metrics.kernel import mmce
+    from calibration.metrics.panels import panel
+    from calibration.metrics.proper_scores import (
+        BrierParts,
+        brier,
+        brier_decomposition,
+        error,
+        nll,
+        nll_from_logits,
+    )
+    from calibration.metrics.refinement import (
+        NllParts,
+        nll_decomposition,
+        nll_decomposition_from_logits,
+    )
+    from calibration.metrics.reliability import Bins, reliability_curve
+    from calibration.metrics.selective import (
+        RiskCoverage,
+        accuracy_at_coverage,
+        aurc,
+        risk_coverage_curve,
+    )
+    from calibration.metrics.smooth import sece, smooth_ece
+    from calibration.metrics.synthetic import posterior_gap, true_ce
+    from calibration.metrics.top_label import (
+        BinRobustness,
+        MaximumError,
+        ace,
+        average_ce,
+        bin_robustness,
+        ece,
+        ks,
+        kuiper,
+        l2_debiased,
+        mce,
+        mce_with_count,
+    )
 
 __all__ = [
-    "INTERVALS",
     "METRICS",
     "BinRobustness",
     "Bins",
@@ -57,6 +67,7 @@ __all__ = [
     "NllParts",
     "NoiseFloor",
     "RiskCoverage",
+    "Shown",
     "accuracy_at_coverage",
     "ace",
     "aurc",
@@ -88,3 +99,19 @@ __all__ = [
     "smooth_ece",
     "true_ce",
 ]
+
+_HOMES = (
+    *("top_label", "proper_scores", "classwise", "kernel", "smooth", "selective", "refinement"),
+    *("reliability", "floor", "synthetic", "bootstrap", "panels"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a function where it is defined when it is first asked for."""
+    if name in __all__:
+        for home in _HOMES:
+            found = getattr(import_module(f"{__name__}.{home}"), name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,46 +6,28 @@ for all resamples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from calibration.metrics import bootstrap_features as features
 from calibration.metrics.bootstrap_features import ELEMENTS, Summed
+from calibration.metrics.catalogue import METRICS
 from calibration.metrics.checks import Data, check_count, check_positive
-from calibration.metrics.panel import METRICS
+from calibration.metrics.metric import Metric
+from calibration.metrics.panels import check_names, check_unbatched
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.proper_scores import brier_losses, nll_losses
+
+if TYPE_CHECKING:
+    from calibration.metrics.metric import Resample
 
 # Gaps within this many standard errors of 0 count as noise when the bias is estimated.
 NOISE_WIDTH = 2.0
 KEPT_ELEMENTS = 2**26
-
-_MEANS: Mapping[str, Callable[[Predictions], Tensor]] = MappingProxyType(
-    {
-        "error": lambda predictions: (~predictions.correct).double(),
-        "nll": nll_losses,
-        "brier": brier_losses,
-    }
-)
-NORMS: Mapping[str, Callable[[Predictions, int], Summed]] = MappingProxyType(
-    {
-        "ece": features.ece_features,
-        "ace": features.ace_features,
-        "classwise_ece": features.classwise_ece_features,
-        "ks": features.ks_features,
-        "kuiper": features.kuiper_features,
-        "smooth_ece": features.smooth_features,
-    }
-)
-# The others have none: one lonely sample decides mce and weighs as much as a thousand in
-# average_ce, and resamples say nothing about such a sample; mmce is a matter of all pairs, and
-# classwise_ace would cost as much as all the rest together.
-INTERVALS = tuple(name for name in METRICS if name in {*_MEANS, *NORMS, "l2_debiased", "aurc"})
 
 
 @torch.no_grad()
@@ -59,7 +41,7 @@ def bootstrap_intervals(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
-    """Intervals (low, high) that contain the estimate, for each metric (INTERVALS by default).
+    """Intervals (low, high) that contain the estimate, of every metric or those named.
 
     Scores get the percentile interval. Calibration errors are norms of noisy gaps, and noise
     raises a norm, in the sample over the truth and again in the resamples over the sample. With
@@ -100,55 +82,44 @@ def resampled_metrics(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Resampled]:
-    """Each metric (INTERVALS by default) on resamples of the samples.
+    """Each metric, by default all that have an interval, on resamples of the samples.
 
     The resamples depend on N, their number and the seed alone, so that values of two sets of
     predictions of the same samples are paired. Raises as ``bootstrap_intervals`` does.
     """
     predictions = Predictions.of(probabilities, labels)
-    if predictions.batch:
-        raise ValueError(
-            "bootstrap_intervals takes one set of predictions at a time, "
-            f"found a batch of shape {tuple(predictions.batch)}"
-        )
+    check_unbatched(predictions, "bootstrap_intervals")
     number = check_count(bins, "bins")
-    names = _names(metrics, predictions.has_rows)
+    names = _names(metrics, predictions)
     counts = resample_counts(
         len(predictions.confidence), check_count(resamples, "resamples"), seed
     ).to(predictions.confidence.device)
     return {name: _resampled(name, predictions, number, counts) for name in names}
 
 
-def _names(metrics: Sequence[str] | None, has_rows: bool) -> Sequence[str]:
+def with_intervals() -> tuple[str, ...]:
+    """The metrics that have a bootstrap interval."""
+    return tuple(name for name, metric in METRICS.items() if metric.has_interval)
+
+
+def _names(metrics: Sequence[str] | None, predictions: Predictions) -> Sequence[str]:
+    there = with_intervals()
     if metrics is None:
-        return [name for name in INTERVALS if has_rows or not METRICS[name].rows_only]
+        possible = METRICS.names(needs=predictions.known)
+        return [name for name in there if name in possible]
+    check_names(metrics, predictions)
     for name in metrics:
-        if name not in INTERVALS:
-            raise ValueError(f"metrics: no interval for {name!r}; there are {', '.join(INTERVALS)}")
-        if METRICS[name].rows_only and not has_rows:
-            raise ValueError(f"metrics: {name!r} needs probabilities (N, K), found confidences")
+        if name not in there:
+            raise ValueError(f"metrics: no interval for {name!r}; there are {', '.join(there)}")
     return metrics
 
 
 def _resampled(name: str, predictions: Predictions, bins: int, counts: Tensor) -> Resampled:
-    estimate = METRICS[name].compute(predictions, bins)
-    bias = torch.zeros_like(estimate)
+    metric = METRICS[name]
+    estimate = metric.measure(predictions, bins)
     if not estimate.isfinite():
-        return Resampled(estimate, estimate.expand(len(counts)), bias)
-    if name in _MEANS:
-        summed = features.mean_of(_MEANS[name](predictions))
-        values = summed.reduce(summed.sums(counts))
-    elif name in NORMS:
-        summed = NORMS[name](predictions, bins)
-        sums = summed.sums(counts)
-        values = summed.reduce(sums)
-        bias = _bias(summed, sums, counts)
-    elif name == "l2_debiased":
-        summed = features.l2_features(predictions, bins)
-        values = summed.reduce(summed.sums(counts))
-    else:
-        values = aurc_of_resamples(predictions, counts)
-    return Resampled(estimate, values, bias)
+        return Resampled(estimate, estimate.expand(len(counts)), torch.zeros_like(estimate))
+    return Resampled(estimate, *metric.resampled(predictions, bins, counts))
 
 
 def interval_of(name: str, resampled: Resampled, level: float = 0.95) -> tuple[float, float]:
@@ -160,9 +131,72 @@ def interval_of(name: str, resampled: Resampled, level: float = 0.95) -> tuple[f
     low, high = (values - values.mean()).quantile(values.new_tensor([tail, 1 - tail]))
     # Few resamples may all lie on one side of their mean's rounding error.
     lower, upper = estimate - bias + low.clamp(max=0), estimate + high.clamp(min=0)
-    if name != "l2_debiased":
-        lower = lower.clamp(min=0)
-    return float(lower), float(upper)
+    metric = METRICS[name]
+    return metric.clipped(float(lower)), metric.clipped(float(upper))
+
+
+# --- how each metric is resampled
+
+
+def recomputed(
+    metric: Metric, predictions: Predictions, bins: int, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Any metric, computed again on every resample: as slow as that many computations."""
+    numbers = torch.arange(counts.shape[1], device=counts.device)
+    values = [
+        metric.measure(predictions.take(numbers.repeat_interleave(count.long())), bins)
+        for count in counts
+    ]
+    resampled = torch.stack(values).double()
+    return resampled, torch.zeros_like(resampled[0])
+
+
+def _mean(losses: Callable[[Predictions], Tensor]) -> Resample:
+    """A score: the mean of one number per sample."""
+
+    def resample(
+        metric: Metric, predictions: Predictions, bins: int, counts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        summed = features.mean_of(losses(predictions))
+        values = summed.reduce(summed.sums(counts))
+        return values, torch.zeros_like(values[0])
+
+    return resample
+
+
+def _norm(make: Callable[[Predictions, int], Summed], *, biased: bool = True) -> Resample:
+    """A calibration error: a norm of sums of gaps, which noise raises unless it is debiased."""
+
+    def resample(
+        metric: Metric, predictions: Predictions, bins: int, counts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        summed = make(predictions, bins)
+        sums = summed.sums(counts)
+        values = summed.reduce(sums)
+        return values, _bias(summed, sums, counts) if biased else torch.zeros_like(values[0])
+
+    return resample
+
+
+def resampled_aurc(
+    metric: Metric, predictions: Predictions, bins: int, counts: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Area under the risk-coverage curve."""
+    values = aurc_of_resamples(predictions, counts)
+    return values, torch.zeros_like(values[0])
+
+
+resampled_error = _mean(lambda predictions: (~predictions.correct).double())
+resampled_accuracy = _mean(lambda predictions: predictions.correct.double())
+resampled_nll = _mean(nll_losses)
+resampled_brier = _mean(brier_losses)
+resampled_ece = _norm(features.ece_features)
+resampled_ace = _norm(features.ace_features)
+resampled_classwise_ece = _norm(features.classwise_ece_features)
+resampled_ks = _norm(features.ks_features)
+resampled_kuiper = _norm(features.kuiper_features)
+resampled_smooth_ece = _norm(features.smooth_features)
+resampled_l2_debiased = _norm(features.l2_features, biased=False)
 
 
 def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calibration.metrics.checks import Data, check_pairs, check_rows, to_floating, to_tensor
 from calibration.metrics.chunks import row_chunks
+from calibration.metrics.metric import Needs
 from calibration.metrics.ranking import Ranked, rank
 
 
@@ -16,23 +17,43 @@ class Predictions:
     """What a classifier said and what was true, computed on demand and kept.
 
     Built by ``of`` from probabilities (..., N, K) and labels (..., N), or from confidence
-    (..., N) and correct (..., N); the number of dimensions tells which.
+    (..., N) and correct (..., N); the number of dimensions tells which. The true posterior
+    (..., N, K) can accompany rows.
     """
 
     def __init__(
-        self, rows: tuple[Tensor, Tensor] | None, pairs: tuple[Tensor, Tensor] | None
+        self,
+        rows: tuple[Tensor, Tensor] | None,
+        pairs: tuple[Tensor, Tensor] | None,
+        posterior: Tensor | None = None,
     ) -> None:
         self._rows = rows
         self._pairs = pairs
+        self._posterior = posterior
 
     @classmethod
-    def of(cls, first: Data, second: Data) -> Predictions:
+    def of(cls, first: Data, second: Data, posterior: Tensor | None = None) -> Predictions:
         """Check either kind of input; ``ValueError`` says what is wrong with it."""
         outputs = to_floating(first, "probabilities")
         truth = to_tensor(second, "labels")
         if outputs.ndim == truth.ndim:
             return cls(None, check_pairs(outputs, truth))
-        return cls(check_rows(outputs, truth), None)
+        return cls(check_rows(outputs, truth), None, posterior)
+
+    @property
+    def known(self) -> Needs:
+        """What metrics can ask for at most."""
+        if self._rows is None:
+            return "confidence"
+        return "rows" if self._posterior is None else "posterior"
+
+    def take(self, index: Tensor) -> Predictions:
+        """The samples with these indices, repeated as they are, of predictions without a batch."""
+        if self._rows is None:
+            assert self._pairs is not None, "made of one or the other"
+            return Predictions(None, (self._pairs[0][index], self._pairs[1][index]))
+        posterior = None if self._posterior is None else self._posterior[index]
+        return Predictions((self._rows[0][index], self._rows[1][index]), None, posterior)
 
     @classmethod
     def of_rows(cls, probabilities: Data, labels: Data) -> Predictions:
@@ -50,6 +71,13 @@ class Predictions:
         if self._rows is None:
             raise ValueError("this metric needs probabilities (..., N, K), found only confidences")
         return self._rows
+
+    @property
+    def posterior(self) -> Tensor:
+        """The true posterior (..., N, K)."""
+        if self._posterior is None:
+            raise ValueError("this metric needs the true posterior, which is not known here")
+        return self._posterior
 
     @property
     def batch(self) -> torch.Size:

@@ -38,7 +38,12 @@ def nll(probabilities: Data, labels: Data) -> Tensor:
 
     A float32 softmax of logits far apart underflows to 0: ``nll_from_logits`` does not.
     """
-    return nll_losses(Predictions.of_rows(probabilities, labels)).mean(-1)
+    return nll_of(Predictions.of_rows(probabilities, labels))
+
+
+def nll_of(predictions: Predictions) -> Tensor:
+    """``nll`` of checked predictions."""
+    return nll_losses(predictions).mean(-1)
 
 
 def nll_losses(predictions: Predictions) -> Tensor:
@@ -85,6 +90,11 @@ def error(probabilities: Data, labels: Data) -> Tensor:
 def error_of(predictions: Predictions) -> Tensor:
     """``error`` of checked predictions."""
     return (~predictions.correct).sum(-1, dtype=torch.float64) / predictions.correct.shape[-1]
+
+
+def accuracy_of(predictions: Predictions) -> Tensor:
+    """Share of samples whose most probable class is the label."""
+    return predictions.correct.sum(-1, dtype=torch.float64) / predictions.correct.shape[-1]
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calibration.metrics.checks import Data, check_count, check_logits, check_rows
 from calibration.metrics.chunks import map_rows
+from calibration.metrics.predictions import Predictions
 from calibration.metrics.proper_scores import cross_entropy
 
 # Below this many samples the optimism of fitting and scoring on the same set is worth avoiding.
@@ -61,6 +62,11 @@ def nll_decomposition_from_logits(
     score = map_rows(cross_entropy, rows, targets).mean(-1)
     refinement = _refinement(rows, targets, folds)
     return NllParts(score, refinement, score - refinement)
+
+
+def refinement_of(predictions: Predictions) -> Tensor:
+    """The refinement part of checked predictions' NLL."""
+    return nll_decomposition(*predictions.rows).refinement
 
 
 def _refinement(logits: Tensor, labels: Tensor, folds: int | None) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from calibration.metrics.checks import Data, check_positive, check_simplex, to_floating
+from calibration.metrics.predictions import Predictions
 from calibration.metrics.smooth import Smoother
 
 
@@ -36,6 +37,16 @@ def posterior_gap(probabilities: Data, posterior: Data) -> Tensor:
     """Mean of |conf - P(correct | x)|: the distance of the confidence to the posterior's."""
     confidence, chance = _confidence_and_chance(probabilities, posterior)
     return (confidence - chance).abs().mean(-1)
+
+
+def true_ce_of(predictions: Predictions) -> Tensor:
+    """``true_ce`` of predictions whose posterior is known."""
+    return true_ce(predictions.rows[0], predictions.posterior)
+
+
+def posterior_gap_of(predictions: Predictions) -> Tensor:
+    """``posterior_gap`` of predictions whose posterior is known."""
+    return posterior_gap(predictions.rows[0], predictions.posterior)
 
 
 def _confidence_and_chance(probabilities: Data, posterior: Data) -> tuple[Tensor, Tensor]:

@@ -77,6 +77,16 @@ def mce_of(predictions: Predictions, bins: int) -> MaximumError:
     return MaximumError(value, sums.count.gather(-1, where[..., None]).squeeze(-1))
 
 
+def mce_value_of(predictions: Predictions, bins: int) -> Tensor:
+    """``mce`` of checked predictions."""
+    return mce_of(predictions, bins).value
+
+
+def mce_count_of(predictions: Predictions, bins: int) -> Tensor:
+    """The number of samples in the bin that decides ``mce``."""
+    return mce_of(predictions, bins).count
+
+
 @torch.no_grad()
 def average_ce(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
     """Unweighted mean of |acc_m - conf_m| over non-empty equal-width bins.

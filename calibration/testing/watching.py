@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from calibration.methods import Method, TrainState
+from calibration.metrics import METRICS
 from calibration.testing.contract import require
 from calibration.testing.equality import copied, difference
-from calibration.training import CURVE_METRICS
 
 Hook = Callable[..., Any]
 
@@ -88,7 +88,7 @@ def _check_method_state(state: dict[str, Tensor], about: str) -> None:
 
 def _check_described(described: dict[str, Tensor], about: str) -> None:
     _check_scalars(described, about, "what describe gives")
-    taken = sorted(described.keys() & set(CURVE_METRICS))
+    taken = sorted(described.keys() & set(METRICS.curve()))
     require(not taken, about, f"describe must leave the names of the curve's metrics: {taken}")
 
 

@@ -1,11 +1,10 @@
 """What a sweep's records say: intervals, comparisons, ranks, trade-offs, importance, costs."""
 
 from sweeps.analysis.analysis import Analysis, analyse
-from sweeps.analysis.comparisons import COMPARED, VERDICTS, Baseline, find_baseline
+from sweeps.analysis.comparisons import VERDICTS, Baseline, find_baseline
 from sweeps.analysis.overlap import correlation_ratio
 
 __all__ = [
-    "COMPARED",
     "VERDICTS",
     "Analysis",
     "Baseline",

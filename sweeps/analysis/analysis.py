@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from calibration.metrics import METRICS
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis import costs as costing
 from sweeps.analysis import tradeoffs
-from sweeps.analysis.comparisons import COMPARED, compare, find_baseline
+from sweeps.analysis.comparisons import compare, find_baseline
 from sweeps.analysis.importance import importance
 from sweeps.analysis.overlap import correlation_ratio
 from sweeps.analysis.results import CHOSEN_BY, chosen_rows, leaderboard, results
@@ -83,9 +83,11 @@ def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
 def _ranks(best: pd.DataFrame) -> dict[str, Ranks]:
     """By metric, over the datasets on which the methods have all finished."""
     found: dict[str, Ranks] = {}
-    for metric in COMPARED:
-        scores = best.pivot(index="dataset", columns="method", values=metric)
-        ranked = ranks(scores.dropna(axis=1))
+    for metric in METRICS.names(Shown.LEADERBOARD):
+        if metric not in best:
+            continue
+        scores = best.pivot(index="dataset", columns="method", values=metric).dropna(axis=1)
+        ranked = ranks(-scores if METRICS[metric].direction == "maximize" else scores)
         if ranked is not None:
             found[metric] = ranked
     return found

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from calibration.metrics import METRICS, Metric, Shown
 from sweeps.analysis.results import label
 from sweeps.schema import Spec
 from sweeps.spec import SpecError
 from sweeps.statistics import corrected_t_test, holm
 
-COMPARED = ("ece", "nll", "brier", "error")
-"""The metrics that are compared; lower is better in all of them."""
 ALPHA = 0.05
 BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
 BASELINE, TOO_FEW, UNMEASURED = "baseline", "too few seeds", "not measured"
@@ -71,7 +70,7 @@ def compare(
     baseline: Baseline,
     ratios: Mapping[str, float],
 ) -> pd.DataFrame:
-    """One row per dataset, metric of ``COMPARED`` and method with its chosen map.
+    """One row per dataset, metric of the leaderboard and method with its chosen map.
 
     Tests are paired over the seeds that both have, and ``mean`` and ``baseline_mean`` are
     those of these seeds. ``p_holm`` is adjusted for all methods of one dataset and metric;
@@ -83,7 +82,7 @@ def compare(
         family = [(m, post_hoc) for (where, m), post_hoc in chosen.items() if where == dataset]
         by_name = {name: group.set_index("seed") for name, group in rows.groupby(GROUPS)}
         reference = by_name.get(tuple(baseline), rows.head(0).set_index("seed"))
-        for metric in COMPARED:
+        for metric in METRICS.names(Shown.LEADERBOARD):
             common = {"dataset": dataset, "metric": metric}
             values = _values(reference, metric)
             if len(reference):
@@ -125,18 +124,16 @@ def _tested(ours: pd.Series, baseline: pd.Series, ratio: float) -> dict[str, Any
 def _verdict(line: Mapping[Hashable, Any]) -> str:
     if line["verdict"]:
         return str(line["verdict"])
-    return verdict(line["mean"], line["baseline_mean"], line["p_holm"])
+    return verdict(METRICS[line["metric"]], line["mean"], line["baseline_mean"], line["p_holm"])
 
 
-def verdict(mean: float, baseline_mean: float, p_holm: float) -> str:
-    """What a mean that should be low shows against another.
+def verdict(metric: Metric, mean: float, baseline_mean: float, p_holm: float) -> str:
+    """What a mean of a metric shows against another.
 
     An infinite NLL, of a certainty that was wrong, is worse than any other without a test.
     """
-    if np.isinf(mean) or np.isinf(baseline_mean):
-        return UNDECIDED if mean == baseline_mean else WORSE if np.isinf(mean) else BETTER
-    if np.isnan(p_holm):
+    if np.isnan(p_holm) and not (np.isinf(mean) or np.isinf(baseline_mean)):
         return TOO_FEW
-    if p_holm >= ALPHA:
+    if mean == baseline_mean or p_holm >= ALPHA:
         return UNDECIDED
-    return BETTER if mean < baseline_mean else WORSE
+    return BETTER if metric.better(mean, baseline_mean) else WORSE

@@ -12,10 +12,6 @@ from calibration.metrics import METRICS
 from sweeps.statistics import half_width
 
 GROUPS = ["dataset", "method", "post_hoc"]
-MEASURED = (*(name for name in METRICS if name != "mce_count"), "true_ce", "posterior_gap")
-# What a metric can be at most and at least, where that is not 1 and 0.
-MOST = {"nll": np.inf, "brier": 2.0}
-LEAST = {"l2_debiased": -np.inf}
 
 
 def with_intervals(
@@ -27,18 +23,17 @@ def with_intervals(
     ratio in ``ratios``, cut to what the metric can be. A single seed has the bootstrap
     interval over its test rows instead, where one was made; else NaN.
     """
-    names = [name for name in tidy.columns if name.removeprefix("large_") in MEASURED]
+    measured = {name for name, metric in METRICS.items() if metric.direction != "none"}
+    names = [name for name in tidy.columns if name.removeprefix("large_") in measured]
     counts = tidy.groupby(GROUPS)[names].count().loc[pd.MultiIndex.from_frame(table[GROUPS])]
     ratio = table["dataset"].map(dict(ratios)).to_numpy(dtype=np.float64)
     columns: dict[str, NDArray[np.float64]] = {}
     for name in names:
-        metric = name.removeprefix("large_")
+        low, high = METRICS[name.removeprefix("large_")].bounds
         count = counts[name].to_numpy()
         half = half_width(_column(table, f"{name}_sd"), count, correlation_ratio=ratio)
         for end, sign in (("low", -1), ("high", 1)):
-            bound = (_column(table, name) + sign * half).clip(
-                LEAST.get(metric, 0.0), MOST.get(metric, 1.0)
-            )
+            bound = (_column(table, name) + sign * half).clip(low, high)
             alone = _column(table, f"{name}_{end}")
             columns[f"{name}_ci_{end}"] = np.where(count == 1, alone, bound)
     return pd.concat([table, pd.DataFrame(columns, index=table.index)], axis=1)

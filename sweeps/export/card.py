@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calibration.abstention import Accepted
+from calibration.metrics import METRICS, Shown
 from calibration.text import visible
 from sweeps.analysis.results import CHOSEN_BY
 from sweeps.export.markdown import confidence, interval, percent, settings, table
@@ -16,14 +17,6 @@ from sweeps.report.escaping import markdown_code as code
 from sweeps.report.escaping import markdown_text
 from sweeps.report.wording import bounds
 
-METRICS = {
-    "error": "error",
-    "nll": "NLL",
-    "brier": "Brier",
-    "ece": "ECE",
-    "ace": "ACE",
-    "classwise_ece": "class-wise ECE",
-}
 FEW_ROWS = 50
 MANY_CLASSES = 30
 
@@ -120,7 +113,8 @@ def _results(package: Package) -> Iterator[str]:
     count = int(row["seeds"])
     yield f"| | this network | mean over {count} seed{'s' if count > 1 else ''} |"
     yield "|---|---|---|"
-    for metric, name in METRICS.items():
+    for metric in METRICS.names(Shown.DETAIL):
+        name = METRICS.title(metric)
         if metric not in evaluation["test"]:
             continue
         own = interval(float(evaluation["test"][metric]), evaluation["intervals"].get(metric))

@@ -20,10 +20,10 @@ from sweeps.nightly.rules import (
     COST,
     DRIFTING,
     IDENTICAL,
-    METRICS,
     TREND_COLUMNS,
     UNDECIDED,
     Judge,
+    judged,
 )
 from sweeps.nightly.sentences import sentences
 from sweeps.nightly.trends import trends
@@ -59,7 +59,7 @@ def assess(
     if baseline is not None:
         about = baseline.about
         speed = state.reference_seconds / about.reference_seconds
-        measured = results.reindex(columns=[*CELL, "seed", *METRICS, "seconds"])
+        measured = results.reindex(columns=[*CELL, "seed", *judged(), "seconds"])
         lines = worst_first(judge(measured, baseline.results, settings, speed=_known(speed)))
         until = history[history["night"] <= state.night]
         drifts = trends(past.comparable(until, about.night, about.reference_seconds), settings)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from calibration.metrics import METRICS
 from sweeps.nightly.rules import CELL, COST
 from sweeps.nightly.wording import cell_name
 from sweeps.report.chart import Chart, words
@@ -22,24 +23,23 @@ COLOURS = {
     "baseline": "--ink",
 }
 USUAL = "--series-0"
-METRICS = {
-    "ece": "ECE",
-    "nll": "NLL",
-    "error": "error",
-    "brier": "Brier",
-    "cost": "training time, seconds at the baseline's speed",
-}
 Verdicts = Mapping[tuple[str, ...], str]
 """What a night said of a cell: by sweep, dataset, method, map, metric, night."""
 
 
-class Shown(NamedTuple):
+class ChartData(NamedTuple):
     """What all charts of a page have in common."""
 
     history: pd.DataFrame
     baseline: pd.DataFrame
     baseline_night: str
     verdicts: Verdicts
+
+
+def title(metric: str) -> str:
+    """What a chart shows."""
+    cost = "training time, seconds at the baseline's speed"
+    return cost if metric == COST else METRICS.title(metric)
 
 
 def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
@@ -53,7 +53,7 @@ def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
     return [tuple(map(str, row)) for row in there[CELL].drop_duplicates().to_numpy()]
 
 
-def history_chart(cell: tuple[str, ...], metric: str, shown: Shown) -> Chart:
+def history_chart(cell: tuple[str, ...], metric: str, shown: ChartData) -> Chart:
     """The mean of a metric over the nights; the dashed line is the baseline's."""
     points = _points(_of(shown.history, cell, metric), metric)
     nights = [night for night, *_ in points]
@@ -72,10 +72,10 @@ def history_chart(cell: tuple[str, ...], metric: str, shown: Shown) -> Chart:
         "text": [_said(cell, metric, night, shown) for night in nights],
         "hovertemplate": "%{x|%-d %b %Y}<br>%{y:.4f} %{text}<extra></extra>",
     }
-    title = f"{cell_name(cell)}, {METRICS[metric]}"
-    about = f"{METRICS[metric]} of {cell_name(cell)} over {len(nights)} nights"
+    heading = f"{cell_name(cell)}, {title(metric)}"
+    about = f"{title(metric)} of {cell_name(cell)} over {len(nights)} nights"
     traces = [*_band(points), *_base_line(cell, metric, shown, nights), line]
-    return Chart(title, about, traces, _layout(), 170, small=True)
+    return Chart(heading, about, traces, _layout(), 170, small=True)
 
 
 def _layout() -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _band(points: Sequence[tuple[str, float, float, float]]) -> list[dict[str, A
 
 
 def _base_line(
-    cell: tuple[str, ...], metric: str, shown: Shown, nights: Sequence[str]
+    cell: tuple[str, ...], metric: str, shown: ChartData, nights: Sequence[str]
 ) -> list[dict[str, Any]]:
     if shown.baseline.empty or not nights:
         return []
@@ -137,16 +137,16 @@ def _base_line(
     ]
 
 
-def _colour(cell: tuple[str, ...], metric: str, night: str, shown: Shown) -> str:
+def _colour(cell: tuple[str, ...], metric: str, night: str, shown: ChartData) -> str:
     verdict = shown.verdicts.get((*cell, metric, night), "")
     return COLOURS.get("baseline" if night == shown.baseline_night else verdict, USUAL)
 
 
-def _symbol(night: str, shown: Shown) -> str:
+def _symbol(night: str, shown: ChartData) -> str:
     return "diamond" if night == shown.baseline_night else "circle"
 
 
-def _said(cell: tuple[str, ...], metric: str, night: str, shown: Shown) -> str:
+def _said(cell: tuple[str, ...], metric: str, night: str, shown: ChartData) -> str:
     if night == shown.baseline_night:
         return "baseline"
     return words(shown.verdicts.get((*cell, metric, night), ""))

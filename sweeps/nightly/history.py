@@ -8,12 +8,11 @@ import pandas as pd
 
 from sweeps.nightly.night import Nights, NightState
 from sweeps.nightly.results import KEYS
-from sweeps.nightly.rules import METRICS
+from sweeps.nightly.rules import judged
 from sweeps.store.files import StoreError, write_atomically
 
 FILE = "history.parquet"
 RESULTS = "results.parquet"
-COLUMNS = ["night", *KEYS, *METRICS, "seconds", "reference"]
 
 
 def read_history(nights: Nights) -> pd.DataFrame:
@@ -31,7 +30,7 @@ def read_history(nights: Nights) -> pd.DataFrame:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}; make it readable") from error
     try:
-        return pd.read_parquet(io.BytesIO(content))[COLUMNS]
+        return pd.read_parquet(io.BytesIO(content))[_columns()]
     except (OSError, ValueError, KeyError):  # pyarrow's own errors are among them
         return _rebuilt(nights)
 
@@ -63,7 +62,7 @@ def comparable(history: pd.DataFrame, since: str, reference: float) -> pd.DataFr
     """
     recent = history[history["night"] >= since]
     seconds = recent["seconds"] / recent["reference"] * reference
-    return recent.assign(seconds=seconds)[["night", *KEYS, *METRICS, "seconds"]]
+    return recent.assign(seconds=seconds)[["night", *KEYS, *judged(), "seconds"]]
 
 
 def parquet(frame: pd.DataFrame) -> bytes:
@@ -71,6 +70,10 @@ def parquet(frame: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()
+
+
+def _columns() -> list[str]:
+    return ["night", *KEYS, *judged(), "seconds", "reference"]
 
 
 def _rebuilt(nights: Nights) -> pd.DataFrame:
@@ -83,17 +86,17 @@ def _rebuilt(nights: Nights) -> pd.DataFrame:
             except (OSError, ValueError):
                 continue
             found.append(_rows(state, results))
-    return _written(nights, found) if found else pd.DataFrame(columns=COLUMNS)
+    return _written(nights, found) if found else pd.DataFrame(columns=_columns())
 
 
 def _rows(state: NightState, results: pd.DataFrame) -> pd.DataFrame:
-    rows = results.reindex(columns=[*KEYS, *METRICS, "seconds"])
-    return rows.assign(night=state.night, reference=state.reference_seconds)[COLUMNS]
+    rows = results.reindex(columns=[*KEYS, *judged(), "seconds"])
+    return rows.assign(night=state.night, reference=state.reference_seconds)[_columns()]
 
 
 def _written(nights: Nights, parts: list[pd.DataFrame]) -> pd.DataFrame:
     there = [part for part in parts if len(part)]
-    whole = pd.concat(there) if there else pd.DataFrame(columns=COLUMNS)
+    whole = pd.concat(there) if there else pd.DataFrame(columns=_columns())
     whole = whole.sort_values(["night", *KEYS], ignore_index=True)
     write_atomically(nights.directory / FILE, parquet(whole))
     return whole

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from sweeps.nightly.charts import METRICS, Shown, cells_of, history_chart
+from sweeps.nightly.charts import ChartData, cells_of, history_chart, title
 from sweeps.nightly.night import RUNS, Day
 from sweeps.nightly.report import HEADLINES, changed_rows, cost_words
-from sweeps.nightly.rules import BETTER, CELL, DRIFTING, IDENTICAL, UNDECIDED, WORSE
+from sweeps.nightly.rules import BETTER, CELL, COST, DRIFTING, IDENTICAL, UNDECIDED, WORSE, judged
 from sweeps.nightly.verdict import Verdict
 from sweeps.nightly.wording import cell_name
 from sweeps.report.attempts import Attempts
@@ -58,7 +58,7 @@ STYLE = """
 """
 
 
-def night_page(verdict: Verdict, shown: Shown) -> str:
+def night_page(verdict: Verdict, shown: ChartData) -> str:
     """The whole page: the verdict in words, the cells worst first, their history, what changed.
 
     A chart or table that cannot be made is logged and named; the others are there.
@@ -152,7 +152,7 @@ def _day_words(day: Day) -> str:
     return ", ".join(dict.fromkeys(words))
 
 
-def _remarkable(room: Room, verdict: Verdict, shown: Shown) -> str:
+def _remarkable(room: Room, verdict: Verdict, shown: ChartData) -> str:
     """The history of what moved, worst first."""
     found = [(verdict.lines, (WORSE, BETTER)), (verdict.trends, (DRIFTING,))]
     moved = [
@@ -161,16 +161,15 @@ def _remarkable(room: Room, verdict: Verdict, shown: Shown) -> str:
         for _, line in frame[frame["verdict"].isin(words)].iterrows()
     ]
     charts = [
-        _panel(room, cell, metric, shown, f" {METRICS[metric].partition(',')[0]}")
+        _panel(room, cell, metric, shown, f" {title(metric).partition(',')[0]}")
         for cell, metric in list(dict.fromkeys(moved))[:MOST_CHANGED]
-        if metric in METRICS
     ]
     if not charts:
         return ""
     return section("moved", "What moved", f'<div class="panels">{"".join(charts)}</div>')
 
 
-def _panel(room: Room, cell: tuple[str, ...], metric: str, shown: Shown, also: str = "") -> str:
+def _panel(room: Room, cell: tuple[str, ...], metric: str, shown: ChartData, also: str = "") -> str:
     chart = history_chart(cell, metric, shown)
     return room.chart(chart, f"<b>{escape(cell_name(cell) + also)}</b>")
 
@@ -215,7 +214,7 @@ def _line(place: int, line: pd.Series, *, minor: bool) -> Row:
     tested = p_value(float(line["p_holm"])) if pd.notna(line["p_holm"]) else ""
     cells = [
         Cell(escape(cell_name(cell)).replace("_", "_<wbr>"), float(place)),
-        text(METRICS.get(line["metric"], line["metric"]).partition(",")[0]),
+        text(title(line["metric"]).partition(",")[0]),
         value(line["baseline"], shown(float(line["baseline"]))),
         value(line["tonight"], shown(float(line["tonight"]))),
         Cell(f"{escape(change)} <small>{escape(bounds)}</small>", float(line["difference"])),
@@ -232,15 +231,15 @@ def _difference(line: pd.Series) -> tuple[str, str]:
     return f"{line['difference']:+.4f}", f"[{low:+.4f}, {high:+.4f}]" if known else ""
 
 
-def _history(room: Room, shown: Shown) -> str:
+def _history(room: Room, shown: ChartData) -> str:
     """All cells' charts, metric by metric; the first is open."""
     blocks: list[str] = []
-    for metric, name in METRICS.items():
+    for metric in (*judged(), COST):
         cells = cells_of(shown.history, metric)
         panels = "".join(_panel(room, cell, metric, shown) for cell in cells)
         if panels:
             grid = f'<div class="panels">{panels}</div>'
-            blocks.append(folded(name, grid, opened=not blocks))
+            blocks.append(folded(title(metric), grid, opened=not blocks))
     if not blocks:
         return ""
     note = paragraphs(

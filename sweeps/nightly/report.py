@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from sweeps.nightly.charts import METRICS
+from sweeps.nightly.charts import title
 from sweeps.nightly.night import RUNS
 from sweeps.nightly.rules import CELL, IDENTICAL, UNDECIDED
 from sweeps.nightly.verdict import MOST_DAYS, Verdict
@@ -81,7 +81,7 @@ def _moved(verdict: Verdict) -> list[str]:
         p = p_value(float(line["p_holm"])) if pd.notna(line["p_holm"]) else ""
         words = [
             markdown_text(cell),
-            METRICS.get(line["metric"], line["metric"]).partition(",")[0],
+            title(line["metric"]).partition(",")[0],
             shown(float(line["baseline"])),
             shown(float(line["tonight"])),
             change if pd.notna(line["difference"]) else "–",

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-METRICS = ("ece", "nll", "brier", "error")
-"""What can be judged; lower is better in all of them."""
+from calibration.metrics import METRICS, Shown
+
 COST = "cost"
 CELL = ["sweep", "dataset", "method", "post_hoc"]
 COLUMNS = [
@@ -50,9 +50,9 @@ class Judge(BaseModel):
     @field_validator("minimum")
     @classmethod
     def _known(cls, minimum: dict[str, float]) -> dict[str, float]:
-        unknown = [name for name in minimum if name not in METRICS]
+        unknown = [name for name in minimum if name not in judged()]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not judged; write some of {', '.join(METRICS)}")
+            raise ValueError(f"{unknown[0]!r} is not judged; write some of {', '.join(judged())}")
         return minimum
 
     @property
@@ -64,6 +64,12 @@ class Judge(BaseModel):
     def trend_level(self) -> float:
         """The part of the level that the trends have."""
         return 0.2 * self.level
+
+
+def judged() -> tuple[str, ...]:
+    """The metrics that a night can be judged by: those of the leaderboard; lower is better."""
+    names = METRICS.names(Shown.LEADERBOARD)
+    return tuple(name for name in names if METRICS[name].direction == "minimize")
 
 
 def matters(change: float, minimum: float) -> bool:

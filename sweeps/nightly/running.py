@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from calibration.metrics import METRICS, Shown
 from sweeps.masking import masked
 from sweeps.nightly import history as past
 from sweeps.nightly.assessment import assess
 from sweeps.nightly.baseline import FIRST, Baseline, make_baseline, read_baseline
-from sweeps.nightly.charts import Shown, Verdicts
+from sweeps.nightly.charts import ChartData, Verdicts
 from sweeps.nightly.identity import identity
 from sweeps.nightly.keeping import TimeUp, time_limit
 from sweeps.nightly.night import RUNS, STATE, Nights, NightState, now
@@ -36,7 +37,6 @@ Train = Callable[[LoadedSpec, Store, str | None, bool], None]
 """Trains a sweep to its end: its spec, the night's store, the night's MLflow run, and whether
 trials that failed are to be tried again."""
 Tell = Callable[[str], None]
-HEADLINE = ("ece", "nll", "error")
 MARKDOWN, PAGE = "report.md", "report.html"
 
 
@@ -214,16 +214,16 @@ def _conclude(
 
 def _shown(
     nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: Baseline | None
-) -> Shown:
+) -> ChartData:
     """What the page's charts are drawn from: tonight's verdicts, and those of earlier nights."""
     empty = history.iloc[:0]
     recent = history[history["night"] <= verdict.night]
     if baseline is None:
-        return Shown(recent, empty, "", {})
+        return ChartData(recent, empty, "", {})
     reference = baseline.about.reference_seconds
     at_speed = past.comparable(recent, "", reference)
     said = _said(nights, [str(night) for night in recent["night"].unique()])
-    return Shown(at_speed, baseline.results, baseline.about.night, said)
+    return ChartData(at_speed, baseline.results, baseline.about.night, said)
 
 
 def _said(nights: Nights, dates: list[str]) -> Verdicts:
@@ -265,7 +265,7 @@ def _metrics(verdict: Verdict) -> dict[str, float]:
         "speed": verdict.speed,
     }
     for _, line in verdict.lines.iterrows():
-        if line["metric"] in HEADLINE:
+        if line["metric"] in METRICS.names(Shown.HEADLINE):
             name = f"{line['method']}:{line['post_hoc']}"
             found[metric_name(line["metric"], line["sweep"], line["dataset"], name)] = line[
                 "tonight"

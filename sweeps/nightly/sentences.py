@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calibration.metrics import METRICS
 from sweeps.nightly.rules import (
     BETTER,
     CELL,
@@ -22,7 +23,7 @@ from sweeps.nightly.rules import (
     WORSE,
 )
 from sweeps.nightly.wording import MINUS, cell_name, percent
-from sweeps.report.wording import TITLES, count, listed, number, p_value, seconds
+from sweeps.report.wording import count, listed, number, p_value, seconds
 
 MOST = 12
 """Sentences of one kind; the report's table has the rest."""
@@ -104,7 +105,7 @@ def _changed(line: dict[str, Any], tests: int) -> str:
             f"interval {low} to {high}, {_p(line, tests)}): {verdict}"
         )
     before, after = number(line["baseline"]), number(line["tonight"])
-    title = TITLES[line["metric"]]
+    title = METRICS.title(line["metric"])
     if not math.isfinite(line["difference"]):
         before, after = before.replace("–", "not a number"), after.replace("–", "not a number")
         why = UNTESTED if math.isnan(line["p_holm"]) else _p(line, tests)
@@ -118,7 +119,8 @@ def _changed(line: dict[str, Any], tests: int) -> str:
 def _drift(line: dict[str, Any], tests: int) -> str:
     begin, end = number(line["first"]), number(line["last"])
     return (
-        f"{_name(line)}: {TITLES[line['metric']]} {begin} → {end} over {line['nights']} nights "
+        f"{_name(line)}: {METRICS.title(line['metric'])} {begin} → {end} "
+        f"over {line['nights']} nights "
         f"({_signed(line['total'])} in all, {_p(line, tests)}): {DRIFTING}"
     )
 

@@ -7,12 +7,13 @@ from html import escape
 
 import pandas as pd
 
+from calibration.metrics import METRICS
 from sweeps.analysis.comparisons import BASELINE
 from sweeps.analysis.results import label
 from sweeps.report.gather import Gathered
 from sweeps.report.html_table import Cell, Head, Row, sortable, text, value
 from sweeps.report.leaderboard_table import verdict_html
-from sweeps.report.wording import TITLES, number, p_value, seconds
+from sweeps.report.wording import number, p_value, seconds
 
 
 def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: str) -> str:
@@ -35,7 +36,7 @@ def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: str) -> 
         known = not math.isnan(line["low"])
         cells = [
             text(label(line["method"], line["post_hoc"])),
-            text(TITLES.get(line["metric"], line["metric"])),
+            text(METRICS.title(line["metric"])),
             value(line["mean"], number(line["mean"])),
             value(line["baseline_mean"], number(line["baseline_mean"])),
             value(line["difference"], _signed(line["difference"])),

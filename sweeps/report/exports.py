@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import headline_rows, label
 from sweeps.report.escaping import latex_text, markdown_text
-from sweeps.report.wording import TITLES, count, interval, number, p_value
+from sweeps.report.wording import count, interval, number, p_value
 from sweeps.spec import ORACLE
-
-METRICS = ("ece", "nll", "brier", "error")
 
 
 def markdown(analysis: Analysis, said: Sequence[str] = ()) -> str:
@@ -57,7 +56,7 @@ def latex(analysis: Analysis) -> str:
 def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Every dataset's headings and headline rows as plain texts."""
     table = analysis.leaderboard
-    heads = ["", *(TITLES[metric] for metric in METRICS), "floor"]
+    heads = ["", *map(METRICS.title, METRICS.names(Shown.LEADERBOARD)), "floor"]
     heads += [f"ECE vs {analysis.baseline}", "seeds", "train s"]
     for dataset in table["dataset"].unique():
         rows = headline_rows(table, dataset)
@@ -66,7 +65,8 @@ def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]
 
 def _cells(row: pd.Series, analysis: Analysis) -> list[str]:
     name = label(row["method"], row["post_hoc"]) + (" ★" if row["winner"] else "")
-    cells = [f"{number(row[m])} {interval(row, m)}".strip() for m in METRICS]
+    shown = METRICS.names(Shown.LEADERBOARD)
+    cells = [f"{number(row.get(m, math.nan))} {interval(row, m)}".strip() for m in shown]
     took = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
     verdict = _verdict(row, analysis.comparisons)
     return [name, *cells, number(row["floor"]), verdict, str(int(row["seeds"])), took]

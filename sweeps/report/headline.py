@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from calibration.metrics import METRICS
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import TOO_FEW, UNDECIDED, UNMEASURED
 from sweeps.analysis.results import label
 from sweeps.plan import Plan
 from sweeps.report.chance import like_perfect, most_by_chance
-from sweeps.report.wording import TITLES, count, interval, listed, number, p_value, quoted
+from sweeps.report.wording import count, interval, listed, number, p_value, quoted
 from sweeps.spec import ORACLE
 
 DIFFERENT = ("better", "worse")
@@ -91,7 +92,7 @@ def across(analysis: Analysis, metric: str = "nll") -> str:
     has = "has" if len(first) == 1 else "share"
     said = (
         f"Over {ranks.datasets} datasets, {listed(first)} {has} the best mean rank in "
-        f"{TITLES[metric]}: {ranks.average.iloc[0]:.2f} among {len(ranks.average)} methods"
+        f"{METRICS.title(metric)}: {ranks.average.iloc[0]:.2f} among {len(ranks.average)} methods"
     )
     if math.isnan(ranks.friedman_p) or ranks.friedman_p >= 0.05:
         tested = p_value(ranks.friedman_p)
@@ -192,7 +193,7 @@ def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
     found = found[others]
     told = [("ece", ("better", "worse", UNDECIDED)), ("nll", DIFFERENT), ("error", DIFFERENT)]
     parts = [
-        f"in {TITLES[metric]}: {said}"
+        f"in {METRICS.title(metric)}: {said}"
         for metric, verdicts in told
         if (said := _by_verdict(found[found["metric"] == metric], verdicts))
     ]

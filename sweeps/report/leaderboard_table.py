@@ -10,19 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis.results import label
 from sweeps.report.html_table import Cell, Head, Row, sortable, value
-from sweeps.report.wording import TITLES, bounds, interval, number, p_value, seconds
+from sweeps.report.wording import bounds, interval, number, p_value, seconds
 from sweeps.spec import ORACLE
 
-DRAWN = ("ece", "nll", "brier", "error")
-FURTHER = ("mce", "ace", "classwise_ece", "smooth_ece", "aurc", "true_ce", "posterior_gap")
-ABOUT = {
-    "ece": "expected calibration error on test data; the tick is what chance would give",
-    "nll": "negative log-likelihood on test data",
-    "brier": "Brier score on test data, summed over classes",
-    "error": "share of wrong predictions on test data",
-}
 WIDTH, HEIGHT, MARGIN = 128, 12, 4
 
 
@@ -63,18 +56,19 @@ def leaderboard_html(
     Those of ``rows`` that are not in ``headline`` are hidden until asked for. Raises
     ``KeyError`` if ``rows`` has no ECE.
     """
-    drawn = [metric for metric in DRAWN if metric in rows]
-    further = [metric for metric in FURTHER if metric in rows and rows[metric].notna().any()]
+    drawn = [metric for metric in METRICS.names(Shown.LEADERBOARD) if metric in rows]
+    others = [metric for metric in METRICS.names(Shown.FURTHER) if metric not in drawn]
+    further = [metric for metric in others if metric in rows and rows[metric].notna().any()]
     scales = {metric: scale(headline, metric) for metric in drawn}
-    compared = [m for m in ("ece", "nll") if any(key[2] == m for key in verdicts)]
+    compared = [m for m in drawn if any(key[2] == m for key in verdicts)]
     timed = "train_seconds" in rows
     heads = [Head("row", "sorts by the order on validation data")]
-    heads += [Head(TITLES[m], ABOUT[m], _kind_of(m), _ends(scales[m])) for m in drawn]
+    heads += [Head(METRICS.title(m), _about(m), _kind_of(m), _ends(scales[m])) for m in drawn]
     heads += [
         Head(
-            f"{TITLES[m]} vs {baseline}",
-            f"paired over seeds, p corrected (Holm); sorts by the difference in {TITLES[m]}",
-            "words",
+            f"{METRICS.title(m)} vs {baseline}",
+            "paired over seeds, p corrected (Holm); sorts by the difference in " + METRICS.title(m),
+            "words" if METRICS[m].shown == Shown.HEADLINE else "words further",
         )
         for m in compared
     ]
@@ -82,7 +76,7 @@ def leaderboard_html(
     repeated = seeds_planned > 1
     heads += [Head("seeds", "how many trainings were measured")] if repeated else []
     heads += [Head("train", "seconds of one training, mean over seeds")] if timed else []
-    heads += [Head(TITLES[m], kind="further") for m in further]
+    heads += [Head(METRICS.title(m), kind="further") for m in further]
     made = []
     for place, (index, row) in enumerate(rows.iterrows()):
         oracle = row["method"] == ORACLE
@@ -140,9 +134,14 @@ def bar(row: pd.Series, metric: str, at: Scale) -> str:
     )
 
 
+def _about(metric: str) -> str:
+    tick = "; the tick is what chance would give" if metric == "ece" else ""
+    return f"{METRICS[metric].description}, on test data{tick}"
+
+
 def _kind_of(metric: str) -> str:
-    """Brier tells what NLL tells: it waits until more is asked for."""
-    return "drawn further" if metric == "brier" else "drawn"
+    """What is not of the headline waits until more is asked for."""
+    return "drawn" if METRICS[metric].shown == Shown.HEADLINE else "drawn further"
 
 
 def _ends(at: Scale) -> str:

@@ -20,7 +20,7 @@ from sweeps.report.headline import Headline, across, headlines
 from sweeps.report.images import Picture
 from sweeps.report.paper_table import notes, table_rows
 from sweeps.report.rank_diagram import rank_diagram
-from sweeps.report.wording import TITLES, count
+from sweeps.report.wording import count
 
 
 def page(
@@ -133,9 +133,7 @@ def _published(plan: Plan, lines: pd.DataFrame) -> str:
 def _ranks(analysis: Analysis) -> str:
     if not analysis.ranks:
         return ""
-    drawn = "".join(
-        rank_diagram(metric, ranks) for metric, ranks in analysis.ranks.items() if metric in TITLES
-    )
+    drawn = "".join(rank_diagram(metric, ranks) for metric, ranks in analysis.ranks.items())
     note = paragraphs(
         ["Every method with the map chosen for it on validation data; rank 1 is the lowest mean."]
     )

@@ -17,28 +17,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as TerminalTable
 
+from calibration.metrics import METRICS
 from sweeps.plan import Plan
 from sweeps.report.chance import like_perfect
 from sweeps.report.escaping import markdown_text
 from sweeps.saying import print_whole
 from sweeps.schema import Table
 from sweeps.spec import ORACLE
-
-HEADINGS = {
-    "accuracy": "Accuracy",
-    "error": "Error",
-    "nll": "NLL",
-    "ece": "ECE",
-    "mce": "MCE",
-    "ace": "ACE",
-    "classwise_ece": "Class-wise ECE",
-    "floor": "ECE's floor",
-    "large_ece": "ECE, large test",
-    "true_ce": "True CE",
-    "posterior_gap": "Posterior gap",
-}
-# Proper scores and the count are no shares of anything: never in per cent.
-NO_SHARES = ("nll", "brier", "mce_count", "l2_debiased")
 
 
 def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
@@ -53,8 +38,6 @@ def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
             seeds = _rows_of(tidy, dataset, ours)
             for metric in table.metrics:
                 values = seeds.get(_column(metric, seeds), pd.Series(dtype=float))
-                if metric == "accuracy":
-                    values = 1 - seeds["error"]
                 published = table.published.get(dataset, {}).get(name, {}).get(metric, math.nan)
                 lines.append(
                     {
@@ -73,6 +56,20 @@ def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(lines)
+
+
+def _heading(metric: str) -> str:
+    if metric == "floor":
+        return "ECE's floor"
+    title = METRICS.title(metric.removeprefix("large_"))
+    heading = title[0].upper() + title[1:]
+    return f"{heading}, large test" if metric.startswith("large_") else heading
+
+
+def _is_share(metric: str) -> bool:
+    """Whether it can be written in per cent; the floor is an ECE."""
+    name = metric.removeprefix("large_")
+    return name not in METRICS or METRICS[name].unit == "share"
 
 
 def _chosen(plan: Plan, dataset: str, ours: str) -> str:
@@ -99,7 +96,8 @@ def _rows_of(tidy: pd.DataFrame, dataset: str, ours: str) -> pd.DataFrame:
 def _column(metric: str, seeds: pd.DataFrame) -> str:
     """The larger draw is the better witness where the two measure the same thing."""
     large = f"large_{metric}"
-    return large if metric in ("true_ce", "posterior_gap") and large in seeds else metric
+    known = metric in METRICS and METRICS[metric].needs == "posterior"
+    return large if known and large in seeds else metric
 
 
 def _largest_by_chance(tidy: pd.DataFrame, dataset: str) -> float:
@@ -135,7 +133,7 @@ def notes(plan: Plan, lines: pd.DataFrame) -> str:
 
 def table_rows(lines: pd.DataFrame, table: Table) -> list[list[str]]:
     """One dataset's table as texts: a row of headings, then the rows with their names."""
-    heads = ["", *(HEADINGS.get(metric, metric) for metric in table.metrics)]
+    heads = ["", *map(_heading, table.metrics)]
     return [heads, *([_row_name(lines, row), *_cells(lines, row, table)] for row in table.rows)]
 
 
@@ -166,7 +164,7 @@ def _cells(lines: pd.DataFrame, row: str, table: Table) -> list[str]:
 
 
 def _cell(line: pd.Series, table: Table) -> str:
-    scale = 100 if table.percent and line["metric"] not in NO_SHARES else 1
+    scale = 100 if table.percent and _is_share(line["metric"]) else 1
     digits = 2 if scale == 100 else 3
     text = "–" if math.isnan(line["mean"]) else f"{scale * line['mean']:.{digits}f}"
     if not math.isnan(line["sd"]):
@@ -200,7 +198,7 @@ def across(lines: pd.DataFrame, table: Table, metric: str) -> list[str]:
     here = lines[lines["metric"] == metric]
     datasets = list(here["dataset"].unique())
     pieces = [
-        _line([HEADINGS.get(metric, metric), *map(markdown_text, datasets)]),
+        _line([_heading(metric), *map(markdown_text, datasets)]),
         "|---" * (len(datasets) + 1) + "|",
     ]
     for row in table.rows:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
-from sweeps.report.wording import TITLES, p_value
+from calibration.metrics import METRICS
+from sweeps.report.wording import p_value
 from sweeps.statistics import Ranks
 
 ROW, TOP, WIDTH, BRACKET = 24, 50, 210, 10
@@ -46,7 +47,7 @@ def rank_diagram(metric: str, ranks: Ranks) -> str:
         first, last = (TOP + ROW * place + ROW // 2 for place in (min(places), max(places)))
         parts.append(f'<path class="k" d="M{at} {first - 6}V{last + 6}"/>')
     test = p_value(ranks.friedman_p)
-    about = f"Mean ranks in {TITLES.get(metric, metric)} over {ranks.datasets} datasets"
+    about = f"Mean ranks in {METRICS.title(metric)} over {ranks.datasets} datasets"
     return (
         f'<figure class="ranks"><figcaption><b>{escape(about)}</b> '
         f"<small>Friedman {escape(test)}; the bar is the critical difference "

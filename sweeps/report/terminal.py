@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import headline_rows, label
 from sweeps.plan import Plan
@@ -16,12 +17,11 @@ from sweeps.report.wording import p_value
 from sweeps.saying import print_whole
 from sweeps.spec import ORACLE
 
-COLUMNS = {"ece": "ECE", "floor": "floor", "nll": "NLL", "error": "error"}
-
 
 def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
     """One table per dataset: each method as it is and with its best map."""
     tables = []
+    metrics = METRICS.names(Shown.HEADLINE)
     table, found = analysis.leaderboard, analysis.comparisons
     judged = {
         (line["dataset"], line["method"], line["post_hoc"]): _verdict(line)
@@ -41,15 +41,20 @@ def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
             pad_edge=False,
         )
         shown.add_column("", min_width=18)
-        for heading in (*COLUMNS.values(), "sec"):
-            shown.add_column(heading, justify="right", no_wrap=True)
+        for metric in metrics:
+            shown.add_column(METRICS.title(metric), justify="right", no_wrap=True)
+            if metric == "ece":
+                shown.add_column("floor", justify="right", no_wrap=True)
+        shown.add_column("sec", justify="right", no_wrap=True)
         shown.add_column(f"ECE vs {analysis.baseline}")
         for _, row in rows.iterrows():
             name = label(row["method"], row["post_hoc"])
             if row["seeds"] < seeds:
                 name += f" ({row['seeds']} seeds)"
-            cells = [spread(row[m], row[f"{m}_sd"]) for m in COLUMNS]
-            cells[1] = number(row["floor"])
+            cells = []
+            for metric in metrics:
+                cells.append(spread(row.get(metric, math.nan), row.get(f"{metric}_sd", math.nan)))
+                cells += [number(row["floor"])] if metric == "ece" else []
             cost = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
             style = "bold" if row["winner"] else ("dim" if row["method"] == ORACLE else "")
             star = " ★" if row["winner"] else ""

@@ -7,20 +7,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-TITLES = {
-    "ece": "ECE",
-    "nll": "NLL",
-    "brier": "Brier",
-    "error": "error",
-    "mce": "MCE",
-    "ace": "ACE",
-    "classwise_ece": "class-wise ECE",
-    "smooth_ece": "smooth ECE",
-    "aurc": "AURC",
-    "true_ce": "true CE",
-    "posterior_gap": "posterior gap",
-}
-
 
 def number(value: float, digits: int = 3) -> str:
     """A number, or a dash where there is none."""

@@ -20,7 +20,7 @@ from calibration.training import TrainingConfig
 from sweeps.schema import Spec
 from sweeps.spec.descriptions import declaring, note, plain
 from sweeps.spec.knob_schema import WHEN, knob_schema, value_schema
-from sweeps.spec.meaning import TABLE_METRICS
+from sweeps.spec.meaning import table_metrics
 
 Schema = dict[str, Any]
 
@@ -49,7 +49,7 @@ def json_schema() -> Schema:
     _say(fields["methods"], _methods())
     _say(fields["protocol"], _protocol(), default="honest")
     _say(fields["post_hoc"], _maps())
-    definitions["Table"]["properties"]["metrics"]["items"] = {"enum": sorted(TABLE_METRICS)}
+    definitions["Table"]["properties"]["metrics"]["items"] = {"enum": table_metrics()}
     for name, field in fields.items():
         if "$ref" in field or name in ("scheduler", "tracking"):
             field.pop("default", None)  # the fields inside tell theirs

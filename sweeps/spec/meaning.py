@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
-from calibration import metrics, post_hoc
+from calibration import post_hoc
 from calibration.data import Dataset, load_dataset
+from calibration.evaluation import large_metrics
+from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
 from sweeps.schema import Resources, Spec, Table
 from sweeps.spec.reading import Location, ProblemError, shortened
@@ -22,9 +24,12 @@ from sweeps.store import RESERVED_NAMES
 LARGEST_MODEL = 1_000_000_000
 LARGEST_OPTION = 65_536
 MOST_GP_TRIALS = 300
-TABLE_METRICS = frozenset(
-    {*metrics.METRICS, "accuracy", "floor", "large_ece", "true_ce", "posterior_gap"}
-)
+
+
+def table_metrics() -> list[str]:
+    """What a published table can be compared in."""
+    large = [f"large_{name}" for name in large_metrics()]
+    return sorted({*METRICS.names(), "floor", *large})
 
 
 def check_words(spec: Spec) -> None:
@@ -78,7 +83,7 @@ def _check_search(spec: Spec) -> None:
         if objective.metric in measured:
             raise ProblemError(location, f"{objective.metric!r} stands there twice; keep one")
         measured.append(objective.metric)
-        better = "maximize" if objective.metric == "accuracy" else "minimize"
+        better = METRICS[objective.metric].direction
         if objective.direction != better:
             raise ProblemError(
                 (*location, "direction"),
@@ -151,10 +156,10 @@ def _check_maps(spec: Spec) -> None:
 
 def _check_table(spec: Spec, table: Table) -> None:
     for index, metric in enumerate(table.metrics):
-        if metric not in TABLE_METRICS:
+        if metric not in table_metrics():
             raise ProblemError(
                 ("table", "metrics", index),
-                f"unknown metric {shortened(metric)}; known: {', '.join(sorted(TABLE_METRICS))}",
+                f"unknown metric {shortened(metric)}; known: {', '.join(table_metrics())}",
             )
     for row, ours in table.rows.items():
         label, _, chosen = ours.partition(" + ")

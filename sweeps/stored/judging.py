@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from calibration import metrics, post_hoc
-from calibration.evaluation import FOLDS, INTERVALS, Predictions, cross_fitted, scores
+from calibration.evaluation import FOLDS, Predictions, cross_fitted, interval_metrics, scores
+from calibration.metrics import METRICS, Shown
 from calibration.metrics.bootstrap import Resampled, interval_of, resampled_metrics
 from calibration.post_hoc import Calibrator
 
 MANY_ROWS = 20_000
-COMPARED = ("nll", "ece", "error")
-CHOOSING = ("error", "nll", "brier", "ece")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def judge(name: str, setting: Setting) -> Judged:
         name, validation.logits, validation.labels, seed=seed, folds=setting.folds
     )
     # With a test set the validation rows only choose: the whole panel would take its time.
-    only = tuple(metrics.METRICS) if setting.test is None else CHOOSING
+    only = None if setting.test is None else METRICS.names(Shown.LEADERBOARD)
     chosen_by = scores(held_back, validation.labels, setting.fitted_classes, bins=bins, only=only)
     test = setting.measured
     output, measured = held_back, chosen_by
@@ -92,7 +91,7 @@ def judge(name: str, setting: Setting) -> Judged:
     resampled = resampled_metrics(
         output,
         correct if top_label else test.labels,
-        metrics=[metric for metric in INTERVALS if metric in measured],
+        metrics=[metric for metric in interval_metrics() if metric in measured],
         bins=bins,
         resamples=setting.resamples,
         seed=seed,
@@ -105,7 +104,8 @@ def judge(name: str, setting: Setting) -> Judged:
     row |= {f"validation_{metric}": value for metric, value in chosen_by.items()}
     row |= {"converged": fitted.converged, "fit_seconds": seconds}
     confidence = output if top_label else output.amax(-1)
-    compared = {metric: resampled[metric] for metric in COMPARED if metric in resampled}
+    main = METRICS.names(Shown.HEADLINE)
+    compared = {metric: resampled[metric] for metric in main if metric in resampled}
     return Judged(fitted, row, compared, confidence, correct)
 
 

@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.report.wording import number
 from sweeps.saying import print_whole
@@ -36,17 +37,20 @@ def leaderboard_table(evaluation: StoredEvaluation) -> Table:
         pad_edge=False,
     )
     shown.add_column("", min_width=18, no_wrap=True)
-    for heading in ("ECE", "floor", "NLL", "error"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    metrics = METRICS.names(Shown.HEADLINE)
+    for metric in metrics:
+        shown.add_column(METRICS.title(metric), justify="right", no_wrap=True)
+        if metric == "ece":
+            shown.add_column("floor", justify="right", no_wrap=True)
     for _, row in evaluation.leaderboard.iterrows():
         name = row["post_hoc"]
-        ece, nll, error = (
-            f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}"
-            for metric in ("ece", "nll", "error")
-        )
+        cells = []
+        for metric in metrics:
+            cells.append(f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}")
+            cells += [number(row["floor"])] if metric == "ece" else []
         label = f"{AS_IS if name == 'identity' else name}{' ★' if row['winner'] else ''}"
         style = "bold" if row["winner"] else ""
-        shown.add_row(label, ece, number(row["floor"]), nll, error, style=style)
+        shown.add_row(label, *cells, style=style)
     return shown
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis.results import CHOSEN_BY
 from sweeps.plan import Plan
 from sweeps.spec import ORACLE
@@ -23,13 +24,6 @@ TABLE = "leaderboard.json"
 TABLES = "mlflow.loggedArtifacts"
 """The tag that tells MLflow's UI which JSON files to show as tables."""
 NOTE = "mlflow.note.content"
-REPORTED = ("ece", "nll", "brier", "error")
-COLUMNS = (
-    *("dataset", "method", "post_hoc", *REPORTED, "floor", CHOSEN_BY, "winner", "seeds"),
-    *(f"{metric}_ci_{end}" for metric in REPORTED for end in ("low", "high")),
-    *(f"{metric}_sd" for metric in REPORTED),
-    *("true_ce", "train_seconds"),
-)
 
 
 class Choice(NamedTuple):
@@ -74,7 +68,7 @@ def winner_metrics(leaderboard: pd.DataFrame) -> dict[str, float]:
     found = {
         f"winner/{metric}/{_metric_part(row['dataset'])}"[:LONGEST_NAME]: row[metric]
         for _, row in leaderboard[leaderboard["winner"]].iterrows()
-        for metric in REPORTED
+        for metric in METRICS.names(Shown.LEADERBOARD)
         if metric in leaderboard
     }
     return {name: float(value) for name, value in found.items() if pd.notna(value)}
@@ -82,11 +76,21 @@ def winner_metrics(leaderboard: pd.DataFrame) -> dict[str, float]:
 
 def table_json(leaderboard: pd.DataFrame) -> bytes:
     """The leaderboard's main columns in the form that MLflow's UI shows as a table."""
-    shown = leaderboard[[name for name in COLUMNS if name in leaderboard]].copy()
+    shown = leaderboard[[name for name in _columns() if name in leaderboard]].copy()
     # A spread that is not known (one seed) has no column; the table is for eyes: four digits.
     shown = shown.dropna(axis="columns", how="all")
     data = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]
     return json.dumps({"columns": list(shown.columns), "data": data}, allow_nan=False).encode()
+
+
+def _columns() -> list[str]:
+    reported = METRICS.names(Shown.LEADERBOARD)
+    return [
+        *("dataset", "method", "post_hoc", *reported, "floor", CHOSEN_BY, "winner", "seeds"),
+        *(f"{metric}_ci_{end}" for metric in reported for end in ("low", "high")),
+        *(f"{metric}_sd" for metric in reported),
+        *("true_ce", "train_seconds"),
+    ]
 
 
 def _cell(value: Any) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from calibration.metrics import METRICS, Shown
 from sweeps.plan import Plan
 from sweeps.store import file_name
 from sweeps.tracking.run_content import CELL, PHASE, POST_HOC, ROW, SUPERSEDED, SWEEP, WINNER
@@ -21,7 +22,6 @@ TAG = "mlflow.sharedViewState."
 DATASET = "calsweep.dataset"
 LONGEST = 5000
 """Characters that every MLflow takes in a tag of an experiment."""
-ENDS = ("ece", "nll", "brier", "error")
 MAPS_SHOWN = 12
 NAME = "attributes.`Run Name`"
 Mode = Literal["TABLE", "CHART"]
@@ -83,17 +83,23 @@ def views(plan: Plan) -> list[View]:
 
 
 def _results(sweep: str) -> Json:
-    columns = [f"metrics.`{name}`" for name in ("validation/nll", *(f"test/{n}" for n in ENDS))]
+    ends = [f"test/{name}" for name in METRICS.names(Shown.LEADERBOARD)]
+    columns = [f"metrics.`{name}`" for name in ("validation/nll", *ends)]
     columns += [f"tags.`{name}`" for name in (POST_HOC, WINNER, DATASET, ROW)]
     columns.append("params.`seed`")
     return _runs(sweep, "confirm", "validation/nll", columns)
 
 
 def _search(sweep: str, knobs: Sequence[str]) -> Json:
-    columns = [f"metrics.`selected/{name}`" for name in ("nll", "ece", "error")]
+    columns = [f"metrics.`selected/{name}`" for name in _selected()]
     columns += [f"params.`{name}`" for name in knobs]
     columns += [f"tags.`{name}`" for name in (DATASET, ROW, "calsweep.status")]
     return _runs(sweep, "search", "selected/nll", columns)
+
+
+def _selected() -> list[str]:
+    """Of the headline's metrics, those that every validation curve has."""
+    return [name for name in METRICS.names(Shown.HEADLINE) if name in METRICS.curve()]
 
 
 def _runs(sweep: str, phase: str, order: str, columns: Sequence[str]) -> Json:
@@ -114,7 +120,7 @@ def _charts(plan: Plan) -> Json:
     sections = {
         "Test data": [
             {"type": "SCATTER", "xaxis": _axis("test/error"), "yaxis": _axis("test/ece")},
-            *(_bar(f"test/{name}") for name in ("ece", "nll", "error")),
+            *(_bar(f"test/{name}") for name in METRICS.names(Shown.HEADLINE)),
         ],
         "ECE with each post-hoc map": [_bar(f"test/ece:{name}") for name in maps],
         "Training": [_line(name) for name in ("val/nll", "val/ece", "train/loss")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,15 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from calibration import metrics
-from sweeps.analysis import COMPARED, VERDICTS, Analysis, analyse, correlation_ratio, find_baseline
-from sweeps.analysis.comparisons import verdict
+from calibration.metrics import METRICS, Shown
+from sweeps.analysis import (
+    VERDICTS,
+    Analysis,
+    analyse,
+    comparisons,
+    correlation_ratio,
+    find_baseline,
+)
 from sweeps.analysis.results import CHOSEN_BY, leaderboard
 from sweeps.cells import Entry
 from sweeps.plan import Plan
@@ -80,7 +88,7 @@ def test_verdicts_are_what_was_planted(analysis: Analysis) -> None:
         rows = table[(table["dataset"] == dataset) & (table["metric"] == "ece")]
         found = rows.set_index(["method", "post_hoc"])["verdict"].to_dict()
         assert found == expected
-    assert len(table) == 3 * len(COMPARED) * 4
+    assert len(table) == 3 * len(METRICS.names(Shown.LEADERBOARD)) * 4
 
 
 @pytest.mark.parametrize(("dataset", "overlaps"), [("blobs-1.7", False), ("iris", True)])
@@ -183,6 +191,7 @@ def test_what_a_top_label_map_cannot_have_is_not_measured(small: Plan) -> None:
 
 def test_an_infinite_mean_is_worse_than_any_other() -> None:
     inf, nan = math.inf, math.nan
+    verdict = partial(comparisons.verdict, METRICS["nll"])
     assert verdict(inf, 0.3, nan) == "worse"
     assert verdict(0.3, inf, nan) == "better"
     assert verdict(inf, inf, nan) == "no difference shown"
@@ -279,7 +288,7 @@ def test_nothing_confirmed_leaves_frames_without_rows(tmp_path: Path, analysis: 
 
 
 def test_methods_are_ranked_over_datasets(analysis: Analysis) -> None:
-    assert set(analysis.ranks) == set(COMPARED)
+    assert set(analysis.ranks) == set(METRICS.names(Shown.LEADERBOARD))
     found = analysis.ranks["ece"]
     assert found.average.to_dict() == {"focal": 1, "standard": 2, "label_smoothing": 3}
     assert found.datasets == 3

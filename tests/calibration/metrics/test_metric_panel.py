@@ -7,13 +7,18 @@ from calibration import metrics
 
 def test_panel_is_every_metric_on_its_own(draw) -> None:
     probabilities, labels = draw(700, 6)
-    found = metrics.panel(probabilities, labels, bins=12)
-    assert list(found) == list(metrics.METRICS)
-    binned = {"ece", "mce", "ace", "average_ce", "classwise_ece", "classwise_ace", "l2_debiased"}
+    posterior = draw(700, 6, seed=1)[0]
+    found = metrics.panel(probabilities, labels, bins=12, posterior=posterior)
+    assert list(found) == [name for name in metrics.METRICS if name != "refinement"]
     for name, value in found.items():
+        metric = metrics.METRICS[name]
         if name == "mce_count":
             expected = metrics.mce_with_count(probabilities, labels, bins=12).count
-        elif name in binned:
+        elif name == "accuracy":
+            expected = 1 - metrics.error(probabilities, labels)
+        elif metric.needs == "posterior":
+            expected = getattr(metrics, name)(probabilities, posterior)
+        elif metric.binned:
             expected = getattr(metrics, name)(probabilities, labels, bins=12)
         else:
             expected = getattr(metrics, name)(probabilities, labels)
@@ -24,7 +29,8 @@ def test_panel_is_every_metric_on_its_own(draw) -> None:
 def test_confidences_get_the_metrics_that_make_sense(draw) -> None:
     probabilities, labels = draw(700, 6)
     found = metrics.panel(probabilities.max(-1).values, probabilities.argmax(-1) == labels)
-    assert set(metrics.METRICS) - set(found) == {"nll", "brier", "classwise_ece", "classwise_ace"}
+    lacking = {"nll", "brier", "classwise_ece", "classwise_ace", "true_ce", "posterior_gap"}
+    assert set(metrics.METRICS.names()) - set(found) == lacking
 
 
 def test_named_metrics_only_in_their_order(draw) -> None:
@@ -33,10 +39,12 @@ def test_named_metrics_only_in_their_order(draw) -> None:
 
 def test_unknown_and_impossible_names_are_refused(draw) -> None:
     probabilities, labels = draw()
-    with pytest.raises(ValueError, match="metrics: unknown 'ecee'; known: error, nll"):
+    with pytest.raises(ValueError, match="metrics: unknown 'ecee'; known: ece, nll"):
         metrics.panel(probabilities, labels, metrics=["ecee"])
     with pytest.raises(ValueError, match="'nll' needs probabilities"):
         metrics.panel([0.5], [True], metrics=["nll"])
+    with pytest.raises(ValueError, match="'true_ce' needs the true posterior"):
+        metrics.panel(probabilities, labels, metrics=["true_ce"])
     with pytest.raises(ValueError, match=r"one set of predictions at a time.*\(1,\)"):
         metrics.panel(probabilities[None], labels[None])
 

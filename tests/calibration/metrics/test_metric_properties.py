@@ -75,7 +75,7 @@ def test_rows_and_their_top_label_agree(row, bins: int) -> None:
     found = metrics.panel(probabilities, labels, bins=bins)
     top = probabilities.max(1), probabilities.argmax(1) == labels
     assert metrics.panel(*top, bins=bins) == {
-        name: found[name] for name in found if not metrics.METRICS[name].rows_only
+        name: found[name] for name in found if metrics.METRICS[name].needs == "confidence"
     }
     assert 0 <= found["brier"] <= 2 + 1e-12
     assert found["nll"] >= 0

@@ -59,7 +59,7 @@ def test_intervals_contain_their_estimates_and_narrow_with_n(draw) -> None:
     for n in (200, 3200):
         probabilities, labels = draw(n, 4)
         found = metrics.bootstrap_intervals(probabilities, labels, resamples=300)
-        assert tuple(found) == metrics.INTERVALS
+        assert tuple(found) == bootstrap.with_intervals()
         values = metrics.panel(probabilities, labels)
         for name, (low, high) in found.items():
             assert low <= values[name] <= high, name
@@ -113,9 +113,9 @@ def test_features_of_the_sample_itself_give_the_metric(draw) -> None:
     once = torch.ones(1, 900, dtype=torch.uint8)
     values = metrics.panel(probabilities, labels)
     tolerances = {"ks": 0.02, "kuiper": 0.02, "smooth_ece": 0.01}
-    for name, features in bootstrap.NORMS.items():
-        summed = features(predictions, 15)
-        found = summed.reduce(summed.sums(once)).item()
+    for name in bootstrap.with_intervals():
+        resampled, _ = metrics.METRICS[name].resampled(predictions, 15, once)
+        found = resampled.item()
         assert found == pytest.approx(values[name], rel=tolerances.get(name, 1e-11)), name
 
 
@@ -123,12 +123,25 @@ def test_features_of_the_sample_itself_give_the_metric(draw) -> None:
 def test_resampled_class_wise_error_is_that_of_the_resamples(draw, bins: int) -> None:
     probabilities, labels = draw(300, 4, dtype=torch.float32)
     counts = bootstrap.resample_counts(300, 5, seed=4)
-    summed = bootstrap.NORMS["classwise_ece"](Predictions.of(probabilities, labels), bins)
-    values = summed.reduce(summed.sums(counts))
+    predictions = Predictions.of(probabilities, labels)
+    values, _ = metrics.METRICS["classwise_ece"].resampled(predictions, bins, counts)
     for row, value in zip(counts, values, strict=True):
         chosen = torch.arange(300).repeat_interleave(row.long())
         expected = metrics.classwise_ece(probabilities[chosen], labels[chosen], bins=bins)
         assert value.item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("name", bootstrap.with_intervals())
+def test_every_metric_can_be_resampled_by_computing_it_again(draw, name: str) -> None:
+    """Exactly so where neither bins nor bandwidths move with the resample."""
+    predictions = Predictions.of(*draw(300, 3))
+    counts = bootstrap.resample_counts(300, 4, seed=5)
+    metric = metrics.METRICS[name]
+    fast, _ = metric.resampled(predictions, 15, counts)
+    slow, bias = bootstrap.recomputed(metric, predictions, 15, counts)
+    moving = {"ace": 0.25, "smooth_ece": 0.15, "ks": 0.02, "kuiper": 0.02}
+    assert fast.tolist() == pytest.approx(slow.tolist(), rel=moving.get(name, 1e-10))
+    assert bias == 0
 
 
 def test_intervals_repeat_with_the_seed_and_only_then(draw) -> None:
@@ -154,6 +167,7 @@ def test_degenerate_samples_have_intervals() -> None:
     assert one["error"] == (0.0, 0.0)
     assert one["ece"] == pytest.approx((0.3, 0.3))
     saturated = metrics.bootstrap_intervals(np.ones(50), np.ones(50, dtype=bool), resamples=20)
+    assert saturated.pop("accuracy") == (1.0, 1.0)
     assert all(interval == (0.0, 0.0) for interval in saturated.values())
     rows = torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     infinite = metrics.bootstrap_intervals(rows, [0, 1], metrics=["nll"], resamples=20)
@@ -161,9 +175,11 @@ def test_degenerate_samples_have_intervals() -> None:
 
 
 def test_metrics_without_interval_are_refused(draw) -> None:
-    for name in ("mce", "mmce", "average_ce", "classwise_ace", "nonsense"):
-        with pytest.raises(ValueError, match=f"no interval for '{name}'; there are error, nll"):
+    for name in ("mce", "mmce", "average_ce", "classwise_ace"):
+        with pytest.raises(ValueError, match=f"no interval for '{name}'; there are ece, nll"):
             metrics.bootstrap_intervals(*draw(), metrics=[name])
+    with pytest.raises(ValueError, match="unknown 'nonsense'"):
+        metrics.bootstrap_intervals(*draw(), metrics=["nonsense"])
     with pytest.raises(ValueError, match="'brier' needs probabilities"):
         metrics.bootstrap_intervals([0.5], [True], metrics=["brier"])
     with pytest.raises(ValueError, match="level must be positive and at most 1, found 95"):

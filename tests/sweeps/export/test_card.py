@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from calibration.evaluation import cross_fitted
+from calibration.metrics import METRICS, Shown
 from sweeps.cli import main
-from sweeps.export.card import METRICS, card
+from sweeps.export.card import card
 from sweeps.export.markdown import confidence
 from sweeps.export.package import Package, Wish
 from sweeps.sweep import open_sweep
@@ -87,7 +88,8 @@ def test_intervals_over_seeds_are_the_reports(swept: Swept) -> None:
     for _, row in table[table["post_hoc"] == "temperature"].iterrows():
         package = swept.package("table", f"{row['method']} + temperature")
         said = chapter(package, "Results on test rows")
-        for metric, name in METRICS.items():
+        for metric in METRICS.names(Shown.DETAIL):
+            name = METRICS.title(metric)
             low, high = row[f"{metric}_ci_low"], row[f"{metric}_ci_high"]
             shown = f"{row[metric]:.4f} [{low:.4f}, {high:.4f}] |"
             assert any(

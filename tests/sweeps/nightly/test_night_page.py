@@ -14,7 +14,7 @@ from selenium.webdriver.common.by import By
 from sweeps.nightly import history as past
 from sweeps.nightly.assessment import assess
 from sweeps.nightly.baseline import FIRST, make_baseline, read_baseline
-from sweeps.nightly.charts import Shown
+from sweeps.nightly.charts import ChartData
 from sweeps.nightly.night import Nights, NightState
 from sweeps.nightly.page import night_page
 from sweeps.nightly.report import night_markdown
@@ -42,7 +42,7 @@ def results(ece: float) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Verdict, Shown]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Verdict, ChartData]:
     """Four nights, the last of which is worse in one cell, and what its page is drawn from."""
     nights = Nights(tmp_path_factory.mktemp("made-up"), "small")
     for night in NIGHTS:
@@ -67,11 +67,11 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Verdict, Shown]:
         )
         nights.write(night, "verdict.json", verdict.json())
     worse = ("paper", "blobs", HOSTILE, "temperature", "ece", NIGHTS[-1])
-    return verdict, Shown(history, baseline.results, NIGHTS[0], {worse: "worse"})
+    return verdict, ChartData(history, baseline.results, NIGHTS[0], {worse: "worse"})
 
 
 def test_the_page_says_what_is_worse_and_draws_it(
-    told: tuple[Verdict, Shown], tmp_path: Path
+    told: tuple[Verdict, ChartData], tmp_path: Path
 ) -> None:
     page = tmp_path / "report.html"
     page.write_text(night_page(*told))
@@ -105,7 +105,7 @@ def test_the_page_says_what_is_worse_and_draws_it(
         assert requests(driver) == []
 
 
-def test_markdown_has_the_table_the_changes_and_the_days(told: tuple[Verdict, Shown]) -> None:
+def test_markdown_has_the_table_the_changes_and_the_days(told: tuple[Verdict, ChartData]) -> None:
     text = night_markdown(told[0])
     lines = text.splitlines()
     assert lines[0] == "# small 2026-01-05: regression"
@@ -120,7 +120,7 @@ def test_markdown_has_the_table_the_changes_and_the_days(told: tuple[Verdict, Sh
 
 
 def test_a_chart_that_fails_costs_its_section(
-    told: tuple[Verdict, Shown], monkeypatch: pytest.MonkeyPatch
+    told: tuple[Verdict, ChartData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*given: Any) -> str:
         raise RuntimeError("a chart broke")
@@ -137,14 +137,14 @@ def test_a_chart_that_fails_costs_its_section(
 def test_a_night_without_results_has_a_page_too() -> None:
     state = NightState(suite="small", night="2026-01-05", status="unfinished", digest="0")
     empty = pd.DataFrame(columns=["sweep", "dataset", "method", "post_hoc", "seed"])
-    history = pd.DataFrame(columns=past.COLUMNS)
+    history = pd.DataFrame(columns=["night", *empty.columns, "ece", "nll", "seconds"])
     reasons = ["the time limit of 1 minutes is over", "paper was not begun"]
     counts = [SweepCount("paper", "paper-2026-01-05", 0, 0, 0, 0.0)]
     nights = Nights(Path("my nights"), "small", "suites/small.yaml")
     verdict = assess(state, empty, counts, reasons, None, history, Judge(), nights=nights)
     assert (verdict.overall, verdict.exit_code) == ("incomplete", 1)
     assert "no baseline yet" in " ".join(verdict.sentences)
-    page = night_page(verdict, Shown(history, history, "", {}))
+    page = night_page(verdict, ChartData(history, history, "", {}))
     assert "paper was not begun" in page
     finish = "calsweep nightly suites/small.yaml --night 2026-01-05 --nights 'my nights'"
     assert f"This finishes it: {finish}\n" in night_markdown(verdict)

@@ -1,0 +1,209 @@
+"""The metrics there are, in the order in which tables show them.
+
+Another package adds its own by an entry point in the group ``calsweep.metrics``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from calibration.metrics.metric import Metric, Metrics, Shown
+
+HERE = "calibration.metrics"
+
+METRICS = Metrics("metric", "calsweep.metrics", ordered=True)
+
+_LISTED = (
+    Metric(
+        name="ece",
+        title="ECE",
+        description="expected calibration error, equal-width bins",
+        compute=f"{HERE}.top_label:ece_of",
+        resample=f"{HERE}.bootstrap:resampled_ece",
+        binned=True,
+        shown=Shown.HEADLINE,
+        curve=True,
+    ),
+    Metric(
+        name="nll",
+        title="NLL",
+        description="negative log-likelihood (proper score)",
+        compute=f"{HERE}.proper_scores:nll_of",
+        resample=f"{HERE}.bootstrap:resampled_nll",
+        unit="nats",
+        bounds=(0.0, math.inf),
+        needs="rows",
+        shown=Shown.HEADLINE,
+        curve=True,
+    ),
+    Metric(
+        name="brier",
+        title="Brier",
+        description="Brier score summed over classes, 0 to 2 (proper score)",
+        compute=f"{HERE}.proper_scores:brier_of",
+        resample=f"{HERE}.bootstrap:resampled_brier",
+        unit="score",
+        bounds=(0.0, 2.0),
+        needs="rows",
+        shown=Shown.LEADERBOARD,
+        curve=True,
+    ),
+    Metric(
+        name="error",
+        title="error",
+        description="share of wrong top labels",
+        compute=f"{HERE}.proper_scores:error_of",
+        resample=f"{HERE}.bootstrap:resampled_error",
+        shown=Shown.HEADLINE,
+        curve=True,
+    ),
+    Metric(
+        name="ace",
+        title="ACE",
+        description="adaptive calibration error, equal-mass bins",
+        compute=f"{HERE}.top_label:ace_of",
+        resample=f"{HERE}.bootstrap:resampled_ace",
+        binned=True,
+        shown=Shown.DETAIL,
+        curve=True,
+    ),
+    Metric(
+        name="classwise_ece",
+        title="class-wise ECE",
+        description="binned error of each class's probability, mean over classes",
+        compute=f"{HERE}.classwise:classwise_ece_of",
+        resample=f"{HERE}.bootstrap:resampled_classwise_ece",
+        binned=True,
+        needs="rows",
+        shown=Shown.DETAIL,
+    ),
+    # One lonely sample decides mce and weighs as much as a thousand in average_ce, and resamples
+    # say nothing about such a sample; mmce is a matter of all pairs, and classwise_ace would cost
+    # as much as all the rest together: these have no interval.
+    Metric(
+        name="mce",
+        title="MCE",
+        description="largest calibration gap of an equal-width bin",
+        compute=f"{HERE}.top_label:mce_value_of",
+        resample=None,
+        binned=True,
+        shown=Shown.FURTHER,
+        curve=True,
+    ),
+    Metric(
+        name="mce_count",
+        title="MCE's samples",
+        description="samples in the bin that decides mce",
+        compute=f"{HERE}.top_label:mce_count_of",
+        resample=None,
+        unit="count",
+        direction="none",
+        bounds=(0.0, math.inf),
+        binned=True,
+    ),
+    Metric(
+        name="average_ce",
+        title="average CE",
+        description="unweighted mean gap of the non-empty equal-width bins",
+        compute=f"{HERE}.top_label:average_ce_of",
+        resample=None,
+        binned=True,
+    ),
+    Metric(
+        name="classwise_ace",
+        title="class-wise ACE",
+        description="equal-mass binned error per class, mean over classes",
+        compute=f"{HERE}.classwise:classwise_ace_of",
+        resample=None,
+        binned=True,
+        needs="rows",
+    ),
+    Metric(
+        name="ks",
+        title="KS",
+        description="Kolmogorov-Smirnov error: largest cumulative gap",
+        compute=f"{HERE}.top_label:ks_of",
+        resample=f"{HERE}.bootstrap:resampled_ks",
+    ),
+    Metric(
+        name="kuiper",
+        title="Kuiper",
+        description="Kuiper error: spread of the cumulative gap",
+        compute=f"{HERE}.top_label:kuiper_of",
+        resample=f"{HERE}.bootstrap:resampled_kuiper",
+    ),
+    Metric(
+        name="smooth_ece",
+        title="smooth ECE",
+        description="kernel-smoothed ECE at its own bandwidth",
+        compute=f"{HERE}.smooth:smooth_ece_of",
+        resample=f"{HERE}.bootstrap:resampled_smooth_ece",
+        shown=Shown.FURTHER,
+    ),
+    Metric(
+        name="mmce",
+        title="MMCE",
+        description="maximum mean calibration error (kernel)",
+        compute=f"{HERE}.kernel:mmce_of",
+        resample=None,
+    ),
+    Metric(
+        name="l2_debiased",
+        title="debiased L2",
+        description="squared binned error minus its sampling variance",
+        compute=f"{HERE}.top_label:l2_debiased_of",
+        resample=f"{HERE}.bootstrap:resampled_l2_debiased",
+        unit="score",
+        bounds=(-math.inf, 1.0),
+        binned=True,
+    ),
+    Metric(
+        name="aurc",
+        title="AURC",
+        description="area under the risk-coverage curve",
+        compute=f"{HERE}.selective:aurc_of",
+        resample=f"{HERE}.bootstrap:resampled_aurc",
+        shown=Shown.FURTHER,
+    ),
+    Metric(
+        name="accuracy",
+        title="accuracy",
+        description="share of right top labels",
+        compute=f"{HERE}.proper_scores:accuracy_of",
+        resample=f"{HERE}.bootstrap:resampled_accuracy",
+        direction="maximize",
+        curve=True,
+    ),
+    Metric(
+        name="refinement",
+        title="refinement",
+        description="NLL after the best temperature: what no scaling can improve",
+        compute=f"{HERE}.refinement:refinement_of",
+        resample=None,
+        unit="nats",
+        bounds=(0.0, math.inf),
+        needs="rows",
+        curve=True,
+        on_demand=True,
+    ),
+    Metric(
+        name="true_ce",
+        title="true CE",
+        description="calibration error against the known posterior",
+        compute=f"{HERE}.synthetic:true_ce_of",
+        resample=None,
+        needs="posterior",
+        shown=Shown.FURTHER,
+    ),
+    Metric(
+        name="posterior_gap",
+        title="posterior gap",
+        description="mean distance of the confidence to the known posterior's",
+        compute=f"{HERE}.synthetic:posterior_gap_of",
+        resample=None,
+        needs="posterior",
+        shown=Shown.FURTHER,
+    ),
+)
+for _metric in _LISTED:
+    METRICS.register(_metric.name)(_metric)

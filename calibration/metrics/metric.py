@@ -1,0 +1,163 @@
+"""What a metric is: one descriptor each, from which every list of metrics is derived.
+
+Nothing here needs torch: a descriptor names its functions by import path and loads them when
+something is measured.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from calibration.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from calibration.metrics.predictions import Predictions
+
+    Compute: TypeAlias = Callable[..., Tensor]
+    Resample: TypeAlias = Callable[["Metric", Predictions, int, Tensor], tuple[Tensor, Tensor]]
+
+Unit = Literal["share", "nats", "score", "count"]
+Direction = Literal["minimize", "maximize", "none"]
+Needs = Literal["confidence", "rows", "posterior"]
+RECOMPUTED = "calibration.metrics.bootstrap:recomputed"
+"""The interval of any metric: it is computed again on every resample."""
+
+
+class Shown(IntEnum):
+    """The first of these places that show a metric by default; the later ones show it, too."""
+
+    HEADLINE = 0
+    """The terminal, and what a night is announced by."""
+    LEADERBOARD = 1
+    """Compared with the baseline, drawn with intervals, in MLflow's tables and views."""
+    DETAIL = 2
+    """With a bootstrap interval for every trial: ``calsweep show``, the model card."""
+    FURTHER = 3
+    """The further columns of a page's leaderboard."""
+    FILE = 4
+    """CSV files and MLflow's metrics."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A scalar metric of a set of predictions.
+
+    ``compute`` takes ``Predictions`` and, if the metric is ``binned``, the number of bins; it
+    returns a float64 scalar. It is a function or its import path, as is ``resample``, which
+    makes the bootstrap interval (None: there is none). ``bounds`` are what the value can be,
+    and intervals are cut to them. ``needs`` says for which predictions it can be computed:
+    all that have a confidence, those with whole rows of probabilities, or those whose true
+    posterior is known. ``curve`` adds it to the validation curves, ``on_demand`` has it
+    computed there only when a setting asks for it. Raise ``version`` when the function changes
+    a number: stored predictions are then evaluated again.
+    """
+
+    name: str
+    title: str
+    description: str
+    compute: Compute | str
+    resample: Resample | str | None = RECOMPUTED
+    unit: Unit = "share"
+    direction: Direction = "minimize"
+    bounds: tuple[float, float] = (0.0, 1.0)
+    binned: bool = False
+    needs: Needs = "confidence"
+    shown: Shown = Shown.FILE
+    curve: bool = False
+    on_demand: bool = False
+    version: int = 1
+
+    def __post_init__(self) -> None:
+        low, high = self.bounds
+        if not low < high:
+            raise ValueError(
+                f"metric {self.name!r}: bounds: found {self.bounds}; write (low, high)"
+            )
+
+    def measure(self, predictions: Predictions, bins: int) -> Tensor:
+        """The value for these predictions."""
+        return self._compute(predictions, bins) if self.binned else self._compute(predictions)
+
+    def resampled(
+        self, predictions: Predictions, bins: int, counts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The values (R) on resamples given by their counts (R, N), and the bias of each."""
+        assert self._resample is not None, "only metrics with an interval are resampled"
+        return self._resample(self, predictions, bins, counts)
+
+    @cached_property
+    def _compute(self) -> Compute:
+        return _imported(self.compute)
+
+    @cached_property
+    def _resample(self) -> Resample | None:
+        return None if self.resample is None else _imported(self.resample)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether a bootstrap interval can be made."""
+        return self.resample is not None
+
+    def clipped(self, value: float) -> float:
+        """The value, or the bound that it exceeds."""
+        low, high = self.bounds
+        return value if math.isnan(value) else min(max(value, low), high)
+
+    def better(self, one: float, other: float) -> bool:
+        """Whether the first value is the better one."""
+        return one > other if self.direction == "maximize" else one < other
+
+
+class Metrics(Registry[Metric]):
+    """The registered metrics, in the order in which tables show them."""
+
+    def register(self, name: str) -> Callable[[Metric], Metric]:
+        """Decorate a descriptor; its own name must be the one it is registered under."""
+        add = super().register(name)
+
+        def checked(metric: Metric) -> Metric:
+            if metric.name != name:
+                raise ValueError(f"the metric {metric.name!r} is registered as {name!r}")
+            return add(metric)
+
+        return checked
+
+    def names(self, shown: Shown = Shown.FILE, *, needs: Needs = "posterior") -> tuple[str, ...]:
+        """The metrics shown at a place, of those that need no more than ``needs``."""
+        order: tuple[Needs, ...] = ("confidence", "rows", "posterior")
+        known = order[: order.index(needs) + 1]
+        return tuple(
+            name
+            for name, metric in self.items()
+            if metric.shown <= shown and metric.needs in known and not metric.on_demand
+        )
+
+    def curve(self) -> tuple[str, ...]:
+        """The metrics of every validation curve."""
+        listed = self.items()
+        return tuple(name for name, metric in listed if metric.curve and not metric.on_demand)
+
+    def objectives(self) -> tuple[str, ...]:
+        """What a search can improve: what a validation curve can hold."""
+        listed = self.items()
+        return tuple(n for n, metric in listed if metric.curve and metric.direction != "none")
+
+    def title(self, name: str) -> str:
+        """How a column of results is headed; a column that is no metric goes by its name."""
+        return self[name].title if name in self else name
+
+
+def _imported(what: Callable[..., Any] | str) -> Callable[..., Any]:
+    if not isinstance(what, str):
+        return what
+    module, _, name = what.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found

@@ -1,0 +1,57 @@
+"""All cheap scalar metrics at once, sharing the work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from calibration.metrics.catalogue import METRICS
+from calibration.metrics.checks import Data, check_count
+from calibration.metrics.predictions import Predictions
+
+
+@torch.no_grad()
+def panel(
+    probabilities: Data,
+    labels: Data,
+    *,
+    bins: int = 15,
+    metrics: Sequence[str] | None = None,
+    posterior: Tensor | None = None,
+) -> dict[str, float]:
+    """Every metric of METRICS (or the named ones) of one set of predictions, as plain floats.
+
+    Takes probabilities (N, K) with labels (N), or confidence (N) with correct (N), for which
+    metrics that need whole rows are left out, as are those that need the true ``posterior``
+    (N, K) where it is not given. Raises ``ValueError`` on malformed input, unknown names, and
+    names of metrics that need more than there is.
+    """
+    predictions = Predictions.of(probabilities, labels, posterior)
+    number = check_count(bins, "bins")
+    check_unbatched(predictions, "panel")
+    names = METRICS.names(needs=predictions.known) if metrics is None else metrics
+    check_names(names, predictions)
+    return {name: float(METRICS[name].measure(predictions, number)) for name in names}
+
+
+def check_unbatched(predictions: Predictions, function: str) -> None:
+    """Raise ``ValueError`` for several sets of predictions in a batch."""
+    if predictions.batch:
+        raise ValueError(
+            f"{function} takes one set of predictions at a time, "
+            f"found a batch of shape {tuple(predictions.batch)}"
+        )
+
+
+def check_names(names: Sequence[str], predictions: Predictions) -> None:
+    """Raise ``ValueError`` for unknown metrics and those that need more than is known."""
+    for name in names:
+        if name not in METRICS:
+            raise ValueError(f"metrics: unknown {name!r}; known: {', '.join(METRICS)}")
+        needs = METRICS[name].needs
+        if needs != "confidence" and not predictions.has_rows:
+            raise ValueError(f"metrics: {name!r} needs probabilities (N, K), found confidences")
+        if needs == "posterior" and predictions.known != "posterior":
+            raise ValueError(f"metrics: {name!r} needs the true posterior (N, K), which is missing")
