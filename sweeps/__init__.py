@@ -45,9 +45,12 @@ def run(
     that makes no sense and ``sweeps.store.StoreError`` for a store that cannot be used;
     a trial that fails is no error, and has no part in the results.
     """
-    from sweeps.api import run_spec
+    from sweeps.process import left_as_found
 
-    return run_spec(spec, store=store, tracking=tracking, address=address)
+    with left_as_found():
+        from sweeps.api import run_spec
+
+        return run_spec(spec, store=store, tracking=tracking, address=address)
 
 
 def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
@@ -58,6 +61,9 @@ def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
     the comparisons, costs and importances. Raises ``sweeps.spec.SpecError`` if the store
     has no such sweep.
     """
-    from sweeps.sweep import open_sweep
+    from sweeps.process import left_as_found
 
-    return open_sweep(sweep, store)
+    with left_as_found():
+        from sweeps.sweep import open_sweep
+
+        return open_sweep(sweep, store)

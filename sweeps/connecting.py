@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
@@ -14,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from sweeps.own_ray import BackendError, ensure_alive, lost, own_ray, sigterm_kept
+from sweeps.own_ray import BackendError, ensure_alive, lost, own_ray
 from sweeps.packing import stage
+from sweeps.process import handlers_kept, quiet
 from sweeps.spec import LoadedSpec, SpecError
 from sweeps.watch import Check
 
@@ -58,12 +60,13 @@ def connected(cluster: Cluster, loaded: LoadedSpec, workspace: Path) -> Iterator
     }
     if INSIDE_A_JOB not in os.environ and stage(loaded, Path.cwd(), workspace / "modules"):
         options["runtime_env"] = {"working_dir": str(workspace / "modules")}
-    with sigterm_kept():
-        _join(cluster.address, options)
-    try:
-        yield Reachable(places())
-    finally:
-        ray.shutdown()
+    with quiet({"ray": logging.ERROR}):
+        with handlers_kept(signal.SIGTERM):
+            _join(cluster.address, options)
+        try:
+            yield Reachable(places())
+        finally:
+            ray.shutdown()
 
 
 def places() -> dict[str, tuple[str, int]]:

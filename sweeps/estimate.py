@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import cycle
 from statistics import median
 
@@ -18,6 +17,7 @@ import torch
 from calibration.data import Dataset, Splits
 from calibration.hyperparameters import Domain, Value
 from calibration.methods import Method, make_method
+from calibration.threads import threads
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.domains import points
 from sweeps.rehearsal import few, start_run
@@ -43,22 +43,12 @@ def estimate(loaded: LoadedSpec) -> dict[tuple[str, str], float]:
     Searched knobs are in the middle of their domains. NaN where a row cannot be run here.
     """
     spec = loaded.spec
-    with _threads(max(1, int(spec.resources.cpu))):
+    with threads(max(1, int(spec.resources.cpu))):
         return {
             (name, row): seconds
             for name, dataset in loaded.datasets.items()
             for row, seconds in _rows(spec, dataset)
         }
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:

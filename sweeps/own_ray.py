@@ -11,12 +11,12 @@ import logging
 import secrets
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from sweeps.process import handlers_kept, quiet
 from sweeps.reaper import end_processes
 from sweeps.variables import variables
 
@@ -41,7 +41,7 @@ def own_ray(workspace: Path) -> Iterator[None]:
     token.write_text(secrets.token_hex(32))
     # Ray lets everybody write to its directory; nobody else can reach into the one above it.
     home = workspace / "r"
-    with _private(token):
+    with quiet({"ray": logging.ERROR}), _private(token):
         started(lambda: _init(home), lambda: _clear(home))
         try:
             yield
@@ -100,7 +100,7 @@ def _init(home: Path) -> None:
     import ray
 
     home.mkdir()
-    with variables({"TMPDIR": str(home)}), sigterm_kept():
+    with variables({"TMPDIR": str(home)}), handlers_kept(signal.SIGTERM):
         ray.init(
             address="local",  # without it Ray would join any cluster it finds here
             include_dashboard=False,
@@ -122,17 +122,6 @@ def _shut_down() -> None:
 
     with suppress(Exception):  # of a Ray that is lost
         ray.shutdown()
-
-
-@contextmanager
-def sigterm_kept() -> Iterator[None]:
-    """Ray puts a handler of its own there as it starts; ours stays."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-import torch
 from rich.console import Console
 
+from calibration.threads import threads
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import failed_maps
 from sweeps.connecting import Cluster
@@ -44,6 +44,7 @@ class Outcome:
     report_failures: dict[str, str]
 
 
+@threads(1)  # the workers have the cores: more threads here would only fight with them
 def run_sweep(
     loaded: LoadedSpec,
     store: Store,
@@ -63,8 +64,6 @@ def run_sweep(
     ``SpecError`` when no trial fits the machine or MLflow's server refuses us, and
     ``BackendError`` when Ray does not start or is lost.
     """
-    # The workers have the cores: more threads here would only fight with them.
-    torch.set_num_threads(1)
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
     with store.lock(sweep) as lock, workspace() as place:
@@ -112,6 +111,7 @@ def run_sweep(
         )
 
 
+@threads(1)
 def sync_sweep(
     loaded: LoadedSpec, store: Store, tracking_uri: str | None = None
 ) -> tuple[int, str]:
@@ -119,7 +119,6 @@ def sync_sweep(
 
     Raises ``SpecError`` if the store holds nothing of it, ``TrackingError`` if MLflow refuses.
     """
-    torch.set_num_threads(1)
     Sweep(loaded, store)  # raises if there is none
     uri = _tracking(loaded, store, tracking_uri)
     with store.lock(loaded.spec.name):

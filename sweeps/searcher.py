@@ -63,6 +63,10 @@ class PlanSearcher(Searcher):
         self._entries: dict[str, Entry] = {}
         _LIVE[id(self)] = self
 
+    def close(self) -> None:
+        """The search is over: nobody copies it any more."""
+        _LIVE.pop(id(self), None)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Tune pickles and copies what it is given; a plan is one thing and stays one."""
         return _live, (id(self),)

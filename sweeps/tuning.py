@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from sweeps.meeting import Meeting
 from sweeps.own_ray import BackendError, lost
 from sweeps.placing import Demand, Room, machines
 from sweeps.plan import Plan
+from sweeps.process import quiet
 from sweeps.spec import LoadedSpec, SpecError
 from sweeps.store import Store
 from sweeps.variables import variables
@@ -107,8 +108,8 @@ def _run(
         "block": max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
         "meeting": cluster.address and tuple(Meeting.call(store, plan.spec.name)),
     }
-    searcher = PlanSearcher(plan, shared, on_event, still_ours, room)
-    _tune(plan, demand, workspace / "tune", searcher, elsewhere=cluster.address is not None)
+    with closing(PlanSearcher(plan, shared, on_event, still_ours, room)) as searcher:
+        _tune(plan, demand, workspace / "tune", searcher, elsewhere=cluster.address is not None)
 
 
 def _demand(loaded: LoadedSpec, cluster: Cluster) -> Demand:
@@ -156,8 +157,6 @@ def _tune(
     from sweeps.searcher import Forget, PlanScheduler
     from sweeps.trainable import CalibrationTrial
 
-    # What a trial dies of stands in its record; Tune would print every trace.
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     trainable = _with_data(CalibrationTrial, plan.loaded) if elsewhere else CalibrationTrial
     tuner = tune.Tuner(
         tune.with_resources(trainable, demand._asdict()),
@@ -180,7 +179,9 @@ def _tune(
         ),
     )
     try:
-        tuner.fit()
+        # What a trial dies of stands in its record; Tune would print every trace.
+        with quiet({"ray.tune": logging.CRITICAL}):
+            tuner.fit()
     except Exception as error:
         if searcher.failure is not None:
             raise searcher.failure from None

@@ -21,6 +21,7 @@ from calibration.testing.declarations import check_declaration
 from calibration.testing.equality import copied, difference
 from calibration.testing.problems import Problem, SealedError
 from calibration.testing.watching import check_state, watch
+from calibration.threads import threads
 from calibration.training import TrainingRun
 
 ACCURACY = 0.95
@@ -71,14 +72,11 @@ def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = 
 @contextmanager
 def _alone() -> Iterator[None]:
     """One thread, and the caller's thread count and random numbers given back afterwards."""
-    threads = torch.get_num_threads()
     python, numpy = random.getstate(), np.random.get_state()
-    torch.set_num_threads(1)
     try:
-        with torch.random.fork_rng():
+        with threads(1), torch.random.fork_rng():
             yield
     finally:
-        torch.set_num_threads(threads)
         random.setstate(python)
         np.random.set_state(numpy)
 

@@ -63,15 +63,14 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 
 def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
-    import torch
-
+    from calibration.threads import threads
     from sweeps.report.headline import across, headlines
     from sweeps.report.write import write_report
 
-    torch.set_num_threads(1)
     files: dict[str, bytes] = {}
     write = None if options.out is None else files.__setitem__
-    written = write_report(sweep.plan, sweep.store, options.baseline, write)
+    with threads(1):
+        written = write_report(sweep.plan, sweep.store, options.baseline, write)
     said = [*map(str, headlines(sweep.plan, written.analysis).values()), across(written.analysis)]
     for sentence in filter(None, said):
         say(console, sentence, "")

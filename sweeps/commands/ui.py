@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +15,6 @@ from sweeps.masking import masked
 from sweeps.saying import complain, say
 
 if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
-
     from sweeps.store import Store
 
 ABOUT = {
@@ -122,7 +119,7 @@ def _show_remote(uri: str, name: str | None, console: Console) -> int:
 
     check_access(uri)
     try:
-        _print_links(_links(_client(uri), _without_user(uri), name), console)
+        _print_links(_links(uri, _without_user(uri), name), console)
         sys.stdout.flush()
     except MlflowException as error:
         why = reason(error, uri)
@@ -141,7 +138,7 @@ def _serve(uri: str, name: str | None, port: int | None, console: Console) -> in
     try:
         with MlflowServer(uri, chosen) as server:
             # While it starts: both take seconds.
-            links = _links(_client(uri), server.address, name)
+            links = _links(uri, server.address, name)
             server.wait_until_it_answers()
             _print_links(links, console)
             say(console, "", f"MLflow runs at {server.address} (stop it with Ctrl-C)")
@@ -152,22 +149,6 @@ def _serve(uri: str, name: str | None, port: int | None, console: Console) -> in
     return 1
 
 
-def _client(uri: str) -> MlflowClient:
-    import os
-
-    from sweeps.tracking.publisher import ENVIRONMENT
-
-    for variable, value in ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
-    from mlflow.tracking import MlflowClient
-
-    from sweeps.tracking.drivers import with_driver
-
-    for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
-        logging.getLogger(chatty).setLevel(logging.CRITICAL)
-    return MlflowClient(tracking_uri=with_driver(uri))
-
-
 def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
     for sweep, addresses in links.items():
         say(console, "", sweep)
@@ -175,17 +156,23 @@ def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
             say(console, f"  {what:8} {ABOUT[what]}", f"           {address}")
 
 
-def _links(client: MlflowClient, base: str, name: str | None) -> dict[str, dict[str, str]]:
+def _links(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]:
     """The links of one sweep, or of all. Raises ``SpecError`` if there is no such sweep."""
     from sweeps.spec import SpecError
+    from sweeps.tracking.drivers import with_driver
     from sweeps.tracking.links import sweep_links, tracked_sweeps
+    from sweeps.tracking.settings import mlflow_settings
 
-    known = tracked_sweeps(client)
-    if name is not None and name not in known:
-        there = ", ".join(known) or "none"
-        raise SpecError(f"MLflow knows no sweep {name!r}; there are: {there}")
-    chosen = known if name is None else {name: known[name]}
-    return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
+    with mlflow_settings():
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=with_driver(uri))
+        known = tracked_sweeps(client)
+        if name is not None and name not in known:
+            there = ", ".join(known) or "none"
+            raise SpecError(f"MLflow knows no sweep {name!r}; there are: {there}")
+        chosen = known if name is None else {name: known[name]}
+        return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
 
 
 def _without_user(uri: str) -> str:

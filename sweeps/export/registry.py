@@ -18,9 +18,9 @@ from sweeps.tracking import TrackingError, create_database, default_uri
 from sweeps.tracking.artifacts import chooses_place
 from sweeps.tracking.database_file import check_database_file
 from sweeps.tracking.drivers import with_driver
-from sweeps.tracking.publisher import ENVIRONMENT
 from sweeps.tracking.recorder import reason
 from sweeps.tracking.run_content import KEY, SWEEP
+from sweeps.tracking.settings import mlflow_settings
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -76,10 +76,9 @@ def register(registration: Registration, sweep: Sweep, package: Package, model: 
 
     Raises ``TrackingError`` when MLflow refuses or is away.
     """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     try:
-        return _register(registration, sweep, package, model)
+        with mlflow_settings():
+            return _register(registration, sweep, package, model)
     except Exception as error:  # MLflow's own, its database's and its server's are many
         uri = registration.registry
         raise TrackingError(f"cannot register in {masked(uri)}: {reason(error, uri)}") from error

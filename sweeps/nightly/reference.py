@@ -13,18 +13,16 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from calibration.threads import threads
+
 STEPS = 150
 REPEATS = 3
 
 
 def reference_seconds() -> list[float]:
     """Seconds that the work took, several times over; half a second each or so."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with threads(1):
         return [_timed() for _ in range(REPEATS)]
-    finally:
-        torch.set_num_threads(before)
 
 
 def _timed() -> float:

@@ -5,7 +5,6 @@ All nights of a suite are in one experiment, called after it.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
@@ -19,9 +18,9 @@ from sweeps.spec import SpecError
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.tracking.database import create_database
 from sweeps.tracking.database_file import database_path
-from sweeps.tracking.publisher import ENVIRONMENT
 from sweeps.tracking.recorder import reason
 from sweeps.tracking.run_content import LONGEST_NAME, LONGEST_TAG, PARENT, PHASE, milliseconds
+from sweeps.tracking.settings import mlflow_settings
 from sweeps.tracking.sweep_content import NOTE
 from sweeps.tracking.sweep_run import KIND
 
@@ -62,6 +61,7 @@ class NightRun:
         self._nights, self._night = nights, night
         self._run = ""
 
+    @mlflow_settings()
     def begin(self) -> str | None:
         """The run's id: that of the night if it was begun before; None if MLflow is away."""
         try:
@@ -70,6 +70,7 @@ class NightRun:
             self._failed(error)
         return self._run or None
 
+    @mlflow_settings()
     def end(
         self,
         status: str,
@@ -138,12 +139,8 @@ class NightRun:
         client.set_terminated(self._run, status)
 
     def _client(self) -> MlflowClient:
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
-        for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
-            logging.getLogger(chatty).setLevel(logging.CRITICAL)
         create_database(self.uri)
         return MlflowClient(tracking_uri=self.uri)
 

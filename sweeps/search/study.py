@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from calibration.hyperparameters import Value
 from calibration.seeds import derive_seed
+from sweeps.process import quiet
 from sweeps.schema import SchedulerConfig, SearchConfig
 from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
 from sweeps.search.stopping import pruner, rungs
@@ -25,7 +26,7 @@ NO_SCHEDULER = SchedulerConfig()
 FEWEST_TRIALS = 4
 
 # Its warnings tell how a sampler works inside, not what went wrong.
-optuna.logging.set_verbosity(optuna.logging.ERROR)
+QUIET = {"optuna": optuna.logging.ERROR}
 
 
 class Result(NamedTuple):
@@ -69,11 +70,12 @@ class Study:
         self._distributions = {n: distribution(d) for n, d in space.searched.items()}
         self._always = {n: d for n, d in self._distributions.items() if n not in space.conditions}
         self._together = treated_together(config.sampler, self._always)
-        self._study = optuna.create_study(
-            study_name=label,
-            directions=[objective.direction for objective in config.objective],
-            pruner=pruner(scheduler, epochs),
-        )
+        with quiet(QUIET):
+            self._study = optuna.create_study(
+                study_name=label,
+                directions=[objective.direction for objective in config.objective],
+                pruner=pruner(scheduler, epochs),
+            )
         self._asked = 0
         self._running: dict[int, optuna.Trial] = {}
         self._decisions: dict[int, dict[int, bool]] = {}
@@ -130,7 +132,8 @@ class Study:
             raise ValueError(f"the search of {self.label!r} is over after {number} trials")
         begun = self.points or self.space.first
         given = begun[number] if number < len(begun) else {}
-        return number, self._next(given, replayed=False)
+        with quiet(QUIET):
+            return number, self._next(given, replayed=False)
 
     def replay(self, number: int, suggestion: dict[str, Any]) -> None:
         """Repeat a persisted suggestion.

@@ -17,6 +17,7 @@ from calibration.memory import COPIES, available_memory, check_fits
 from calibration.metrics.bootstrap import resample_counts
 from calibration.post_hoc import Calibrator
 from calibration.text import visible
+from calibration.threads import threads
 from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.analysis.results import leaderboard
 from sweeps.report.wording import listed
@@ -27,7 +28,6 @@ from sweeps.stored.judging import (
     folds_for,
     judge,
     resamples_for,
-    single_threaded,
 )
 
 METHOD = "predictions"
@@ -174,7 +174,7 @@ def _judged(
     judged: dict[str, Judged] = {}
     failed: dict[str, str] = {}
     # Threads, not processes: numpy and torch let go of the interpreter while they work.
-    with single_threaded(), ThreadPoolExecutor(workers) as pool:
+    with threads(1), ThreadPoolExecutor(workers) as pool:
         tasks = {name: pool.submit(judge, name, setting) for name in names}
         for name, task in tasks.items():
             try:

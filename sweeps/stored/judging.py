@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from calibration import metrics, post_hoc
@@ -117,14 +114,3 @@ def resamples_for(rows: int) -> int:
 def folds_for(rows: int) -> int:
     """Five; of many rows two, as half of them say almost as much of a map as four fifths."""
     return FOLDS if rows <= MANY_ROWS else 2
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """One thread for torch's operations: maps run side by side instead."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

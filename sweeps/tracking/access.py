@@ -12,6 +12,7 @@ from sweeps.spec import SpecError
 from sweeps.spec.tracking_uri import DATABASES, SERVERS
 from sweeps.tracking.database_file import check_database_file
 from sweeps.tracking.drivers import missing_driver, with_driver
+from sweeps.tracking.settings import mlflow_settings
 
 if TYPE_CHECKING:
     from requests import Response
@@ -67,9 +68,9 @@ def _check_server(uri: str, experiment: str | None) -> None:
         _check_writing(uri, experiment, _found(answer, "experiment", "experiment_id"))
 
 
+@mlflow_settings()
 def _ask(uri: str, path: str, **query: str) -> Response | None:
     """The answer of the server, asked as MLflow's own client would; None if it is away."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.exceptions import MlflowException
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request

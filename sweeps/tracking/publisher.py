@@ -7,8 +7,6 @@ arrives twice (an answer was lost on its way) leaves every epoch once.
 
 from __future__ import annotations
 
-import logging
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,13 +49,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
-ENVIRONMENT = {
-    # Who waits and tries again is the recorder; and a request repeated unseen could make two runs.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-}
 # MLflow takes 1000 values a call, parameters and tags included.
 POINTS_PER_CALL = 800
 UPDATED = "calsweep.updated"
@@ -90,8 +81,9 @@ class Publisher:
     that it belongs to itself, such as a night's. ``answered`` is called at every answer of the
     server: a slow one is not one that hangs.
 
-    Raises ``mlflow.exceptions.MlflowException`` or ``sqlite3.Error`` when the server or the
-    database refuses or is away, ``StoreError`` when the store cannot be read.
+    For use within ``mlflow_settings``. Raises ``mlflow.exceptions.MlflowException`` or
+    ``sqlite3.Error`` when the server or the database refuses or is away, ``StoreError`` when the
+    store cannot be read.
     """
 
     def __init__(
@@ -102,12 +94,8 @@ class Publisher:
         parent_run: str | None = None,
         answered: Callable[[], None] | None = None,
     ) -> None:
-        for name, value in ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
 
-        for chatty in ("alembic", "mlflow", "mlflow.store.db.utils"):
-            logging.getLogger(chatty).setLevel(logging.CRITICAL)
         create_database(uri)
         self.uri = uri
         self.plan = plan

@@ -23,6 +23,7 @@ from sweeps.store import Store
 from sweeps.tracking.database_file import database_path
 from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.publisher import Publisher
+from sweeps.tracking.settings import mlflow_settings
 
 LIVE_SECONDS = 2.0
 LIVE_REST = 9.0
@@ -44,6 +45,7 @@ def default_uri(store: Store) -> str:
     return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
 
 
+@mlflow_settings()
 def sync(
     uri: str,
     plan: Plan,
@@ -186,6 +188,7 @@ class Recorder:
             if not self._thread.is_alive():
                 return
 
+    @mlflow_settings()
     def _work(self) -> None:
         while self._closing is None:
             self._receive(self._pause())
