@@ -40,7 +40,7 @@ def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] | None = None) -> 
         if dataset in b.loaded.datasets
         for metric in metrics or METRICS.names(Shown.LEADERBOARD)
         for method in a.spec.methods
-        if (dataset, method) in a.analysis.chosen and (dataset, method) in b.analysis.chosen
+        if all((dataset, method) in sweep.analysis.selection.calibrators for sweep in (a, b))
     ]
     table = pd.DataFrame(lines, columns=list(COLUMNS))
     for _, family in table.groupby(["dataset", "metric"]):
@@ -51,10 +51,8 @@ def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] | None = None) -> 
 
 def only_in_one(a: Sweep, b: Sweep) -> list[str]:
     """What has a result in one of the two only, in words."""
-    rows = {sweep.name: set(sweep.analysis.chosen) for sweep in (a, b)}
-    if a.name == b.name:
-        rows = {"the first": set(a.analysis.chosen), "the second": set(b.analysis.chosen)}
-    (name_a, in_a), (name_b, in_b) = rows.items()
+    in_a, in_b = (set(sweep.analysis.selection.calibrators) for sweep in (a, b))
+    name_a, name_b = (a.name, b.name) if a.name != b.name else ("the first", "the second")
     return [
         *(f"only in {name_a}: {method} on {dataset}" for dataset, method in sorted(in_a - in_b)),
         *(f"only in {name_b}: {method} on {dataset}" for dataset, method in sorted(in_b - in_a)),
@@ -77,7 +75,7 @@ def other_circumstances(a: Sweep, b: Sweep) -> list[str]:
 
 
 def _line(a: Sweep, b: Sweep, dataset: str, method: str, metric: str) -> dict[str, Any]:
-    maps = (a.analysis.chosen[dataset, method], b.analysis.chosen[dataset, method])
+    maps = [sweep.analysis.selection.calibrators[dataset, method] for sweep in (a, b)]
     old, new = (
         _by_seed(sweep, dataset, method, chosen, metric)
         for sweep, chosen in zip((a, b), maps, strict=True)

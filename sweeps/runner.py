@@ -74,7 +74,7 @@ def run_sweep(
         recorder = Recorder(uri, plan, store, parent_run)
         plan.hooks = Hooks(done=recorder.submit)
         summary: str | None = None
-        table: pd.DataFrame | None = None
+        analysis: Analysis | None = None
         try:
             plan.replay()
             with _journal(plan, store, place) as journal, Progress(plan, console) as progress:
@@ -94,11 +94,11 @@ def run_sweep(
                     workspace=place,
                 )
             written = write_report(plan, store)
-            summary, table = written.summary, written.analysis.leaderboard
+            summary, analysis = written.summary, written.analysis
         finally:
             # Interrupted, it should end soon: the rest is published by the next run.
             patience = 5.0 if summary is None else 20.0
-            unpublished = recorder.close(summary, table, patience=patience)
+            unpublished = recorder.close(summary, analysis, patience=patience)
         return Outcome(
             plan,
             written.analysis,
@@ -125,7 +125,7 @@ def sync_sweep(
         plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
         plan.replay()
         written = write_report(plan, store)
-        return sync(uri, plan, store, written.summary, written.analysis.leaderboard), uri
+        return sync(uri, plan, store, written.summary, written.analysis), uri
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:

@@ -12,8 +12,9 @@ from sweeps.analysis import tradeoffs
 from sweeps.analysis.comparisons import compare, find_baseline
 from sweeps.analysis.importance import importance
 from sweeps.analysis.overlap import correlation_ratio
-from sweeps.analysis.results import CHOSEN_BY, chosen_rows, leaderboard, results
+from sweeps.analysis.results import leaderboard, results
 from sweeps.analysis.seed_intervals import GROUPS, with_intervals
+from sweeps.analysis.selection import CHOSEN_BY, Selection, select
 from sweeps.plan import Plan
 from sweeps.statistics import Ranks, ranks
 from sweeps.store import Store
@@ -24,17 +25,16 @@ class Analysis:
     """What can be said of a sweep.
 
     ``results`` has a row per (dataset, method, post-hoc map, seed), ``leaderboard`` their
-    means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``chosen`` is the
-    map of each (dataset, method) with the best cross-fitted validation NLL, ``comparisons``
-    the paired tests of these against ``baseline``, ``ranks`` their ranks over datasets by
-    metric, where there are enough of both. ``fronts``, ``hypervolumes``, ``importance`` and
-    ``costs`` are described where they are made. A sweep with nothing confirmed has frames
-    without rows.
+    means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is
+    what validation data chose, ``comparisons`` the paired tests against ``baseline``, ``ranks``
+    those of the chosen over datasets by metric, where there are enough of both. ``fronts``,
+    ``hypervolumes``, ``importance`` and ``costs`` are described where they are made. A sweep
+    with nothing confirmed has frames without rows.
     """
 
     results: pd.DataFrame
     leaderboard: pd.DataFrame
-    chosen: dict[tuple[str, str], str]
+    selection: Selection
     comparisons: pd.DataFrame
     baseline: str
     ranks: dict[str, Ranks]
@@ -52,31 +52,28 @@ def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
     """
     reference = find_baseline(plan.spec, baseline)
     tidy = results(plan, store)
+    selection = select(tidy)
     if tidy.empty:
         tidy = pd.DataFrame(columns=[*GROUPS, "seed", *METRICS, CHOSEN_BY, "train_seconds"])
-        table = tidy.drop(columns="seed").assign(seeds=0, winner=False)
+        table = tidy.drop(columns="seed").assign(seeds=0, chosen=False, winner=False)
         table[[f"{name}_sd" for name in METRICS]] = float("nan")
     else:
-        table = leaderboard(tidy)
+        table = leaderboard(tidy, selection)
     ratios = {name: correlation_ratio(plan, name) for name in tidy["dataset"].unique()}
     table = with_intervals(table, tidy, ratios)
-    best = chosen_rows(table)
-    chosen = dict(
-        zip(zip(best["dataset"], best["method"], strict=True), best["post_hoc"], strict=True)
-    )
-    compared = compare(tidy, chosen, reference, ratios)
+    compared = compare(tidy, selection.calibrators, reference, ratios)
     fronts = tradeoffs.fronts(table)
     return Analysis(
         results=tidy,
         leaderboard=table,
-        chosen=chosen,
+        selection=selection,
         comparisons=compared,
         baseline=reference.label,
-        ranks=_ranks(best),
+        ranks=_ranks(table[table["chosen"]]),
         fronts=fronts,
         hypervolumes=tradeoffs.hypervolumes(fronts, reference),
         importance=importance(plan),
-        costs=costing.costs(plan, store, compared, chosen, reference),
+        costs=costing.costs(plan, store, compared, selection.calibrators, reference),
     )
 
 

@@ -1,8 +1,8 @@
 """Records → tidy results → leaderboard.
 
 The leaderboard is ordered by cross-fitted *validation* NLL, averaged over the confirm
-seeds: the order and the winner are choices, and choices are not made on test data. The
-test columns only report.
+seeds: the order is a choice, and choices are not made on test data. What was chosen,
+``sweeps.analysis.selection`` decides. The test columns only report.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import pandas as pd
 
 from calibration.evaluation import Predictions, evaluate_oracle
+from sweeps.analysis.selection import CANDIDATE, CHOSEN_BY, Selection
 from sweeps.plan import Plan
 from sweeps.spec import ORACLE
 from sweeps.store import Store
 from sweeps.trial import FAILED
 
-CHOSEN_BY = "validation_nll"
 NOT_AVERAGED = ("seed", "key", "converged", "hyperparameters")
 
 
@@ -28,13 +28,16 @@ def results(plan: Plan, store: Store) -> pd.DataFrame:
     return pd.DataFrame(_rows(plan, store))
 
 
-def leaderboard(tidy: pd.DataFrame) -> pd.DataFrame:
-    """Mean and standard deviation over seeds, best first; ``winner`` marks one per dataset."""
+def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
+    """Mean and standard deviation over seeds, best first.
+
+    ``chosen`` marks the calibrator of each row, ``winner`` one line per dataset, both as the
+    selection has it.
+    """
     if tidy.empty:
         return tidy
-    groups = ["dataset", "method", "post_hoc"]
-    numbers = [c for c in tidy.columns if c not in {*groups, *NOT_AVERAGED}]
-    grouped = tidy.groupby(groups, sort=False)
+    numbers = [c for c in tidy.columns if c not in {*CANDIDATE, *NOT_AVERAGED}]
+    grouped = tidy.groupby(CANDIDATE, sort=False)
     table = grouped[numbers].mean()
     spread = grouped[numbers].std(ddof=1).add_suffix("_sd")
     table = pd.concat([table, spread], axis=1)
@@ -42,11 +45,9 @@ def leaderboard(tidy: pd.DataFrame) -> pd.DataFrame:
     table = table.reset_index().sort_values(
         ["dataset", CHOSEN_BY], kind="stable", na_position="last", ignore_index=True
     )
-    # A row that failed on some seeds is measured on fewer: it may be lucky, and cannot win.
-    trained = tidy[tidy["method"] != ORACLE]
-    seeds = table["dataset"].map(trained.groupby("dataset")["seed"].nunique())
-    eligible = table[table[CHOSEN_BY].notna() & (table["seeds"] == seeds)]
-    table["winner"] = table.index.isin(eligible.groupby("dataset", sort=False).head(1).index)
+    candidates = list(zip(*(table[name] for name in CANDIDATE), strict=True))
+    table["chosen"] = [selection.is_chosen(*candidate) for candidate in candidates]
+    table["winner"] = [selection.is_winner(*candidate) for candidate in candidates]
     return table
 
 
@@ -68,22 +69,10 @@ def pareto(plan: Plan) -> pd.DataFrame:
     )
 
 
-def chosen_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """Each method's row with the map that is best for it by cross-fitted validation NLL.
-
-    A map that failed on some of the method's seeds is measured on fewer and is not chosen.
-    """
-    groups = ["dataset", "method"]
-    whole = table["seeds"] == table.groupby(groups)["seeds"].transform("max")
-    eligible = table[(table["method"] != ORACLE) & table[CHOSEN_BY].notna() & whole]
-    return eligible.groupby(groups, sort=False).head(1)
-
-
 def headline_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
     """Each method as it is and with the map chosen for it on validation data, and the oracle."""
     rows = table[table["dataset"] == dataset]
-    plain = rows[rows["post_hoc"] == "identity"]  # the oracle's too
-    return rows.loc[rows.index.isin([*chosen_rows(rows).index, *plain.index])]
+    return rows[rows["chosen"] | (rows["post_hoc"] == "identity")]  # the oracle's too
 
 
 def failed_maps(plan: Plan, store: Store) -> dict[str, str]:

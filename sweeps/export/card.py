@@ -10,7 +10,7 @@ from pathlib import Path
 from calibration.abstention import Accepted
 from calibration.metrics import METRICS, Shown
 from calibration.text import visible
-from sweeps.analysis.results import CHOSEN_BY
+from sweeps.analysis.selection import CHOSEN_BY
 from sweeps.export.markdown import confidence, interval, percent, settings, table
 from sweeps.export.package import Package
 from sweeps.report.escaping import markdown_code as code

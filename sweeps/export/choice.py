@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.analysis.results import CHOSEN_BY, label
+from sweeps.analysis.results import label
+from sweeps.analysis.selection import best_seed
 from sweeps.cells import Entry
 from sweeps.spec import ORACLE, SpecError
 from sweeps.sweep import Sweep
@@ -71,23 +72,26 @@ def choose(
         raise SpecError(f"sweep {sweep.name!r} has no confirmed network on {dataset}: all failed")
     line = _winner(rows, sweep, dataset) if row is None else _named(rows, row, dataset)
     tidy = sweep.results
-    same = (tidy["dataset"] == dataset) & (tidy["method"] == line["method"])
-    seeds = tidy[same & (tidy["post_hoc"] == line["post_hoc"])]
-    plain = tidy[same & (tidy["post_hoc"] == "identity")].set_index("seed")[CHOSEN_BY]
-    number = _best(seeds, plain) if seed is None else _seed(seeds, seed, dataset)
-    entries = {e.config.seed: e for e in plan.confirmed(dataset, line["method"])}
-    entry, cell = entries[number], plan.cells[dataset, line["method"]]
+    method, post_hoc = str(line["method"]), str(line["post_hoc"])
+    same = (tidy["dataset"] == dataset) & (tidy["method"] == method)
+    seeds = tidy[same & (tidy["post_hoc"] == post_hoc)]
+    if seed is None:
+        number = best_seed(tidy, dataset, method, post_hoc)
+    else:
+        number = _seed(seeds, seed, dataset)
+    entries = {e.config.seed: e for e in plan.confirmed(dataset, method)}
+    entry, cell = entries[number], plan.cells[dataset, method]
     record = sweep.store.record(entry.key)
     assert record is not None, "it has a line among the results"
-    found = sweep.store.maps(entry.key, sweep.spec.evaluation.tag)[line["post_hoc"]]
+    found = sweep.store.maps(entry.key, sweep.spec.evaluation.tag)[post_hoc]
     return Chosen(
         entry,
-        str(line["post_hoc"]),
+        post_hoc,
         line,
         seeds,
         record,
         found,
-        is_winner=bool(line["winner"]),
+        is_winner=sweep.analysis.selection.is_winner(dataset, method, post_hoc),
         row_named=row is not None,
         seed_named=seed is not None,
         planned=cell.seeds,
@@ -110,13 +114,14 @@ def _dataset(sweep: Sweep, dataset: str | None) -> str:
 
 
 def _winner(rows: pd.DataFrame, sweep: Sweep, dataset: str) -> pd.Series[Any]:
-    found = rows[rows["winner"]]
-    if found.empty:
+    winner = sweep.analysis.selection.winners.get(dataset)
+    if winner is None:
         raise SpecError(
             f"sweep {sweep.name!r} has no winner on {dataset}; name a row with --row: "
             f"{_names(rows)}"
         )
-    return found.iloc[0]
+    method, post_hoc = winner
+    return rows[(rows["method"] == method) & (rows["post_hoc"] == post_hoc)].iloc[0]
 
 
 def _named(rows: pd.DataFrame, row: str, dataset: str) -> pd.Series[Any]:
@@ -132,17 +137,6 @@ def _named(rows: pd.DataFrame, row: str, dataset: str) -> pd.Series[Any]:
 def _names(rows: pd.DataFrame) -> str:
     shown = [label(m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)]
     return ", ".join(shown[:10]) + (", …" if len(shown) > 10 else "")
-
-
-def _best(seeds: pd.DataFrame, plain: pd.Series[Any]) -> int:
-    """The seed of the lowest validation NLL; that of the bare network decides between infinities.
-
-    A map of the top label has no NLL at all, and one that gives probabilities of 0 an infinite.
-    """
-    order = seeds.assign(
-        own=seeds[CHOSEN_BY].fillna(float("inf")), bare=seeds["seed"].map(plain)
-    ).sort_values(["own", "bare", "seed"], kind="stable")
-    return int(order["seed"].iloc[0])
 
 
 def _seed(seeds: pd.DataFrame, seed: int, dataset: str) -> int:

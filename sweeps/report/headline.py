@@ -12,6 +12,7 @@ from calibration.metrics import METRICS
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import TOO_FEW, UNDECIDED, UNMEASURED
 from sweeps.analysis.results import label
+from sweeps.analysis.selection import FEWER_SEEDS
 from sweeps.plan import Plan
 from sweeps.report.chance import like_perfect, most_by_chance
 from sweeps.report.wording import count, interval, listed, number, p_value, quoted
@@ -78,7 +79,10 @@ def headline(
         subject += f", {quoted(label(winner['method'], winner['post_hoc']))}"
         lead = _winner(dataset, winner, analysis, len(trained) > 1, test_rows, own_draws)
         lead = f"{lead} {_against_baseline(dataset, winner, analysis)}"
-    others = [_others(dataset, winners, analysis), _failures(trained, methods, seeds)]
+    others = [
+        _others(dataset, winners, analysis),
+        _failures(dataset, trained, analysis, methods, seeds),
+    ]
     return Headline(lead, " ".join(filter(None, others)), subject)
 
 
@@ -218,7 +222,9 @@ def _by_verdict(lines: pd.DataFrame, verdicts: Sequence[str]) -> str:
     return "; ".join(groups)
 
 
-def _failures(trained: pd.DataFrame, methods: Sequence[str], planned: int) -> str:
+def _failures(
+    dataset: str, trained: pd.DataFrame, analysis: Analysis, methods: Sequence[str], planned: int
+) -> str:
     said = []
     missing = [name for name in methods if name not in set(trained["method"])]
     if missing:
@@ -227,6 +233,13 @@ def _failures(trained: pd.DataFrame, methods: Sequence[str], planned: int) -> st
     for method, seeds in fewer[fewer < planned].items():
         said.append(
             f"{quoted(str(method))} has results on {seeds} of {planned} seeds only"
-            + (" and cannot win." if fewer.max() > seeds else ".")
+            + (" and cannot win." if (dataset, method) in analysis.selection.cannot_win else ".")
         )
+    failed = [
+        label(row, calibrator)
+        for (where, row, calibrator), reason in analysis.selection.ineligible.items()
+        if where == dataset and reason == FEWER_SEEDS
+    ]
+    if failed:
+        said.append(f"Without a result on some seeds, and so never chosen: {listed(failed)}.")
     return " ".join(said)

@@ -20,6 +20,7 @@ from calibration.text import visible
 from calibration.threads import threads
 from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.analysis.results import leaderboard
+from sweeps.analysis.selection import select
 from sweeps.report.wording import listed
 from sweeps.stored.comparison import BASELINE, comparisons
 from sweeps.stored.judging import (
@@ -118,7 +119,7 @@ def evaluate_stored(
         folds=setting.folds,
         resamples=setting.resamples,
         results=tidy,
-        leaderboard=leaderboard(tidy),
+        leaderboard=leaderboard(tidy, select(tidy)),
         comparisons=comparisons(resampled, name, METHOD, rows),
         maps={post_hoc: found.calibrator for post_hoc, found in judged.items()},
         confidences={

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import pandas as pd
-
+from sweeps.analysis import Analysis
 from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.scratch import scratch_directory
@@ -166,11 +165,11 @@ class Publisher:
         self.client.set_terminated(self.parent, "KILLED")
         self.open = False
 
-    def publish_sweep(self, summary: str, leaderboard: pd.DataFrame | None = None) -> None:
+    def publish_sweep(self, summary: str, analysis: Analysis | None = None) -> None:
         """Bring the parent run to its end: spec, tables, figures, environment, a description.
 
-        ``summary`` is the description, in Markdown. What the ``leaderboard`` says of the
-        winners becomes metrics; its choices become tags of the confirmed runs.
+        ``summary`` is the description, in Markdown. What the ``analysis`` says of the
+        winners becomes metrics; its selection becomes tags of the confirmed runs.
         """
         if self.database is None:
             # What a server was asked for and did not answer in time may have been done since.
@@ -178,7 +177,7 @@ class Publisher:
             there.pop(self.sweep, None)
             self.runs = {key: self._newer(self.runs.get(key), run) for key, run in there.items()}
         self._kill_running()
-        publish_results(self, summary, pd.DataFrame() if leaderboard is None else leaderboard)
+        publish_results(self, summary, analysis)
         ended = "FAILED" if self.plan.failed else "FINISHED"
         self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
 

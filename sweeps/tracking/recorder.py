@@ -14,8 +14,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
+from sweeps.analysis import Analysis
 from sweeps.cells import Entry
 from sweeps.masking import masked, without_secrets
 from sweeps.plan import Plan
@@ -51,12 +50,12 @@ def sync(
     plan: Plan,
     store: Store,
     summary: str | None,
-    leaderboard: pd.DataFrame | None = None,
+    analysis: Analysis | None = None,
 ) -> int:
     """Publish all that the store has of a sweep; how many trials had been missing.
 
-    ``summary`` describes the sweep; None says that it was interrupted. The ``leaderboard``
-    is shown with it, and says which maps and which rows were chosen. Raises
+    ``summary`` describes the sweep; None says that it was interrupted. The leaderboard of
+    the ``analysis`` is shown with it, its selection tags the confirmed runs. Raises
     ``TrackingError`` when the server or the database cannot be written.
     """
     refused: list[Exception] = []
@@ -72,7 +71,7 @@ def sync(
         if summary is None:
             publisher.interrupt()
         else:
-            publisher.publish_sweep(summary, leaderboard)
+            publisher.publish_sweep(summary, analysis)
     except Exception as error:
         raise _unpublished(uri, error) from None
     if refused:
@@ -99,7 +98,7 @@ def reason(error: Exception, uri: str) -> str:
 
 class _Close(NamedTuple):
     summary: str | None
-    leaderboard: pd.DataFrame | None
+    analysis: Analysis | None
     patience: float
 
 
@@ -155,19 +154,19 @@ class Recorder:
     def close(
         self,
         summary: str | None,
-        leaderboard: pd.DataFrame | None = None,
+        analysis: Analysis | None = None,
         *,
         patience: float = 20.0,
     ) -> int:
         """Publish what is left and the sweep's own run; how many trials could not be.
 
-        The sweep's run says what ``summary`` and ``leaderboard`` do. Gives up after
+        The sweep's run says what ``summary`` and ``analysis`` do. Gives up after
         ``patience`` seconds in which nothing works, or a minute later if a call does not
         return. Without a ``summary`` the sweep was interrupted: its runs are marked as killed,
         and there are ``patience`` seconds for all that is left.
         """
         self._heard = time.monotonic()
-        self._events.put(_Close(summary, leaderboard, patience))
+        self._events.put(_Close(summary, analysis, patience))
         if summary is None:
             self._thread.join(patience + FIRST_WAIT)
         else:
@@ -306,7 +305,7 @@ class Recorder:
             if closing.summary is None:
                 publisher.interrupt()
             else:
-                publisher.publish_sweep(closing.summary, closing.leaderboard)
+                publisher.publish_sweep(closing.summary, closing.analysis)
         except Exception as error:  # as above
             self._failed(error)
             self._stay_away()

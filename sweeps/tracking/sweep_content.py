@@ -9,40 +9,20 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis.results import CHOSEN_BY
+from sweeps.analysis.selection import CHOSEN_BY
 from sweeps.plan import Plan
-from sweeps.spec import ORACLE
 from sweeps.tracking.run_content import LONGEST_NAME, LONGEST_TAG
 
 TABLE = "leaderboard.json"
 TABLES = "mlflow.loggedArtifacts"
 """The tag that tells MLflow's UI which JSON files to show as tables."""
 NOTE = "mlflow.note.content"
-
-
-class Choice(NamedTuple):
-    """What was chosen for a row on a dataset: its post-hoc map, and whether it won there."""
-
-    post_hoc: str
-    winner: bool
-
-
-def choices(leaderboard: pd.DataFrame) -> dict[tuple[str, str], Choice]:
-    """The choice of every (dataset, row), by cross-fitted validation NLL; none for the oracle."""
-    if leaderboard.empty:
-        return {}
-    rows = leaderboard[(leaderboard["method"] != ORACLE) & leaderboard[CHOSEN_BY].notna()]
-    best = rows.sort_values(CHOSEN_BY, kind="stable").groupby(["dataset", "method"], sort=False)
-    return {
-        (row["dataset"], row["method"]): Choice(row["post_hoc"], bool(row["winner"]))
-        for _, row in best.head(1).iterrows()
-    }
 
 
 def sweep_tags(plan: Plan, summary: str) -> dict[str, str]:
@@ -86,7 +66,8 @@ def table_json(leaderboard: pd.DataFrame) -> bytes:
 def _columns() -> list[str]:
     reported = METRICS.names(Shown.LEADERBOARD)
     return [
-        *("dataset", "method", "post_hoc", *reported, "floor", CHOSEN_BY, "winner", "seeds"),
+        *("dataset", "method", "post_hoc", *reported, "floor", CHOSEN_BY),
+        *("chosen", "winner", "seeds"),
         *(f"{metric}_ci_{end}" for metric in reported for end in ("low", "high")),
         *(f"{metric}_sd" for metric in reported),
         *("true_ce", "train_seconds"),

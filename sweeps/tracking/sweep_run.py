@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from sweeps.analysis import Analysis, Selection
 from sweeps.tracking import sweep_content
 from sweeps.tracking.run_content import POST_HOC, SUPERSEDED, WINNER, milliseconds
 from sweeps.tracking.views import views
@@ -21,15 +22,16 @@ KIND = "mlflow.experimentKind"
 """Of two kinds of experiments, MLflow's UI takes one without a kind for the other."""
 
 
-def publish_results(publisher: Publisher, summary: str, leaderboard: pd.DataFrame) -> None:
+def publish_results(publisher: Publisher, summary: str, analysis: Analysis | None) -> None:
     """Files, table, description and metrics of the sweep's run; marks of the others; views."""
+    leaderboard = pd.DataFrame() if analysis is None else analysis.leaderboard
     publisher.store_artifacts(publisher.parent, "", _files(publisher, leaderboard))
     tags = sweep_content.sweep_tags(publisher.plan, summary)
     if not leaderboard.empty:
         listed = [{"path": sweep_content.TABLE, "type": "table"}]
         tags[sweep_content.TABLES] = json.dumps(listed)
     _describe(publisher, tags, sweep_content.winner_metrics(leaderboard))
-    _mark_runs(publisher, sweep_content.choices(leaderboard))
+    _mark_runs(publisher, Selection() if analysis is None else analysis.selection)
     _save_views(publisher)
 
 
@@ -59,9 +61,7 @@ def _describe(publisher: Publisher, tags: Mapping[str, str], metrics: Mapping[st
     )
 
 
-def _mark_runs(
-    publisher: Publisher, choices: Mapping[tuple[str, str], sweep_content.Choice]
-) -> None:
+def _mark_runs(publisher: Publisher, selection: Selection) -> None:
     """Tag the confirmed runs with what was chosen, and those that the plan has left behind."""
     planned = {entry.key: entry for entry in publisher.plan.entries.values()}
     marks: dict[str, dict[str, str]] = {}
@@ -70,9 +70,10 @@ def _mark_runs(
         wanted: dict[str, str] = {}
         if entry is None:
             wanted = {SUPERSEDED: "true"}
-        elif entry.config.phase == "confirm" and entry.cell in choices:
-            post_hoc, winner = choices[entry.cell]
-            wanted = {POST_HOC: post_hoc, WINNER: str(winner).lower()}
+        elif entry.config.phase == "confirm" and entry.cell in selection.calibrators:
+            post_hoc = selection.calibrators[entry.cell]
+            won = selection.is_winner(*entry.cell, post_hoc)
+            wanted = {POST_HOC: post_hoc, WINNER: str(won).lower()}
         if entry is not None and SUPERSEDED in run.marks:
             publisher.client.delete_tag(run.run_id, SUPERSEDED)
             run.marks = {n: value for n, value in run.marks.items() if n != SUPERSEDED}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import COLUMNS
+from sweeps.analysis.selection import CANDIDATE, Selection, select
 from sweeps.spec import ORACLE
 
 METRICS = {"ece": 0.024, "nll": 0.335, "brier": 0.19, "error": 0.125}
@@ -20,14 +22,16 @@ def row(
     *,
     dataset: str = "blobs",
     winner: bool = False,
+    chosen: bool | None = None,
     seeds: int = 5,
     floor: float = 0.021,
     ci: tuple[float, float] = (0.019, 0.031),
     **values: float,
 ) -> dict[str, Any]:
-    """A line of the leaderboard."""
+    """A line of the leaderboard; a winner is also the one chosen for its row."""
     found: dict[str, Any] = {"dataset": dataset, "method": method, "post_hoc": post_hoc}
     found |= METRICS | values | {"floor": floor, "seeds": seeds, "winner": winner}
+    found["chosen"] = winner if chosen is None else chosen
     found |= {"train_seconds": 1.5, "validation_nll": 0.3}
     return found | {"ece_ci_low": ci[0], "ece_ci_high": ci[1]}
 
@@ -57,6 +61,18 @@ def compared(
     return lines
 
 
+def selection(tidy: pd.DataFrame) -> Selection:
+    """What the lines say was chosen, and who could not be."""
+    if tidy.empty:
+        return Selection()
+    lines = tidy.drop_duplicates(CANDIDATE).to_dict("records")
+    return replace(
+        select(tidy),
+        calibrators={(x["dataset"], x["method"]): x["post_hoc"] for x in lines if x["chosen"]},
+        winners={x["dataset"]: (x["method"], x["post_hoc"]) for x in lines if x["winner"]},
+    )
+
+
 def analysis(
     rows: list[dict[str, Any]],
     comparisons: list[dict[str, Any]] | None = None,
@@ -76,7 +92,7 @@ def analysis(
         **{
             "results": tidy,
             "leaderboard": table,
-            "chosen": {},
+            "selection": selection(tidy),
             "comparisons": pd.DataFrame(comparisons or [], columns=COLUMNS),
             "baseline": "standard",
             "ranks": {},

@@ -25,7 +25,8 @@ from sweeps.analysis import (
     correlation_ratio,
     find_baseline,
 )
-from sweeps.analysis.results import CHOSEN_BY, leaderboard
+from sweeps.analysis.results import leaderboard
+from sweeps.analysis.selection import CHOSEN_BY, select
 from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.spec import ORACLE, SpecError
@@ -59,10 +60,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 def test_maps_are_chosen_on_validation_data(analysis: Analysis) -> None:
     """Label smoothing's temperature has the better test ECE and is not chosen for it."""
     for dataset in ("blobs-1.7", "iris", "wine"):
-        assert analysis.chosen[dataset, "standard"] == "temperature"
-        assert analysis.chosen[dataset, "focal"] == "temperature"
-        assert analysis.chosen[dataset, "label_smoothing"] == "identity"
-    assert all(method != ORACLE for _, method in analysis.chosen)
+        assert analysis.selection.calibrators[dataset, "standard"] == "temperature"
+        assert analysis.selection.calibrators[dataset, "focal"] == "temperature"
+        assert analysis.selection.calibrators[dataset, "label_smoothing"] == "identity"
+    assert all(method != ORACLE for _, method in analysis.selection.calibrators)
 
 
 def test_a_map_that_failed_on_a_seed_is_not_chosen(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_map_that_failed_on_a_seed_is_not_chosen(tmp_path: Path) -> None:
     entry = plan.confirmed("iris", "focal")[2]
     plan.store.write_map(entry.key, plan.spec.evaluation.tag, "temperature", {FAILED: "x"})
     found = analyse(plan, plan.store)
-    assert found.chosen["iris", "focal"] == "identity"
+    assert found.selection.calibrators["iris", "focal"] == "identity"
     assert line(found, "iris", "focal", "ece", "identity")["pairs"] == 4
 
 
@@ -98,7 +99,7 @@ def test_comparisons_are_paired_tests_with_holms_correction(
     ratio = correlation_ratio(plan, dataset)
     assert (ratio > 0) == overlaps
     baseline = seeds_of(analysis, dataset, "standard", "identity")
-    others = {m: p for (where, m), p in analysis.chosen.items() if where == dataset}
+    others = {m: p for (where, m), p in analysis.selection.calibrators.items() if where == dataset}
     for metric in ("ece", "brier"):
         p_values, lines = [], []
         for method, post_hoc in others.items():
@@ -211,11 +212,16 @@ def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
         )
         for seed in seeds
     ]
-    table = leaderboard(pd.DataFrame(lines))
+    tidy = pd.DataFrame(lines)
+    found = select(tidy)
+    assert found.winners == {"d": ("b", "identity")}
+    assert found.calibrators == {("d", "a"): "identity", ("d", "b"): "identity"}
+    assert set(found.cannot_win) == {("d", "a")}
+    table = leaderboard(tidy, found)
     assert table.loc[table["winner"], "method"].tolist() == ["b"]
+    assert table.loc[table["chosen"], "method"].tolist() == ["a", "b"]
     half = pd.DataFrame([line for line in lines if line["seed"] != 3])
-    found = leaderboard(half)
-    assert found.loc[found["winner"], "method"].tolist() == ["a"]
+    assert select(half).winners == {"d": ("a", "identity")}
 
 
 def test_failed_seeds_leave_fewer_pairs(tmp_path: Path) -> None:
@@ -284,7 +290,7 @@ def test_nothing_confirmed_leaves_frames_without_rows(tmp_path: Path, analysis: 
         assert wanted & set(full) <= set(frame), name
     assert list(found.costs) == list(analysis.costs)
     assert (found.costs["search_trials"] == 0).all()
-    assert (found.chosen, found.ranks, found.hypervolumes) == ({}, {}, {})
+    assert (found.selection.calibrators, found.ranks, found.hypervolumes) == ({}, {}, {})
 
 
 def test_methods_are_ranked_over_datasets(analysis: Analysis) -> None:
@@ -350,7 +356,7 @@ def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
             probabilities = arrays["test_logits"].double().softmax(-1)
             errors.append(float(metrics.error(probabilities, arrays["test_labels"])))
         differences.append(errors[0] - errors[1])
-    post_hoc = found.chosen["blobs-1.7", "focal"]
+    post_hoc = found.selection.calibrators["blobs-1.7", "focal"]
     assert post_hoc in ("identity", "temperature")  # neither changes the error
     compared = line(found, "blobs-1.7", "focal", "error", post_hoc)
     assert compared["difference"] == pytest.approx(np.mean(differences))

@@ -12,12 +12,14 @@ import pytest
 from mlflow.entities import Experiment, ViewType
 from mlflow.tracking import MlflowClient
 
+from sweeps.analysis import Analysis
 from sweeps.spec import ORACLE
 from sweeps.tracking import sync
 from sweeps.tracking.links import compared_runs, sweep_links, tracked_sweeps
 from sweeps.tracking.run_content import METRIC_NAMES
-from sweeps.tracking.sweep_content import choices, table_json, winner_metrics
+from sweeps.tracking.sweep_content import REPORTED, table_json, winner_metrics
 from sweeps.tracking.views import LONGEST, views
+from tests.sweeps.analyses import analysis, oracle, row
 from tests.tracked import SPEC, empty_database, make_plan, runs_of, steps, train_all
 
 TWO_ROWS = SPEC.replace(
@@ -32,18 +34,30 @@ def uri(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
-def leaderboard(winner: str = "focal") -> pd.DataFrame:
+def analysed(winner: str = "focal") -> Analysis:
     """Two methods with two maps each; each method's temperature is the better of its two."""
-    rows = [
-        {"method": method, "post_hoc": post_hoc, "validation_nll": nll + (method != winner)}
-        for method in ("standard", "focal")
-        for post_hoc, nll in (("identity", 0.4), ("temperature", 0.3))
+    lines = [
+        row(
+            method,
+            post_hoc,
+            dataset="blobs-1.7",
+            seeds=2,
+            winner=method == winner and post_hoc == "temperature",
+            chosen=post_hoc == "temperature",
+            ece=0.0123456789,
+            nll=0.5,
+            error=1 / 3,
+        )
+        for method in sorted(("standard", "focal"), key=lambda method: method != winner)
+        for post_hoc in ("temperature", "identity")
     ]
-    table = pd.DataFrame([*rows, {"method": ORACLE, "post_hoc": "identity"}])
-    table = table.sort_values("validation_nll", ignore_index=True)
-    table["winner"] = table.index == 0
-    table["ece_sd"] = float("nan")
-    return table.assign(dataset="blobs-1.7", seeds=2, ece=0.0123456789, nll=0.5, error=1 / 3)
+    found = analysis([*lines, oracle(dataset="blobs-1.7", seeds=2)])
+    found.leaderboard["ece_sd"] = float("nan")
+    return found
+
+
+def leaderboard() -> pd.DataFrame:
+    return analysed().leaderboard
 
 
 def experiment(uri: str) -> Experiment:
@@ -52,23 +66,15 @@ def experiment(uri: str) -> Experiment:
     return found
 
 
-def test_one_map_is_chosen_for_every_row_and_one_row_wins() -> None:
-    found = choices(leaderboard())
-    assert found == {
-        ("blobs-1.7", "focal"): ("temperature", True),
-        ("blobs-1.7", "standard"): ("temperature", False),
-    }
-    assert choices(pd.DataFrame()) == {}
-
-
 def test_winners_metrics_are_named_by_their_dataset() -> None:
     assert winner_metrics(leaderboard()) == {
         "winner/ece/blobs-1.7": 0.0123456789,
         "winner/nll/blobs-1.7": 0.5,
+        "winner/brier/blobs-1.7": 0.19,
         "winner/error/blobs-1.7": 1 / 3,
     }
     odd = leaderboard().assign(dataset="../my data (2)")
-    assert set(winner_metrics(odd)) == {f"winner/{n}/_my data _2_" for n in ("ece", "nll", "error")}
+    assert set(winner_metrics(odd)) == {f"winner/{n}/_my data _2_" for n in REPORTED}
 
 
 def test_the_table_is_json_of_numbers_that_can_be_read() -> None:
@@ -90,7 +96,7 @@ def test_confirmed_runs_say_what_was_chosen(
     plan = make_plan(tmp_path, trials=1, text=TWO_ROWS)
     train_all(plan)
     for winner in ("focal", "standard", "standard"):
-        sync(uri, plan, plan.store, "words", leaderboard(winner))
+        sync(uri, plan, plan.store, "words", analysed(winner))
         runs = runs_of(uri)
         for entry in plan.entries.values():
             tags = runs[entry.key].data.tags
@@ -123,7 +129,7 @@ def test_the_sweeps_run_has_the_table_the_winners_and_what_was_asked(
     plan = make_plan(tmp_path, trials=1, text=TWO_ROWS)
     train_all(plan)
     for _ in range(2):
-        sync(uri, plan, plan.store, "in *words*", leaderboard())
+        sync(uri, plan, plan.store, "in *words*", analysed())
     parent = runs_of(uri)["s"]
     assert parent.data.metrics == winner_metrics(leaderboard())
     assert steps(uri, parent, "winner/ece/blobs-1.7") == [0]
@@ -202,7 +208,7 @@ def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
             found = plan.store.maps(entry.key, "15-bins")["temperature"]
             found = found | {"validation": {"nll": 0.9 - 0.1 * number}}
             plan.store.write_map(entry.key, "15-bins", "temperature", found)
-    sync(uri, plan, plan.store, "words", leaderboard())
+    sync(uri, plan, plan.store, "words", analysed())
     client = MlflowClient(uri)
     (sweep,) = tracked_sweeps(client).values()
     runs = runs_of(uri)
