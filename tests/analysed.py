@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 
 from sweeps.analysis import Analysis
+from sweeps.analysis.comparisons import by_row
 from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.spec import load_spec
@@ -115,7 +116,7 @@ def seeds_of(analysis: Analysis, dataset: str, method: str, post_hoc: str) -> pd
 
 
 def line(analysis: Analysis, dataset: str, method: str, metric: str, post_hoc: str) -> pd.Series:
-    table = analysis.comparisons
+    table = by_row(analysis.comparisons)
     here = (table["dataset"] == dataset) & (table["metric"] == metric)
     (found,) = table[here & (table["method"] == method) & (table["post_hoc"] == post_hoc)].index
     return table.loc[found]

@@ -9,7 +9,7 @@ import pandas as pd
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import costs as costing
 from sweeps.analysis import tradeoffs
-from sweeps.analysis.comparisons import compare, find_baseline
+from sweeps.analysis.comparisons import Baseline, compare, find_baseline
 from sweeps.analysis.importance import importance
 from sweeps.analysis.overlap import correlation_ratio
 from sweeps.analysis.results import leaderboard, results
@@ -36,7 +36,7 @@ class Analysis:
     leaderboard: pd.DataFrame
     selection: Selection
     comparisons: pd.DataFrame
-    baseline: str
+    baseline: Baseline
     ranks: dict[str, Ranks]
     fronts: pd.DataFrame
     hypervolumes: dict[str, float]
@@ -47,7 +47,7 @@ class Analysis:
 def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
     """Analyse what a replayed plan and its store hold by now.
 
-    ``baseline`` is a row, or a row and a map as in ``focal + temperature``; see
+    ``baseline`` is a row, or exactly a row with a map as in ``focal + temperature``; see
     ``find_baseline``, whose ``SpecError`` it may raise.
     """
     reference = find_baseline(plan.spec, baseline)
@@ -68,12 +68,12 @@ def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
         leaderboard=table,
         selection=selection,
         comparisons=compared,
-        baseline=reference.label,
+        baseline=reference,
         ranks=_ranks(table[table["chosen"]]),
         fronts=fronts,
-        hypervolumes=tradeoffs.hypervolumes(fronts, reference),
+        hypervolumes=tradeoffs.hypervolumes(fronts, reference, selection.calibrators),
         importance=importance(plan),
-        costs=costing.costs(plan, store, compared, selection.calibrators, reference),
+        costs=costing.costs(plan, store, compared, reference),
     )
 
 

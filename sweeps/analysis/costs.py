@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.comparisons import TOO_FEW, Baseline
+from sweeps.analysis.comparisons import CHOSEN, TOO_FEW, Baseline
 from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.schema import Resources
@@ -37,7 +37,6 @@ def costs(
     plan: Plan,
     store: Store,
     comparisons: pd.DataFrame,
-    chosen: Mapping[tuple[str, str], str],
     baseline: Baseline,
 ) -> pd.DataFrame:
     """One row per dataset and method, from the records of its search and confirm trials.
@@ -47,8 +46,7 @@ def costs(
     time during which at least one trial was in training, from its first epoch to its last;
     cells that take turns share it. ``seconds_per_training`` is the mean of the confirmed
     trials, ``relative_cost`` its ratio to the baseline's. ``ece_change`` and ``error_change``
-    are the differences from the baseline, with the method's chosen map; ``verdict`` is that
-    on ECE.
+    are the differences of the chosen comparison, as in ``compare``; ``verdict`` is that on ECE.
 
     A record that another sweep made is counted as what it cost then.
     """
@@ -75,7 +73,7 @@ def costs(
                 "gpu_seconds": search.gpu_seconds + confirm.gpu_seconds,
                 "wall_seconds": _covered([*search.spans, *confirm.spans]),
                 "seconds_per_training": confirm.per_training,
-                **_brought(comparisons, dataset, method, chosen.get((dataset, method))),
+                **_brought(comparisons, dataset, method),
             }
         )
     table = pd.DataFrame(lines, columns=COLUMNS)
@@ -128,11 +126,9 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _brought(
-    comparisons: pd.DataFrame, dataset: str, method: str, post_hoc: str | None
-) -> dict[str, Any]:
+def _brought(comparisons: pd.DataFrame, dataset: str, method: str) -> dict[str, Any]:
     same = (comparisons["dataset"] == dataset) & (comparisons["method"] == method)
-    rows = comparisons[same & (comparisons["post_hoc"] == post_hoc)]
+    rows = comparisons[same & (comparisons["comparison"] == CHOSEN)]
     by_metric = {row["metric"]: row for row in rows.to_dict("records")}
     if not by_metric:
         return {"ece_change": np.nan, "error_change": np.nan, "verdict": TOO_FEW}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -31,18 +33,24 @@ def fronts(table: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-def hypervolumes(rows: pd.DataFrame, baseline: Baseline) -> dict[str, float]:
+def hypervolumes(
+    rows: pd.DataFrame, baseline: Baseline, calibrators: Mapping[tuple[str, str], str]
+) -> dict[str, float]:
     """By dataset, the area of error × ECE that the front dominates, in units of the baseline.
 
     Both axes are divided by the baseline's own value, and the reference point is twice the
     baseline: the baseline alone comes to 1, no error and no ECE to 4, and 1.5 may mean half
     its ECE at the same error. So the number compares datasets of any difficulty, and sweeps
-    with the same baseline. NaN where the baseline has no row, or no error or ECE left.
+    with the same baseline. The baseline has the calibrator chosen for it in ``calibrators``,
+    unless it names one: the front has all of them too. NaN where the baseline has no row, or
+    no error or ECE left.
     """
     found: dict[str, float] = {}
     for dataset, group in rows.groupby("dataset", sort=False):
         points = group[["error", "ece"]].to_numpy(dtype=np.float64)
-        own = (group["method"] == baseline.method) & (group["post_hoc"] == baseline.post_hoc)
+        chosen = {row: name for (where, row), name in calibrators.items() if where == dataset}
+        method, post_hoc = baseline.chosen(chosen)
+        own = (group["method"] == method) & (group["post_hoc"] == post_hoc)
         unit = points[own.to_numpy()]
         usable = len(unit) == 1 and bool((unit > 0).all())
         found[str(dataset)] = hypervolume(points / unit[0], REFERENCE) if usable else np.nan

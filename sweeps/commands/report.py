@@ -30,7 +30,12 @@ def add(commands: Subparsers) -> None:
         help="html: all files in the store; markdown, latex: the leaderboard; csv, parquet: "
         "every result (default: html)",
     )
-    report.add_argument("--baseline", metavar="ROW", help="what the rows are compared with")
+    report.add_argument(
+        "--baseline",
+        metavar="ROW",
+        help="what the rows are compared with: a row with the same help as theirs, or exactly a "
+        'row with a map, e.g. "focal + temperature" (default: standard)',
+    )
     report.add_argument("--out", type=Path, metavar="FILE", help="write there and nowhere else")
     add_store(report)
     report.set_defaults(command=_report)

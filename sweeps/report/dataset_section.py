@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibration import metrics
 from sweeps.analysis import Analysis
+from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows
 from sweeps.plan import Plan
 from sweeps.report.attempts import Attempts
@@ -182,12 +183,12 @@ def _leaderboard(
 
     def made(some: pd.DataFrame) -> str:
         seeds = plan.spec.confirm_seeds
-        table = leaderboard_html(dataset, some, headline, verdicts, analysis.baseline, seeds)
+        table = leaderboard_html(dataset, some, headline, verdicts, analysis.baseline.label, seeds)
         note = (
             "Ordered by cross-fitted validation NLL; ★ is the row that validation data chose. "
             "Points are means over seeds, lines their 95 % intervals, the tick in ECE the noise "
-            "floor. Only a method's chosen map is tested against the baseline. Press a heading "
-            "to sort."
+            f"floor. Compared with {analysis.baseline.about}; other maps are not tested. Press a "
+            "heading to sort."
         )
         left = len(rows) - len(some)
         note += f" {left} further rows are in leaderboard.csv." if left else ""
@@ -208,7 +209,7 @@ def _facts_html(plan: Plan, dataset: str) -> str:
 
 
 def _verdicts(analysis: Analysis, dataset: str) -> Verdicts:
-    table = analysis.comparisons
+    table = by_row(analysis.comparisons)
     found = table if table.empty else table[table["dataset"] == dataset]
     return {
         (line["method"], line["post_hoc"], line["metric"]): Verdict(
@@ -262,7 +263,7 @@ def _tables(room: Room, analysis: Analysis, dataset: str) -> str:
     def mine(table: pd.DataFrame) -> pd.DataFrame:
         return table if table.empty else table[table["dataset"] == dataset]
 
-    made = ""
+    made, baseline = "", analysis.baseline
     importance = mine(analysis.importance)
     if not importance.empty:
         note = (
@@ -273,9 +274,9 @@ def _tables(room: Room, analysis: Analysis, dataset: str) -> str:
         made += importance_html(importance)
     comparisons = mine(analysis.comparisons)
     if not comparisons.empty:
-        content = comparisons_html(dataset, comparisons, analysis.baseline)
-        made += "<h3>Tables</h3>" + folded(f"All comparisons with {analysis.baseline}", content)
+        content = comparisons_html(dataset, comparisons, baseline)
+        made += "<h3>Tables</h3>" + folded(f"All comparisons with {baseline.label}", content)
     costs = mine(analysis.costs)
     if not costs.empty:
-        made += folded("What it cost", costs_html(dataset, costs, analysis.baseline))
+        made += folded("What it cost", costs_html(dataset, costs, baseline.method))
     return room.take(made, '<p class="note">See comparisons.csv, costs.csv, importance.csv.</p>')

@@ -8,7 +8,7 @@ from html import escape
 import pandas as pd
 
 from calibration.metrics import METRICS
-from sweeps.analysis.comparisons import BASELINE
+from sweeps.analysis.comparisons import BASELINE, Baseline
 from sweeps.analysis.results import label
 from sweeps.report.gather import Gathered
 from sweeps.report.html_table import Cell, Head, Row, sortable, text, value
@@ -16,18 +16,19 @@ from sweeps.report.leaderboard_table import verdict_html
 from sweeps.report.wording import number, p_value, seconds
 
 
-def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: str) -> str:
+def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: Baseline) -> str:
     """Every comparison with the baseline: difference, interval, effect, p-values, verdict."""
     heads = [
         Head("row"),
+        Head("against", "the baseline with the same help, or exactly as it was asked for"),
         Head("metric", kind="words"),
         Head("mean"),
-        Head(baseline, "the baseline's mean on the same seeds"),
+        Head("baseline", "the baseline's mean on the same seeds"),
         Head("difference", "negative is better"),
         Head("95 % interval"),
         Head("effect", "the mean difference in standard deviations of the differences"),
         Head("p"),
-        Head("p (Holm)", "corrected for the number of methods"),
+        Head("p (Holm)", "corrected for all that one dataset's headline speaks of"),
         Head("seeds"),
         Head("verdict", kind="words"),
     ]
@@ -36,6 +37,7 @@ def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: str) -> 
         known = not math.isnan(line["low"])
         cells = [
             text(label(line["method"], line["post_hoc"])),
+            text(label(baseline.method, line["baseline_post_hoc"])),
             text(METRICS.title(line["metric"])),
             value(line["mean"], number(line["mean"])),
             value(line["baseline_mean"], number(line["baseline_mean"])),

@@ -9,6 +9,7 @@ import pandas as pd
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
+from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows, label
 from sweeps.report.escaping import latex_text, markdown_text
 from sweeps.report.wording import count, interval, number, p_value
@@ -57,7 +58,7 @@ def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]
     """Every dataset's headings and headline rows as plain texts."""
     table = analysis.leaderboard
     heads = ["", *map(METRICS.title, METRICS.names(Shown.LEADERBOARD)), "floor"]
-    heads += [f"ECE vs {analysis.baseline}", "seeds", "train s"]
+    heads += [f"ECE vs {analysis.baseline.label}", "seeds", "train s"]
     for dataset in table["dataset"].unique():
         rows = headline_rows(table, dataset)
         yield str(dataset), heads, [_cells(row, analysis) for _, row in rows.iterrows()]
@@ -68,7 +69,7 @@ def _cells(row: pd.Series, analysis: Analysis) -> list[str]:
     shown = METRICS.names(Shown.LEADERBOARD)
     cells = [f"{number(row.get(m, math.nan))} {interval(row, m)}".strip() for m in shown]
     took = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
-    verdict = _verdict(row, analysis.comparisons)
+    verdict = _verdict(row, by_row(analysis.comparisons))
     return [name, *cells, number(row["floor"]), verdict, str(int(row["seeds"])), took]
 
 
@@ -92,5 +93,6 @@ def _notes(analysis: Analysis) -> str:
         over += " (of a row with one seed: by bootstrap over test points)"
     return (
         f"Means on test data with 95 % intervals {over}; floor: the ECE that chance would give a "
-        "calibrated model; ★ chosen on validation data; p-values corrected (Holm)."
+        f"calibrated model; ★ chosen on validation data. Baseline: "
+        f"{analysis.baseline.about}; p-values corrected (Holm)."
     )

@@ -10,7 +10,7 @@ import pandas as pd
 
 from calibration.metrics import METRICS
 from sweeps.analysis import Analysis
-from sweeps.analysis.comparisons import TOO_FEW, UNDECIDED, UNMEASURED
+from sweeps.analysis.comparisons import BASELINE, CHOSEN, TOO_FEW, UNDECIDED, UNMEASURED, claimed
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import FEWER_SEEDS
 from sweeps.plan import Plan
@@ -143,22 +143,26 @@ def _winner(
 
 
 def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> str:
-    name = label(winner["method"], winner["post_hoc"])
-    baseline = quoted(analysis.baseline)
-    if name == analysis.baseline:
-        return "It is the baseline itself."
-    found = _of(analysis.comparisons, dataset)
-    if not found.empty:
-        mine = (found["method"] == winner["method"]) & (found["post_hoc"] == winner["post_hoc"])
-        found = found[mine]
-    by_metric = {str(line["metric"]): line for _, line in found.iterrows()}
-    if not {"ece", "nll", "error"} <= by_metric.keys():
+    found, baseline = _claims(dataset, analysis)
+    mine = found[found["method"] == winner["method"]]
+    by_metric = {str(line["metric"]): line for _, line in mine.iterrows()}
+    if not by_metric.keys() >= set(claimed()):
         return f"There is nothing to compare it with {baseline} by."
+    if by_metric["ece"]["verdict"] == BASELINE:
+        return "It is the baseline itself."
     if by_metric["ece"]["verdict"] == TOO_FEW:
         pairs = count(int(by_metric["ece"]["pairs"]), "seed")
         return f"With {pairs} in common, no difference from {baseline} can be tested."
     calibration = _calibration(by_metric["ece"], by_metric["nll"])
     return f"Compared with {baseline}: {calibration}, {_accuracy(by_metric['error'])}."
+
+
+def _claims(dataset: str, analysis: Analysis) -> tuple[pd.DataFrame, str]:
+    """The comparisons of the chosen, which alone a headline speaks of, and with what they are."""
+    found = _of(analysis.comparisons, dataset)
+    found = found[found["comparison"] == CHOSEN]
+    chosen = {r: c for (where, r), c in analysis.selection.calibrators.items() if where == dataset}
+    return found, quoted(label(*analysis.baseline.chosen(chosen)))
 
 
 def _calibration(ece: pd.Series, nll: pd.Series) -> str:
@@ -189,24 +193,19 @@ def _tested(line: pd.Series) -> str:
 
 def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
     """The other methods' verdicts: all of them in ECE, in NLL and error those that differ."""
-    found = _of(analysis.comparisons, dataset)
-    if found.empty:
-        return ""
-    won = set(zip(winners["method"], winners["post_hoc"], strict=True))
-    others = [(m, p) not in won for m, p in zip(found["method"], found["post_hoc"], strict=True)]
-    found = found[others]
-    told = [("ece", ("better", "worse", UNDECIDED)), ("nll", DIFFERENT), ("error", DIFFERENT)]
+    found, baseline = _claims(dataset, analysis)
+    found = found[~found["method"].isin(winners["method"])]
+    first, *further = claimed()
+    told = {first: (*DIFFERENT, UNDECIDED)} | dict.fromkeys(further, DIFFERENT)
     parts = [
         f"in {METRICS.title(metric)}: {said}"
-        for metric, verdicts in told
+        for metric, verdicts in told.items()
         if (said := _by_verdict(found[found["metric"] == metric], verdicts))
     ]
     if not parts:
         return ""
-    first, *more = (f"{part}." for part in parts)
-    return " ".join(
-        [f"The others against {quoted(analysis.baseline)}, {first}", *map(_begun, more)]
-    )
+    begin, *more = (f"{part}." for part in parts)
+    return " ".join([f"The others against {baseline}, {begin}", *map(_begun, more)])
 
 
 def _begun(sentence: str) -> str:

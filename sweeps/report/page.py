@@ -80,7 +80,7 @@ def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> st
         f"<b>{count(len(spec.methods), 'method')}</b> × {count(len(said), 'dataset')}",
         f"model {escape(spec.model.name)}",
         f"{count(spec.confirm_seeds, 'confirm seed')}",
-        f"baseline {escape(analysis.baseline)}",
+        f"baseline {escape(analysis.baseline.about)}",
     ]
     told = [*said.values(), Headline(across(analysis))]
     items = "".join(
@@ -97,7 +97,8 @@ def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> st
         else "Brackets are 95 % bootstrap intervals over test points (there is one seed)"
     )
     note = (
-        f"{reading}; p-values are corrected for the number of methods (Holm). Settings, maps and "
+        f"{reading}; p-values are corrected for all methods and metrics that one dataset’s "
+        "sentences speak of (Holm). Settings, maps and "
         "the chosen row were picked on validation data; test data only reports."
     )
     remarks = paragraphs(plan.loaded.notes)

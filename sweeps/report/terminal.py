@@ -11,6 +11,7 @@ from rich.table import Table
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
+from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows, label
 from sweeps.plan import Plan
 from sweeps.report.wording import p_value
@@ -22,7 +23,7 @@ def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
     """One table per dataset: each method as it is and with its best map."""
     tables = []
     metrics = METRICS.names(Shown.HEADLINE)
-    table, found = analysis.leaderboard, analysis.comparisons
+    table, found = analysis.leaderboard, by_row(analysis.comparisons)
     judged = {
         (line["dataset"], line["method"], line["post_hoc"]): _verdict(line)
         for _, line in found[found["metric"] == "ece"].iterrows()
@@ -46,7 +47,7 @@ def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
             if metric == "ece":
                 shown.add_column("floor", justify="right", no_wrap=True)
         shown.add_column("sec", justify="right", no_wrap=True)
-        shown.add_column(f"ECE vs {analysis.baseline}")
+        shown.add_column(f"ECE vs {analysis.baseline.label}")
         for _, row in rows.iterrows():
             name = label(row["method"], row["post_hoc"])
             if row["seeds"] < seeds:
@@ -77,8 +78,8 @@ def print_leaderboard(analysis: Analysis, plan: Plan, console: Console) -> None:
     console.print(
         "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
         f"were calibrated; an ECE near it is as good as it gets. {plan.spec.bins} bins. "
-        "sec: training time. vs: each method with its map chosen on validation data, paired over "
-        "seeds, Holm-corrected.",
+        f"sec: training time. vs: {analysis.baseline.about}, paired over seeds, Holm-corrected "
+        "for the rows and metrics of a headline.",
         style="dim",
         highlight=False,
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.analysis import Analysis
-from sweeps.analysis.comparisons import COLUMNS
+from sweeps.analysis import Analysis, Baseline
+from sweeps.analysis.comparisons import CHOSEN, COLUMNS
 from sweeps.analysis.selection import CANDIDATE, Selection, select
 from sweeps.spec import ORACLE
 
@@ -47,6 +47,7 @@ def compared(
     *,
     dataset: str = "blobs",
     pairs: int = 5,
+    comparison: str = CHOSEN,
     **verdicts: tuple[str, float],
 ) -> list[dict[str, Any]]:
     """The lines of a row's comparisons: a verdict and its p-value for each metric."""
@@ -55,7 +56,13 @@ def compared(
         verdict, p = verdicts.get(metric, ("no difference shown", 0.5))
         difference = {"better": -0.01, "worse": 0.01}.get(verdict, 0.001)
         line = {"dataset": dataset, "method": method, "post_hoc": post_hoc, "metric": metric}
-        line |= {"pairs": pairs, "mean": 0.131, "baseline_mean": 0.131 - difference}
+        line |= {
+            "comparison": comparison,
+            "baseline_post_hoc": "identity",
+            "pairs": pairs,
+            "mean": 0.131,
+            "baseline_mean": 0.131 - difference,
+        }
         line |= {"difference": difference, "low": -0.1, "high": 0.1, "effect": 0.2}
         lines.append(line | {"p": p, "p_holm": p, "verdict": verdict})
     return lines
@@ -94,7 +101,7 @@ def analysis(
             "leaderboard": table,
             "selection": selection(tidy),
             "comparisons": pd.DataFrame(comparisons or [], columns=COLUMNS),
-            "baseline": "standard",
+            "baseline": Baseline("standard"),
             "ranks": {},
             "fronts": empty,
             "hypervolumes": {},

@@ -26,17 +26,23 @@ def said(
 
 def test_a_chosen_row_that_is_better_and_as_good_as_perfect() -> None:
     found = analysis(
-        [row("standard", "temperature", winner=True), row("standard"), row("bo4sc"), oracle()],
-        compared("standard", "temperature", ece=("better", 0.004), nll=("better", 0.0002))
-        + compared("bo4sc"),
+        [
+            row("focal", "temperature", winner=True),
+            *(row("standard", "beta", chosen=True), row("standard"), row("bo4sc"), oracle()),
+        ],
+        compared("focal", "temperature", ece=("better", 0.004), nll=("better", 0.0002))
+        + compared("bo4sc")
+        + compared("bo4sc", ece=("worse", 0.004), comparison="as is"),
     )
     assert said(found).lead == (
-        "On blobs, standard + temperature, chosen on validation data, has ECE 0.024 "
+        "On blobs, focal + temperature, chosen on validation data, has ECE 0.024 "
         "[0.019, 0.031] where perfect calibration would read 0.021 by chance: it cannot be told "
-        "from perfectly calibrated on 5 × 1,000 test points. Compared with standard: better in "
-        "ECE (p = 0.004) and NLL (p < 0.001), no loss of accuracy shown."
+        "from perfectly calibrated on 5 × 1,000 test points. Compared with standard + beta: "
+        "better in ECE (p = 0.004) and NLL (p < 0.001), no loss of accuracy shown."
     )
-    assert said(found).others == "The others against standard, in ECE: bo4sc: no difference shown."
+    assert said(found).others == (
+        "The others against standard + beta, in ECE: bo4sc: no difference shown."
+    )
 
 
 def test_the_winner_is_the_baseline_itself() -> None:
@@ -61,10 +67,10 @@ def test_a_winner_that_costs_accuracy_or_calibration_says_so() -> None:
 
 
 def test_equal_predictions_have_the_same_accuracy() -> None:
-    lines = compared("standard", "temperature")
+    lines = compared("focal", "temperature")
     for line in lines:
         line |= {"difference": 0.0, "low": 0.0, "high": 0.0}
-    found = analysis([row("standard", "temperature", winner=True), row("standard")], lines)
+    found = analysis([row("focal", "temperature", winner=True), row("standard")], lines)
     assert said(found).lead.endswith(
         "no difference shown in ECE (p = 0.50) or NLL (p = 0.50), the same accuracy."
     )

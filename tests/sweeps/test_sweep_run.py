@@ -203,8 +203,8 @@ def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
 ) -> None:
     plan = make_plan(tmp_path, trials=1, text=TWO_ROWS)
     train_all(plan)
-    for number, row in enumerate(("standard", "focal")):
-        for entry in plan.confirmed("blobs-1.7", row):
+    for number, method in enumerate(("standard", "focal")):
+        for entry in plan.confirmed("blobs-1.7", method):
             found = plan.store.maps(entry.key, "15-bins")["temperature"]
             found = found | {"validation": {"nll": 0.9 - 0.1 * number}}
             plan.store.write_map(entry.key, "15-bins", "temperature", found)
