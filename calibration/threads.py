@@ -1,4 +1,4 @@
-"""How many threads torch's operations use, for a while."""
+"""How many threads compute: their number decides the last bits of a sum that they share."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from threadpoolctl import threadpool_limits
 
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """So many threads for torch in this process; as many as before at the end."""
+    """So many threads for torch's operations and numpy's linear algebra, then as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield
+        with threadpool_limits(count, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)

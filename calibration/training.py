@@ -51,6 +51,7 @@ class TrainingConfig(Settings):
     patience: Annotated[int, Field(ge=1)] | None = None
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     mixed_precision: bool = False
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
     @field_validator("milestones")
     @classmethod

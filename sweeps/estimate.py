@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from itertools import cycle
 from statistics import median
 
-import torch
-
 from calibration.data import Dataset, Splits
 from calibration.hyperparameters import Domain, Value
 from calibration.methods import Method, make_method
@@ -43,12 +41,11 @@ def estimate(loaded: LoadedSpec) -> dict[tuple[str, str], float]:
     Searched knobs are in the middle of their domains. NaN where a row cannot be run here.
     """
     spec = loaded.spec
-    with threads(max(1, int(spec.resources.cpu))):
-        return {
-            (name, row): seconds
-            for name, dataset in loaded.datasets.items()
-            for row, seconds in _rows(spec, dataset)
-        }
+    return {
+        (name, row): seconds
+        for name, dataset in loaded.datasets.items()
+        for row, seconds in _rows(spec, dataset)
+    }
 
 
 def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
@@ -62,9 +59,12 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
             if held_out not in parts:
                 parts[held_out] = dataset.split(spec.protocol, spec.seed, held_out=held_out)
             config = spec.row_training(row)
-            yield row, _Cell(spec, method, dataset.classes, parts[held_out], config).seconds()
+            cell = _Cell(spec, method, dataset.classes, parts[held_out], config)
+            with threads(config.threads):
+                seconds = cell.seconds()
         except Exception:  # a user's own method may raise anything; a rehearsal says what
-            yield row, math.nan
+            seconds = math.nan
+        yield row, seconds
 
 
 def _middle(domain: Domain) -> Value:
@@ -145,7 +145,7 @@ def _moments(run: TrainingRun) -> dict[float, float]:
 
 def _timed(run: TrainingRun, moment: float) -> float:
     # What else keeps the machine busy now need not do so during the sweep.
-    alone = torch.get_num_threads() == 1 and run.device.type == "cpu"
+    alone = run.config.threads == 1 and run.device.type == "cpu"
     clock = time.thread_time if alone else time.perf_counter
     run.epoch = int(moment * COURSE)
     start = clock()

@@ -39,7 +39,6 @@ class CalibrationTrial(tune.Trainable):
         for dataset in datasets:
             provide(dataset)
         cpu, gpu = float(config["cpu"]), float(config["gpu"])
-        torch.set_num_threads(max(1, int(cpu)))
         device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
         if device == "cuda" and gpu < 1:
             # One that needs more than its share fails alone, and says why.

@@ -32,6 +32,7 @@ from calibration.evaluation import Predictions, evaluate_map
 from calibration.hyperparameters import Value
 from calibration.methods import METHODS, make_method
 from calibration.text import visible
+from calibration.threads import threads
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.masking import without_secrets
 from sweeps.schema import Choice, Evaluation
@@ -103,9 +104,13 @@ class TrialRun:
         self._save_again_after = CHECKPOINT_SECONDS
 
     def advance(self, seconds: float) -> bool:
-        """Train for about ``seconds`` or to the next rung; True when the trial is done."""
+        """Train for about ``seconds`` or to the next rung; True when the trial is done.
+
+        Trains with the configuration's own number of threads, whatever the process may use.
+        """
         try:
-            return self._advance(seconds)
+            with threads(self.config.training.threads):
+                return self._advance(seconds)
         except StoreError:
             raise
         except Exception as error:  # a user's own method may raise anything; others go on
@@ -245,6 +250,12 @@ class TrialRun:
         test = Predictions(
             arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
         )
+        with threads(1):  # an evaluation is the same whatever its network was trained with
+            self._evaluate_maps(missing, validation, test)
+
+    def _evaluate_maps(
+        self, missing: list[str], validation: Predictions, test: Predictions
+    ) -> None:
         # Before the maps: who is killed on the way finds one missing, and comes here again.
         self._draw(test)
         bins, seed = self.evaluation.bins, self.config.seed

@@ -39,6 +39,7 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "patience": Note("training ends when no epoch was better for so long", "epochs"),
         "evaluate_every": Note("how often validation data is looked at", "epochs"),
         "mixed_precision": Note("train in bfloat16 where the device can"),
+        "threads": Note("of every training; resources.cpu must cover them", "CPU threads"),
     },
     MethodHyperparameters: {
         "lr": Note("the learning rate of the network's optimiser, before its schedule"),

@@ -84,6 +84,13 @@ def _check_training(spec: Spec, name: str) -> None:
         raise ProblemError(
             (*own, "epochs"), f"found {training.epochs}; at most {MOST_EPOCHS} are possible"
         )
+    if training.threads > max(1, spec.resources.cpu):
+        own = location if "threads" in row.training else ("training",)
+        raise ProblemError(
+            (*own, "threads"),
+            f"found {training.threads}, and a trial occupies {spec.resources.cpu:g} CPU; write "
+            f"resources: {{cpu: {training.threads}}}, or fewer threads",
+        )
 
 
 def _check_space(spec: Spec, name: str) -> None:

@@ -55,6 +55,7 @@ training:
   patience: 3
   evaluate_every: 2
   mixed_precision: false
+  threads: 1
 search:
   {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}
 scheduler: {name: asha, grace: 1, reduction: 2}
@@ -129,6 +130,7 @@ training.stop_on: [word, ece]
 training.patience: [optional, 0, 1]
 training.evaluate_every: [number, 0, 4]
 training.mixed_precision: [null, 0, 1, "no", []]
+training.threads: [number, 0, 2, 1025]
 search: [null, 3, tpe, []]
 search.sampler: [word]
 search.trials: [optional, 0, 100001]
