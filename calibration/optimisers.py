@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -26,7 +26,12 @@ Counters in the state are constants: they need no cotangent and get none.
 
 
 class Optimiser(Protocol):
-    """What a training step needs of an optimiser."""
+    """What a training step needs of an optimiser.
+
+    ``version`` is part of every trial's key: raise it when a change alters a step.
+    """
+
+    version: ClassVar[int]
 
     def initial(self, parameters: Tensor) -> OptimiserState:
         """The state before the first step."""
@@ -67,6 +72,7 @@ class Adam:
     and changes a step only where gradients are themselves below about ``eps``.
     """
 
+    version: ClassVar[int] = 1
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -140,6 +146,7 @@ class Adam:
 class SGD:
     """Stochastic gradient descent with heavy-ball momentum, as torch.optim.SGD defines it."""
 
+    version: ClassVar[int] = 1
     momentum: float = 0.9
     nesterov: bool = False
 

@@ -30,6 +30,10 @@ from calibration.optimisers import SGD, Adam, Optimiser
 from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.seeds import seeded
 
+TRAINING_LOOP_VERSION = 1
+"""Part of every trial's key: raise it when anything but a method, model, optimiser or metric
+(these have their own) is changed so that a training comes to other numbers: the loop in here,
+how rows are divided, transformed and augmented, how random streams are seeded."""
 PREDICTION_BATCH = 4096
 CHECKPOINT_FORMAT = 2
 SNAPSHOTS = 100

@@ -6,17 +6,18 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from calibration.hyperparameters import Value
 from calibration.methods import make_method
-from sweeps.schema import Objective, SearchConfig
+from sweeps.domains import written
+from sweeps.schema import Objective, SchedulerConfig, SearchConfig
 from sweeps.search import Study
 from sweeps.space import Space
 from sweeps.spec import LoadedSpec
 from sweeps.store import file_name
 from sweeps.trial import TrialConfig
+from sweeps.trial_key import determining, metric_version
 
 Phase = Literal["search", "confirm"]
 
@@ -46,8 +47,6 @@ class Cell:
     study: Study
     study_id: str
     seeds: int
-    former_id: str
-    """What its study was called when the place of a data file was still part of it."""
     done: int = 0
     failed: int = 0
     pruned: int = 0
@@ -74,6 +73,7 @@ class Cells:
     def __init__(self, loaded: LoadedSpec) -> None:
         self.loaded = loaded
         self.spec = loaded.spec
+        self._objective = tuple(objective.metric for objective in self.spec.search.objective)
         self._training = {row: self.spec.row_training(row) for row in self.spec.methods}
 
     def cell(self, dataset: str, row: str, extra: int = 0) -> Cell:
@@ -91,19 +91,13 @@ class Cells:
         )
         template = self.config(dataset, row, {}, self.spec.seed, "search")
         identity: dict[str, Any] = {
-            "fixed": space.fixed,
-            "searched": {name: repr(domain) for name, domain in space.searched.items()},
+            "trial": determining(template),
+            "space": _space_identity(space),
             "search": _search_identity(search),
-            **_further_identity(space),
+            "scheduler": _scheduler_identity(self.spec.scheduler),
         }
-        if self.spec.scheduler.name != "none":
-            identity["scheduler"] = self.spec.scheduler.model_dump()
-        home = f"{file_name(dataset)}/{file_name(row)}"
-        now, former = (
-            f"{home}/{_digest(identity | {'trial': trial})}"
-            for trial in (_without_places(template), template.model_dump(mode="json"))
-        )
-        return Cell(dataset, row, study, now, self.spec.confirm_seeds, former)
+        study_id = f"{file_name(dataset)}/{file_name(row)}/{_digest(identity)}"
+        return Cell(dataset, row, study, study_id, self.spec.confirm_seeds)
 
     def search_entry(self, cell: Cell, number: int, hyperparameters: dict[str, Any]) -> Entry:
         """A cell's search trial ``number``."""
@@ -140,6 +134,8 @@ class Cells:
             training=self._training[row],
             seed=seed,
             phase=phase,
+            device=self.spec.resources.trains_on,
+            objective=self._objective if phase == "search" else (),
         )
 
 
@@ -154,28 +150,32 @@ def _digest(identity: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _without_places(template: TrialConfig) -> dict[str, Any]:
-    """The trial wherever its files lie: what is in them, the fingerprint tells."""
-    trial = template.model_dump(mode="json")
-    trial["dataset"]["options"] = {
-        name: Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
-        for name, value in trial["dataset"]["options"].items()
+def _space_identity(space: Space) -> dict[str, Any]:
+    return {
+        "fixed": space.fixed,
+        "searched": {name: written(domain) for name, domain in space.searched.items()},
+        "conditions": space.conditions,
+        "grid": space.grid,
+        "first": space.first,
     }
-    return trial
 
 
 def _search_identity(search: SearchConfig) -> dict[str, Any]:
     """What of the search makes it another one: not its budget, which may be raised."""
-    objectives = search.objective
-    single = len(objectives) == 1 and objectives[0].direction == "minimize"
-    identity: dict[str, Any] = {
+    return {
         "sampler": search.sampler,
         "resolution": search.resolution,
-        "objective": objectives[0].metric if single else [o.model_dump() for o in objectives],
+        "objective": [[objective.metric, objective.direction] for objective in search.objective],
+        "seed": search.seed,
     }
-    return identity if search.seed is None else identity | {"seed": search.seed}
 
 
-def _further_identity(space: Space) -> dict[str, Any]:
-    further = {"conditions": space.conditions, "grid": space.grid, "first": space.first}
-    return {name: repr(value) for name, value in further.items() if value}
+def _scheduler_identity(scheduler: SchedulerConfig) -> dict[str, Any] | None:
+    if scheduler.name == "none":
+        return None
+    return {
+        "name": scheduler.name,
+        "grace": scheduler.grace,
+        "reduction": scheduler.reduction,
+        "metric version": metric_version("nll"),  # by which trials are stopped
+    }

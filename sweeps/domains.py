@@ -91,6 +91,19 @@ def describe(domain: Domain) -> str:
             return f"{{integer: [{low}, {high}]{', log: true' if log else ''}}}"
 
 
+def written(domain: Domain) -> dict[str, Any]:
+    """The form in which a spec writes a domain: ``parse_domain`` reads it."""
+    match domain:
+        case Choice(values):
+            return {"choice": list(values)}
+        case Integer(low, high, log):
+            return {"integer": [low, high], "log": log}
+        case Uniform(low, high):
+            return {"uniform": [low, high]}
+        case LogUniform(low, high):
+            return {"loguniform": [low, high]}
+
+
 def points(domain: Domain, resolution: int) -> list[Value]:
     """A domain's points on a grid: its choices, or ``resolution`` even steps, ends included."""
     if isinstance(domain, Choice):

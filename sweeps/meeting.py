@@ -15,6 +15,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 from sweeps.store import Store, StoreError
 
 FILE = "driver.mark"
@@ -53,6 +55,15 @@ class Meeting(NamedTuple):
                 f"node {node} does not see the store {store.root} of the driver; name one that all "
                 "nodes share: a network file system's path, or a URI such as s3://bucket/runs"
             )
+
+
+def check_device(device: str, node: str) -> None:
+    """Raises ``UnfitNodeError`` if a node lacks what trials train on: it is part of their keys."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UnfitNodeError(
+            f"node {node} has no GPU that torch can use, and resources.gpu asks for one; install "
+            "torch with CUDA and the driver there, or write resources: {gpu: 0} to train on CPUs"
+        )
 
 
 @lru_cache(maxsize=1)

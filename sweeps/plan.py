@@ -71,18 +71,7 @@ class Plan:
             for dataset in loaded.datasets
             for row in self.spec.methods
         }
-        for cell in self.cells.values():
-            self._take_former_name(cell)
         self._turns = deque(self.cells.values())
-
-    def _take_former_name(self, cell: Cell) -> None:
-        """A study that was begun under its former name goes on under it."""
-        if cell.former_id == cell.study_id:
-            return
-        sweep = self.spec.name
-        names = (cell.study_id, cell.former_id)
-        begun = [name for name in names if self.store.suggestions(sweep, name)]
-        cell.study_id = begun[0] if begun else cell.study_id
 
     def replay(self) -> None:
         """Take over what the store already has; call once, before anything else."""

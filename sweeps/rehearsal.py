@@ -52,7 +52,7 @@ def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
 def start_run(
     spec: Spec, method: Method, classes: int, splits: Splits, config: TrainingConfig
 ) -> TrainingRun:
-    """A run in this process, on the device that the spec's trials would have."""
+    """A run in this process, on the device that the spec's trials have if it is here."""
     return TrainingRun(
         method,
         splits,
@@ -61,7 +61,7 @@ def start_run(
         classes=classes,
         config=config,
         seed=spec.seed,
-        device="cuda" if spec.resources.wants_gpu and torch.cuda.is_available() else "cpu",
+        device=spec.resources.trains_on if torch.cuda.is_available() else "cpu",
     )
 
 

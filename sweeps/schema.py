@@ -113,6 +113,7 @@ def _protocol(written: Any) -> Any:
 
 Sampler = Literal["grid", "random", "tpe", "gp", "cmaes", "nsga2"]
 Scheduler = Literal["none", "asha", "median"]
+Device = Literal["cpu", "cuda"]
 
 
 def _list_objectives(schema: dict[str, Any]) -> None:
@@ -264,11 +265,14 @@ class Resources(_Part):
         Annotated[float, Field(ge=0, le=1000)] | Literal["auto"],
         _about("shares below 1 let several trials use one; auto: by the network's size", "GPUs"),
     ] = 0.0
+    device: Annotated[
+        Device | None, _about("what trials train on; cuda by default where gpu is not 0, else cpu")
+    ] = None
 
     @property
-    def wants_gpu(self) -> bool:
-        """Whether trials are to train on a GPU where there is one."""
-        return bool(self.gpu)
+    def trains_on(self) -> Device:
+        """The type of device of every trial: as part of its key it is known before it runs."""
+        return self.device or ("cuda" if self.gpu else "cpu")
 
 
 class Table(_Part):

@@ -12,7 +12,7 @@ import torch
 from ray import tune, util
 
 from calibration.data import Dataset
-from sweeps.meeting import Meeting, UnfitNodeError
+from sweeps.meeting import Meeting, UnfitNodeError, check_device
 from sweeps.schema import Evaluation
 from sweeps.sizing import memory_fraction
 from sweeps.store import Store, StoreError
@@ -39,18 +39,17 @@ class CalibrationTrial(tune.Trainable):
         for dataset in datasets:
             provide(dataset)
         cpu, gpu = float(config["cpu"]), float(config["gpu"])
-        device = "cuda" if gpu and torch.cuda.is_available() else "cpu"
-        if device == "cuda" and gpu < 1:
+        trial = TrialConfig.model_validate(config["trial"])
+        if trial.device == "cuda" and 0 < gpu < 1 and torch.cuda.is_available():
             # One that needs more than its share fails alone, and says why.
             total = torch.cuda.get_device_properties(0).total_memory
             torch.cuda.set_per_process_memory_fraction(memory_fraction(gpu, total))
         self.node = str(util.get_node_ip_address())
         self.trial = TrialRun(
-            TrialConfig.model_validate(config["trial"]),
+            trial,
             Store(config["store"]),
             maps=config["maps"],
             evaluation=Evaluation(*config["evaluation"]),
-            device=device,
             rungs=config["rungs"],
             resources={"cpu": cpu, "gpu": gpu, "node": self.node},
         )
@@ -66,6 +65,7 @@ class CalibrationTrial(tune.Trainable):
         try:
             if self.config["meeting"] is not None:
                 Meeting(*self.config["meeting"]).attend(self.trial.store, self.node)
+            check_device(self.trial.config.device, self.node)
             done = self._advance()
         except UnfitNodeError as error:
             time.sleep(UNFIT_SECONDS)

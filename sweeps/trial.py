@@ -6,7 +6,6 @@ the record; nobody trains the same thing twice.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -30,13 +29,14 @@ from pydantic import BaseModel, ConfigDict
 from calibration.data import Dataset, Protocol, load_dataset
 from calibration.evaluation import Predictions, evaluate_map
 from calibration.hyperparameters import Value
-from calibration.methods import METHODS, make_method
+from calibration.methods import make_method
 from calibration.text import visible
 from calibration.threads import threads
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.masking import without_secrets
-from sweeps.schema import Choice, Evaluation
+from sweeps.schema import Choice, Device, Evaluation
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
+from sweeps.trial_key import key_of
 
 CHECKPOINT_SECONDS = 5.0
 FAILED = "failed"
@@ -59,13 +59,13 @@ class TrialConfig(BaseModel):
     training: TrainingConfig
     seed: int
     phase: Literal["search", "confirm"]
+    device: Device = "cpu"
+    objective: tuple[str, ...] = ()
+    """The metrics that a search trial is compared by."""
 
     def key(self) -> str:
         """A hash of everything that determines the result."""
-        determining = self.model_dump(mode="json", exclude={"dataset", "dataset_name"})
-        determining["method_version"] = METHODS[self.method].version
-        text = json.dumps(determining, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return key_of(self)
 
 
 class TrialRun:
@@ -84,7 +84,6 @@ class TrialRun:
         *,
         maps: list[str],
         evaluation: Evaluation,
-        device: str,
         rungs: Sequence[int] = (),
         resources: Mapping[str, float | str] | None = None,
     ) -> None:
@@ -93,9 +92,8 @@ class TrialRun:
         self.store = store
         self.maps = maps
         self.evaluation = evaluation
-        self.device = device
         self.rungs = rungs
-        self.resources = {"device": device, **(resources or {})}
+        self.resources = {"device": config.device, **(resources or {})}
         self.run: TrainingRun | None = None
         self.lineage = uuid.uuid4().hex
         self.times: list[float] = []
@@ -134,7 +132,7 @@ class TrialRun:
         run = self.run
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
-            "environment": environment(self.device),
+            "environment": environment(self.config.device),
             "resources": self.resources,
             "lineage": self.lineage,
         }
@@ -185,7 +183,7 @@ class TrialRun:
         return True
 
     def _start(self) -> TrainingRun:
-        run = fresh_run(self.config, self.device)
+        run = fresh_run(self.config, self.config.device)
         saved = self.store.checkpoint(self.key)
         if saved is None:
             return run

@@ -115,7 +115,7 @@ def _run(
 def _demand(loaded: LoadedSpec, cluster: Cluster) -> Demand:
     """What a trial occupies, where ``auto`` looks at the GPUs that there are.
 
-    Raises ``SpecError`` where a cluster is to grow and has none yet to look at.
+    Raises ``SpecError`` if there are none, or none yet where a cluster is to grow.
     """
     import ray
 
@@ -130,6 +130,10 @@ def _demand(loaded: LoadedSpec, cluster: Cluster) -> Demand:
         raise SpecError(
             "resources.gpu: found auto, and the cluster has no GPU yet to be looked at; wait until "
             "one has joined, or write a share such as 0.25 (or 0 for CPUs)"
+        )
+    if not gpus and asked.trains_on == "cuda":
+        raise SpecError(
+            "resources.gpu: found auto, and no machine here has a GPU; write 0 to train on CPUs"
         )
     return Demand(asked.cpu, choose_share(loaded, gpus, least_memory))
 

@@ -30,7 +30,7 @@ def finish(spec: Path, store: Store, limit: int = 10_000) -> Sweep:
         if entry is None:
             break
         maps, evaluation = plan.spec.maps, plan.spec.evaluation
-        trial = TrialRun(entry.config, store, maps=maps, evaluation=evaluation, device="cpu")
+        trial = TrialRun(entry.config, store, maps=maps, evaluation=evaluation)
         assert trial.advance(600)
         plan.complete(entry.key)
     return Sweep(loaded, store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 # Importing a model's file registers it.
 from calibration.models import mlp, resnet, small_cnn, wide_resnet
 from calibration.models.functional import FunctionalModel
-from calibration.models.model import MODELS, ModelOptions, build_model
+from calibration.models.model import MODELS, ModelOptions, build_model, model_version
 from calibration.models.output import Network, Output, WithFeatures
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "WithFeatures",
     "build_model",
     "mlp",
+    "model_version",
     "resnet",
     "small_cnn",
     "wide_resnet",

@@ -18,10 +18,12 @@ from calibration.registry import Registry
 class ModelOptions(Settings, ABC):
     """Base of every registered model: its options are the fields, ``build`` makes the network.
 
-    The first line of a subclass's docstring is the description a user is shown.
+    The first line of a subclass's docstring is the description a user is shown. ``version``
+    is part of every trial's key: raise it when a change alters what is built.
     """
 
     noun: ClassVar[str] = "option"
+    version: ClassVar[int] = 1
 
     @abstractmethod
     def build(self, input_shape: tuple[int, ...], classes: int) -> Network:
@@ -59,6 +61,12 @@ def build_model(
     if inspect.isclass(entry) and issubclass(entry, ModelOptions):
         return entry.checked(options, f"model {name!r}").build(shape, classes)
     return _from_factory(name, entry, options, shape, classes)
+
+
+def model_version(name: str) -> int:
+    """The version of a registered model, or of a user's own that has a number ``version``."""
+    version = getattr(MODELS[name], "version", 1)
+    return version if isinstance(version, int) else 1
 
 
 def image_shape(input_shape: tuple[int, ...], model: str, smallest: int) -> tuple[int, int, int]:

@@ -24,13 +24,11 @@ METRIC_TOLERANCE = 1e-6
 REMEDY = "Export with the code and the packages of the sweep, or run it anew in another store"
 
 
-def check_network(
-    classifier: Classifier, splits: Splits, logits: Tensor, sweep: Sweep, chosen: Chosen
-) -> None:
+def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen: Chosen) -> None:
     """Raise ``StoreError`` unless the network gives the recorded validation logits."""
     found = classifier.logits(splits.validation.inputs[:CHECKED_ROWS])
     apart = (found.double().softmax(-1) - logits[:CHECKED_ROWS].double().softmax(-1)).abs().max()
-    allowed = _tolerance(sweep, chosen)
+    allowed = _tolerance(chosen)
     if not apart <= allowed:
         raise StoreError(
             f"trial {chosen.entry.key}: the network built from its record gives other "
@@ -69,8 +67,9 @@ def _agree(found: float, recorded: float) -> bool:
     return math.isclose(found, recorded, rel_tol=METRIC_TOLERANCE, abs_tol=METRIC_TOLERANCE)
 
 
-def _tolerance(sweep: Sweep, chosen: Chosen) -> float:
-    if sweep.spec.resources.wants_gpu or chosen.entry.config.training.mixed_precision:
+def _tolerance(chosen: Chosen) -> float:
+    config = chosen.entry.config
+    if config.device != "cpu" or config.training.mixed_precision:
         return ROUGH
     then, now = _then(chosen), environment()
     same = all(then.get(name) == now[name] for name in ("torch", "machine", "instructions"))

@@ -91,7 +91,7 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     calibrator = post_hoc.fit(chosen.post_hoc, logits, labels)
     description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
     classifier = Classifier(description, network, calibrator)
-    check_network(classifier, splits, logits, sweep, chosen)
+    check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
     output = calibrator(test_logits)
     check_map("test", output, test_logits, test_labels, sweep, chosen)

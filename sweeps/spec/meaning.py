@@ -118,6 +118,11 @@ def _check_scheduler(spec: Spec) -> None:
 
 def _check_resources(resources: Resources) -> None:
     gpu = resources.gpu
+    if not gpu and resources.device == "cuda":
+        raise ProblemError(
+            ("resources", "device"),
+            "found 'cuda', and gpu is 0; write a share of one GPU as gpu, or leave device out",
+        )
     if gpu == "auto":
         return
     if 0 < gpu < 0.01 or (gpu > 1 and gpu != int(gpu)):

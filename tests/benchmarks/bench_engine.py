@@ -267,7 +267,7 @@ def simulate(trials: int) -> dict[str, float]:
         nonlocal body, arrays
         if not body or entry.config.phase == "confirm":
             maps = plan.spec.maps
-            trial = TrialRun(entry.config, store, maps=maps, evaluation=Evaluation(), device="cpu")
+            trial = TrialRun(entry.config, store, maps=maps, evaluation=Evaluation())
             trial.advance(600)
             made = store.record(entry.key)
             body = {

@@ -43,7 +43,7 @@ training: {{epochs: 100, batch_size: full, evaluate_every: 10, stop_on: nll}}
 search: {{sampler: {sampler}, trials: {trials}}}
 confirm_seeds: {seeds}
 post_hoc: [temperature]
-resources: {{cpu: 1, gpu: 1}}
+resources: {{cpu: 1, gpu: 1, device: cpu}}
 """
 MINUTE = 60.0
 DURATIONS = (MINUTE, 10 * MINUTE, 60 * MINUTE)

@@ -77,9 +77,7 @@ class Recordings:
         return sum(map(len, self._made.values()))
 
     def _record(self, config: TrialConfig) -> Recording:
-        trial = TrialRun(
-            config, self._store, maps=self._maps, evaluation=self._evaluation, device="cpu"
-        )
+        trial = TrialRun(config, self._store, maps=self._maps, evaluation=self._evaluation)
         while not trial.advance(60):
             continue
         record = self._store.record(trial.key)

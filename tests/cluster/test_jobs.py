@@ -31,7 +31,7 @@ training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: 10}}
 search: {{trials: 8, sampler: random}}
 confirm_seeds: 1
 post_hoc: []
-resources: {{cpu: 0.25, gpu: 0.5}}
+resources: {{cpu: 0.25, gpu: 0.5, device: cpu}}
 """
 # A module that needs another one beside it, and says which GPU it was given. Trials wait until all
 # that can run at once are there, and half of them once more in mid-training.
@@ -126,7 +126,7 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     assert {run.info.status for run in scene.runs()} == {"FINISHED", "KILLED"}
     scene.directory.parent.joinpath("steps.log.go").touch()
     # The same sweep with fewer trials at once, which share a GPU by the size of their network.
-    scene.write(scene.spec.replace("{cpu: 0.25, gpu: 0.5}", "{cpu: 1, gpu: auto}"))
+    scene.write(scene.spec.replace("{cpu: 0.25, gpu: 0.5,", "{cpu: 1, gpu: auto,"))
     second = calsweep(scene, cluster, *submit, "--wait")
     assert second.returncode == 0, second.stdout + second.stderr
     assert "submitted submitted-2" in second.stdout
@@ -139,7 +139,7 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     scene.assert_exact(9, list(range(10, EPOCHS + 1, 10)), {"FINISHED"})
 
 
-def test_trials_share_a_gpu_and_fall_back_to_the_cpu(scene: Scene) -> None:
+def test_trials_share_a_gpu_that_they_need_not_train_on(scene: Scene) -> None:
     at_work = _at_work(scene)
     assert {gpu for _, _, gpu in at_work} == {"0", "1"}
     assert _most_at_once(scene) == 4

@@ -34,7 +34,7 @@ training: {{epochs: 2, batch_size: full}}
 search: {{sampler: tpe, trials: {TRIALS}}}
 confirm_seeds: {SEEDS}
 post_hoc: [temperature]
-resources: {{cpu: 1, gpu: 1}}
+resources: {{cpu: 1, gpu: 1, device: cpu}}
 """
 
 

@@ -166,9 +166,7 @@ def test_a_read_only_store_is_said_in_one_message_and_left_as_it_is(
         # In the midst of training it is the same.
         entry = plan.next()
         assert entry is not None
-        trial = TrialRun(
-            entry.config, store, maps=[], evaluation=plan.spec.evaluation, device="cpu"
-        )
+        trial = TrialRun(entry.config, store, maps=[], evaluation=plan.spec.evaluation)
         with pytest.raises(StoreError, match="is read-only"):
             trial.advance(600)
         assert everything(place) == before

@@ -349,7 +349,6 @@ def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
             plan.store,
             maps=plan.spec.maps,
             evaluation=plan.spec.evaluation,
-            device="cpu",
         )
         while not run.advance(60.0):
             pass

@@ -70,7 +70,7 @@ table:
   published: {iris: {CE: {ece: 0.1}}}
   percent: false
 seed: 1
-resources: {cpu: 1, gpu: 0}
+resources: {cpu: 1, gpu: 0, device: cpu}
 retries: 2
 time_limit: 1h
 tracking: {uri: databricks, experiment: mine}
@@ -158,6 +158,7 @@ seed: [number, -1, 2147483648]
 resources: [null, 3, big, []]
 resources.cpu: [number, 0, -1, 10001]
 resources.gpu: [number, -1, 1001, 1.5, 0.001]
+resources.device: [3, tpu, cuda, [], true]
 retries: [number, -1, 101]
 time_limit: [0, -1, 1.0e+10, "10", ten, 10x, "", true, [], {}]
 tracking: [null, 3, [], true]

@@ -134,9 +134,8 @@ def test_larger_networks_batches_and_windows_need_more(tmp_path: Path) -> None:
         assert less < more
 
 
-def test_auto_is_the_cpu_where_no_gpu_is(tmp_path: Path) -> None:
+def test_auto_shares_the_gpus_that_there_are(tmp_path: Path) -> None:
     loaded = spec(tmp_path)
-    assert loaded.spec.resources.wants_gpu
     assert choose_share(loaded, 0, lambda: ASSUMED_MEMORY) == 0
     for gpus, memory in product((1, 8), (1e9, 16e9)):
         share = choose_share(loaded, gpus, lambda memory=memory: memory)

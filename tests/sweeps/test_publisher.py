@@ -59,7 +59,7 @@ def test_a_run_can_be_completed_under_another_name_of_its_row(tmp_path: Path, ur
         (entry,) = plan.confirmed("blobs-1.7", row)
         keys.add(entry.key)
         evaluation = plan.spec.evaluation
-        TrialRun(entry.config, store, maps=maps, evaluation=evaluation, device="cpu").advance(60)
+        TrialRun(entry.config, store, maps=maps, evaluation=evaluation).advance(60)
         publisher = Publisher(uri, plan, store)
         publisher.publish(entry)
     assert len(keys) == 1

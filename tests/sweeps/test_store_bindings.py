@@ -58,7 +58,7 @@ def configs(plan: Plan, count: int) -> list[TrialConfig]:
 
 
 def trained(config: TrialConfig, store: Store) -> dict[str, Any]:
-    trial = TrialRun(config, store, maps=[], evaluation=Evaluation(), device="cpu")
+    trial = TrialRun(config, store, maps=[], evaluation=Evaluation())
     while not trial.advance(600):
         pass
     record = store.record(config.key())

@@ -42,7 +42,7 @@ def test_killed_after_its_last_evaluation_a_trial_lacks_nothing(tmp_path: Path) 
     plan.replay()
     entry = plan.next()
     assert entry is not None
-    about = {"maps": plan.spec.maps, "evaluation": plan.spec.evaluation, "device": "cpu"}
+    about = {"maps": plan.spec.maps, "evaluation": plan.spec.evaluation}
     with pytest.raises(Killed):
         TrialRun(entry.config, Dying(tmp_path / "runs"), **about).advance(600)
     store = Store(tmp_path / "runs")

@@ -124,7 +124,7 @@ class Scene:
             self.trained.append(entry.key)
             time.sleep(self.pause)
             maps, evaluation = plan.spec.maps, plan.spec.evaluation
-            trial = _Plain(entry.config, store, maps=maps, evaluation=evaluation, device="cpu")
+            trial = _Plain(entry.config, store, maps=maps, evaluation=evaluation)
             assert trial.advance(600)
             plan.complete(entry.key)
 
