@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
@@ -11,6 +12,9 @@ import torch.utils.data
 
 from calibration.data.arrays import dataset_of_arrays
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions
+from calibration.data.stability import check_fingerprint, check_stable
+
+QUICK_SECONDS = 1.0
 
 
 def load_dataset(name: str, options: dict[str, Any]) -> Dataset:
@@ -18,15 +22,19 @@ def load_dataset(name: str, options: dict[str, Any]) -> Dataset:
 
     The callable gets the options as keyword arguments and returns a ``Dataset``, a
     tuple of arrays (inputs, labels) or (inputs, labels, test inputs, test labels), or a
-    ``torch.utils.data.Dataset`` of (input, label) pairs. Raises ``ValueError`` saying
-    what is wrong with the name, the options or what was returned.
+    ``torch.utils.data.Dataset`` of (input, label) pairs, the same at every call. Raises
+    ``ValueError`` saying what is wrong with the name, the options or what was returned.
     """
     entry: object = DATASETS[name]
     if isinstance(entry, type) and issubclass(entry, DatasetOptions):
         return entry.checked(options, f"dataset {name!r}").load()
     if not callable(entry):
         raise ValueError(f"dataset {name!r} is a {type(entry).__name__}, not a callable")
-    return _as_dataset(name, _call(name, entry, options))
+    began = time.monotonic()
+    made = _call(name, entry, options)
+    # Called again unless that takes long: what it draws may change, and not only what it reads.
+    quick = time.monotonic() - began < QUICK_SECONDS
+    return _as_dataset(name, made, _call(name, entry, options) if quick else made)
 
 
 def _call(name: str, factory: Callable[..., object], options: dict[str, Any]) -> object:
@@ -40,14 +48,17 @@ def _call(name: str, factory: Callable[..., object], options: dict[str, Any]) ->
     return factory(*call.args, **call.kwargs)
 
 
-def _as_dataset(name: str, made: object) -> Dataset:
+def _as_dataset(name: str, made: object, again: object) -> Dataset:
     origin = f"dataset {name!r}"
     if isinstance(made, Dataset):
+        check_fingerprint(origin, made, again)
         return made
-    if isinstance(made, tuple):
-        return dataset_of_arrays(name, made, origin=origin)
-    if isinstance(made, torch.utils.data.Dataset):
-        return dataset_of_arrays(name, _stacked(made, origin), origin=origin)
+    if isinstance(made, tuple | torch.utils.data.Dataset):
+        given = made if isinstance(made, tuple) else _stacked(made, origin)
+        arrays = [np.asarray(array) for array in given]
+        dataset = dataset_of_arrays(name, arrays, origin=origin)
+        check_stable(origin, arrays, again)
+        return dataset
     raise ValueError(
         f"{origin}: the callable returned a {type(made).__name__}; return a Dataset, a tuple of "
         "2 or 4 arrays, or a torch.utils.data.Dataset of (input, label) pairs"

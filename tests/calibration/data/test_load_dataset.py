@@ -44,6 +44,74 @@ class Ragged(Pairs):
         return torch.zeros(row + 1), 0
 
 
+class Jittered(Pairs):
+    """As a random transform makes it."""
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        image, label = super().__getitem__(row)
+        return image + torch.rand(1, 4, 4), label
+
+
+class Flipped(torch.utils.data.Dataset[tuple[np.ndarray, int]]):
+    """A large one, of which hardly any row may be read twice; half of the images are flipped."""
+
+    reads = 0
+
+    def __len__(self) -> int:
+        return 5000
+
+    def __getitem__(self, row: int) -> tuple[np.ndarray, int]:
+        Flipped.reads += 1
+        image = np.arange(16, dtype=np.float32).reshape(1, 4, 4) + row
+        return (image[..., ::-1] if torch.rand(()) < 0.5 else image), row % 3
+
+
+class Relabelled(Pairs):
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        return super().__getitem__(row)[0], int(torch.randint(3, ()))
+
+
+class Growing(Pairs):
+    rows = 30
+
+    def __len__(self) -> int:
+        Growing.rows += 1
+        return Growing.rows
+
+
+class Shuffled(Pairs):
+    """One that is the same as long as it lives."""
+
+    def __init__(self) -> None:
+        self.order = torch.randperm(30).tolist()
+
+    def __getitem__(self, row: int) -> tuple[torch.Tensor, int]:
+        return super().__getitem__(self.order[row])
+
+
+class NoisyStream(torch.utils.data.IterableDataset[tuple[np.ndarray, int]]):
+    def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
+        return ((row + np.random.random(), i % 2) for i, row in enumerate(TABLE))
+
+
+ONCE = iter([*zip(TABLE, LABELS, strict=True)])
+
+
+class Once(torch.utils.data.IterableDataset[tuple[np.ndarray, int]]):
+    """One that can be read only once, say from a pipe."""
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, int]]:
+        return ONCE
+
+
+def drawn() -> tuple[np.ndarray, np.ndarray]:
+    return np.random.normal(size=(40, 2)), LABELS
+
+
+def missing_values() -> tuple[np.ndarray, np.ndarray]:
+    return np.where(TABLE < -2, np.nan, TABLE), np.array(list("ab"), object)[LABELS]
+
+
 class Mine(DatasetOptions):
     """A user's own options."""
 
@@ -61,6 +129,8 @@ def failing() -> object:
 def users_module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("users_module")
     things = (arrays, four_tensors, Pairs, Stream, Ragged, Mine, failing)
+    things += (Jittered, Flipped, Relabelled, Growing, Shuffled, NoisyStream, Once)
+    things += (drawn, missing_values)
     vars(module).update({thing.__name__: thing for thing in things})
     vars(module).update(number=3, nothing=lambda: None, three=lambda: (1, 2, 3))
     monkeypatch.setitem(sys.modules, "users_module", module)
@@ -85,6 +155,36 @@ def test_a_torch_dataset_of_pairs() -> None:
     rows = torch.cat([part.inputs[:, 0, 0, 0] for part in parts])
     assert sorted(rows.tolist()) == list(range(30))
     assert load_dataset("users_module:Stream", {}).class_names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("Jittered", "the input of row 0 changes"),
+        ("Flipped", r"the input of row \d+ changes"),
+        ("Relabelled", r"the label of row \d+ changes"),
+        ("Growing", r"it has \d+ rows, then \d+"),
+        ("Shuffled", r"the (label|input) of row \d+ changes"),
+        ("NoisyStream", "the input of row 0 changes"),
+        ("drawn", "row 0 changes"),
+    ],
+)
+def test_data_that_change_with_every_reading_are_refused(name: str, how: str) -> None:
+    message = rf"dataset 'users_module:{name}': read twice, {how}; .*augmentation: crop_flip.*\Z"
+    with pytest.raises(ValueError, match=message):
+        load_dataset(f"users_module:{name}", {})
+
+
+def test_of_a_large_dataset_few_rows_are_read_again() -> None:
+    Flipped.reads = 0
+    with pytest.raises(ValueError, match="read twice"):
+        load_dataset("users_module:Flipped", {})
+    assert 5000 < Flipped.reads <= 5064
+
+
+@pytest.mark.parametrize("name", ["Pairs", "Stream", "Once", "four_tensors", "missing_values"])
+def test_data_that_stay_the_same_are_taken(name: str) -> None:
+    assert load_dataset(f"users_module:{name}", {}).classes in (2, 3)
 
 
 def test_a_users_options_class() -> None:
