@@ -83,9 +83,10 @@ def versions() -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _seen(mark: str, sweep: str, root: str) -> bool:
+    store = Store(root)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        if Store(root).read_file(sweep, FILE) == mark.encode():
+        if store.read_file(sweep, FILE) == mark.encode():
             return True
         if time.monotonic() > deadline:
             return False

@@ -36,7 +36,10 @@ def _flaw(record: Mapping[str, Any], *, finished: bool) -> str:
         # What is not a number is no flaw: no search prefers it.
         if number < low - ROUNDING or number > high + ROUNDING:
             return f"its validation {name} is {number:g}"
-    return _curve_flaw(record.get("curve", []))
+    curve, times = record.get("curve", []), record.get("times", [])
+    if len(times) < len(curve):
+        return f"its curve has {len(curve)} epochs, but {len(times)} times"
+    return _curve_flaw(curve)
 
 
 def _curve_flaw(curve: Iterable[Mapping[str, Any]]) -> str:

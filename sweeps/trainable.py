@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ class CalibrationTrial(tune.Trainable):
         self.node = str(util.get_node_ip_address())
         self.trial = TrialRun(
             trial,
-            Store(config["store"]),
+            _store(config["store"]),
             maps=config["maps"],
             evaluation=Evaluation(*config["evaluation"]),
             rungs=config["rungs"],
@@ -104,3 +105,9 @@ class CalibrationTrial(tune.Trainable):
         limit, run = self.config["time_limit"], self.trial.run
         epoch = run.epoch if run else 0
         self.trial.fail(f"took longer than its time limit of {limit:g} s; it had {epoch} epochs")
+
+
+@lru_cache(maxsize=4)
+def _store(root: str) -> Store:
+    """One for all trials of a process: the first access to each asks for the store's format."""
+    return Store(root)

@@ -78,6 +78,7 @@ def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
         "curve": [],
         "seconds": seconds,
         "times": [began + seconds / 2, began + seconds],
+        "resources": {"cpu": 2.0, "gpu": 0.5},
     }
     record = change(entry, record)
     rows = torch.tensor([[0.0, 1.0], [1.0, 0.0]])

@@ -11,7 +11,6 @@ import pandas as pd
 from sweeps.analysis.comparisons import CHOSEN, TOO_FEW, Baseline
 from sweeps.cells import Entry
 from sweeps.plan import Plan
-from sweeps.schema import Resources
 from sweeps.store import Store
 
 COLUMNS = [
@@ -95,7 +94,7 @@ def _spent(plan: Plan, store: Store, entries: Sequence[Entry]) -> _Spent:
         failed=states.count("failed"),
         pruned=states.count("pruned"),
         seconds=sum(_seconds(record) for record in there.values()),
-        gpu_seconds=sum(_seconds(r) * _gpu(r, plan.spec.resources) for r in there.values()),
+        gpu_seconds=sum(_seconds(record) * _gpu(record) for record in there.values()),
         spans=[_span(record) for record in there.values() if record.get("times")],
         per_training=float(np.mean(done)) if done else np.nan,
     )
@@ -105,10 +104,9 @@ def _seconds(record: Mapping[str, Any]) -> float:
     return float(record.get("seconds", 0.0))
 
 
-def _gpu(record: Mapping[str, Any], resources: Resources) -> float:
-    """What the trial had; before that was recorded it was what the spec says."""
-    asked = 0.0 if resources.gpu == "auto" else resources.gpu
-    return float(record.get("resources", {}).get("gpu", asked))
+def _gpu(record: Mapping[str, Any]) -> float:
+    """The share of a GPU that the trial had; one that never came to train had none."""
+    return float(record.get("resources", {}).get("gpu", 0.0))
 
 
 def _span(record: Mapping[str, Any]) -> tuple[float, float]:

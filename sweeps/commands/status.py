@@ -32,10 +32,11 @@ def _status(options: argparse.Namespace, console: Console) -> int:
     if options.sweep is not None:
         print_status(opened(options), console, every_trial=options.trials)
         return 0
-    names = sweep_names(Store(options.store))
+    store = Store(options.store)
+    names = sweep_names(store)
     for name in names:
         try:
-            sweep = open_sweep(name, options.store)
+            sweep = open_sweep(name, store)
         except SpecError as error:  # one that cannot be read must not hide the others
             say(console, f"{name}: {error}")
             continue
@@ -44,7 +45,7 @@ def _status(options: argparse.Namespace, console: Console) -> int:
             continue
         say(console, f"{name}: {state(sweep)}; {sweep.plan.done} of {sweep.plan.total} trials done")
     if not names:
-        say(console, f"{Store(options.store).root}: there is no sweep yet; calsweep run SPEC")
+        say(console, f"{store.root}: there is no sweep yet; calsweep run SPEC")
     return 0
 
 

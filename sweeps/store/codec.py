@@ -10,15 +10,17 @@ import hashlib
 import io
 import json
 import re
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-FORMAT = 2
-CHECKPOINT_HEADER = re.compile(rb"calsweep checkpoint 1 sha256:([0-9a-f]{64})\n")
+FORMAT = 3
+"""Of everything in a store; to be raised with any change that another version would misread."""
+# Up to format 2 checkpoints were numbered apart, and did not name the store's format.
+CHECKPOINT_HEADER = re.compile(rb"calsweep checkpoint (?:1 )?sha256:([0-9a-f]{64})\n")
+CHECKPOINT_FORMAT = re.compile(rb"format (\d{1,9})\n")
 # The checksum comes first and in fixed form, so that it is verified on the bytes as they are.
 SEAL = re.compile(rb'\{"checksum": "sha256:([0-9a-f]{64})",\n')
 SEAL_LENGTH = len(b'{"checksum": "sha256:",\n') + 64
@@ -28,8 +30,12 @@ class DamagedError(Exception):
     """Stored bytes are not what was written; the message says how that shows."""
 
 
-class NewerError(Exception):
-    """Stored bytes are of a format that only a later version knows."""
+class OtherFormatError(Exception):
+    """Stored bytes are whole, and of a format that another version of calsweep writes."""
+
+    def __init__(self, found: int) -> None:
+        super().__init__(f"format {found}")
+        self.found = found
 
 
 def digest(content: bytes) -> str:
@@ -51,10 +57,10 @@ def seal(values: Mapping[str, Any]) -> bytes:
 
 
 def unseal(content: bytes) -> dict[str, Any]:
-    """What ``seal`` was given, with ``format``, and ``checksum`` if it has one.
+    """What ``seal`` was given, with ``format`` and ``checksum``.
 
-    Files of format 1 had no checksum and, but for records, no format: they are taken as they
-    are. Raises ``DamagedError`` and ``NewerError``.
+    Raises ``DamagedError`` and ``OtherFormatError``. Files of format 1 had no checksum and need
+    not name a format: JSON that was never sealed counts as theirs.
     """
     found = SEAL.match(content)
     if found and digest(content[SEAL_LENGTH:]).encode() != found[1]:
@@ -65,11 +71,11 @@ def unseal(content: bytes) -> dict[str, Any]:
         raise DamagedError("it is no JSON") from error
     if not isinstance(values, dict):
         raise DamagedError("it is no JSON object")
-    version = values.setdefault("format", 1)
-    if isinstance(version, int) and version > FORMAT:
-        raise NewerError
-    if version != (FORMAT if found else 1):
+    version = values.get("format", 1)
+    if not isinstance(version, int) or (version == FORMAT and not found):
         raise DamagedError("its checksum is missing")
+    if version != FORMAT:
+        raise OtherFormatError(version)
     return values
 
 
@@ -91,28 +97,21 @@ def _finite(value: Any) -> Any:
 
 
 def encode_checkpoint(values: dict[str, Any]) -> bytes:
-    """A line with a checksum, then ``encode_tensors``."""
-    content = encode_tensors(values)
-    return b"calsweep checkpoint 1 sha256:%s\n" % digest(content).encode() + content
+    """A line with a checksum of all that follows it, one with the format, ``encode_tensors``."""
+    content = b"format %d\n" % FORMAT + encode_tensors(values)
+    return b"calsweep checkpoint sha256:%s\n" % digest(content).encode() + content
 
 
 def decode_checkpoint(content: bytes) -> dict[str, Any]:
-    """The inverse of ``encode_checkpoint``. Raises ``DamagedError``."""
+    """The inverse of ``encode_checkpoint``. Raises ``DamagedError`` and ``OtherFormatError``."""
     header = CHECKPOINT_HEADER.match(content)
     if header is None or digest(content[header.end() :]).encode() != header[1]:
         raise DamagedError("its checksum is wrong")
-    return decode_tensors(content[header.end() :])
-
-
-def check_archive(content: bytes) -> None:
-    """Arrays and torch files are ZIP archives with checksums. Raises ``DamagedError``."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            broken = archive.testzip()
-    except Exception as error:  # zipfile and zlib raise many kinds for broken bytes
-        raise DamagedError(f"it is no whole archive ({error})") from error
-    if broken is not None:
-        raise DamagedError("its checksum is wrong")
+    line = CHECKPOINT_FORMAT.match(content, header.end())
+    version = 2 if line is None else int(line[1])
+    if line is None or version != FORMAT:
+        raise OtherFormatError(version)
+    return decode_tensors(content[line.end() :])
 
 
 def encode_arrays(arrays: Mapping[str, torch.Tensor]) -> bytes:

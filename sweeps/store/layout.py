@@ -13,8 +13,8 @@ import re
 RESERVED_NAMES = frozenset({"damaged", "mlartifacts", "mlflow.db", "records", "retired"})
 # What lies beside a sweep's plain files, and beside the files of a trial's record.
 SWEEP_PARTS = frozenset({"stopped", "suggestions"})
-TRIAL_PARTS = frozenset({"checkpoint.bin", "checkpoint.pt", "live.json", "maps", "record.json"})
-FORMAT_1_FILES = ("predictions.npz", "network.pt", "history.npz")
+TRIAL_PARTS = frozenset({"checkpoint.bin", "live.json", "maps", "record.json"})
+STATE = ".state.json"
 KEY = re.compile(r"[0-9a-f]{1,64}")
 # No separators, nothing unprintable, nothing that a remote file system takes for a pattern.
 PART = re.compile(r"[^\x00-\x1f\x7f/\\*?\[\]]+")
@@ -85,16 +85,15 @@ def trial_directory(key: str) -> str:
     return f"records/{checked_key(key)}"
 
 
-def attempt_directory(key: str, attempt: str | None) -> str:
-    """The directory of the files of a record; those of format 1 name no attempt."""
-    return f"{trial_directory(key)}/{attempt}" if attempt else trial_directory(key)
+def attempt_directory(key: str, attempt: str) -> str:
+    """The directory of the files of a record."""
+    return f"{trial_directory(key)}/{attempt}"
 
 
 def attempt_parts(key: str, attempt: str | None) -> list[str]:
-    """All that belongs to a record, itself first."""
-    home = trial_directory(key)
-    files = [attempt] if attempt else [*FORMAT_1_FILES, "reliability.png", "maps"]
-    return [f"{home}/{name}" for name in ("record.json", *files)]
+    """All that belongs to a record, itself first; ``attempt`` is None if it does not tell."""
+    record = f"{trial_directory(key)}/record.json"
+    return [record] if attempt is None else [record, attempt_directory(key, attempt)]
 
 
 def trial_file(name: str) -> str:

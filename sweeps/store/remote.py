@@ -155,7 +155,7 @@ class RemoteFiles:
         except StoreError:
             raise
         except Exception as error:  # what a file system's own library raises is not ours to list
-            place = f"{self.root}/{name}"
+            place = f"{self.root}/{name}".rstrip("/")
             raise StoreError(f"cannot {verb} {place}: {self._cause(error)}") from error
 
     def _cause(self, error: Exception) -> str:

@@ -13,8 +13,16 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from sweeps.store.codec import DamagedError, NewerError, seal, unseal
+from sweeps.store.codec import (
+    DamagedError,
+    OtherFormatError,
+    decode_checkpoint,
+    encode_checkpoint,
+    seal,
+    unseal,
+)
 from sweeps.store.files import Files, StoreError
+from sweeps.store.format import refusal
 
 PLACE = "place"
 TRIES = 3
@@ -26,6 +34,11 @@ log = logging.getLogger("calsweep")
 def place(path: str) -> str:
     """What a file knows of its path: all below the sweep's directory, or below ``records``."""
     return path.partition("/")[2]
+
+
+def sealed(path: str, values: Mapping[str, Any]) -> bytes:
+    """The content of a sealed file that knows its place."""
+    return seal({**values, PLACE: place(path)})
 
 
 def check_place(path: str, found: object) -> None:
@@ -53,7 +66,17 @@ class SealedFiles:
 
     def write(self, path: str, values: Mapping[str, Any]) -> None:
         """Write or replace a sealed file that knows its place."""
-        self._files.write(path, seal({**values, PLACE: place(path)}))
+        self._files.write(path, sealed(path, values))
+
+    def read_checkpoint(self, path: str, owner: str) -> dict[str, Any] | None:
+        """What ``write_checkpoint`` wrote, or None; see ``read``."""
+        return self.read(
+            path, owner, lambda content: self._opened(path, content, decode_checkpoint)
+        )
+
+    def write_checkpoint(self, path: str, values: Mapping[str, Any]) -> None:
+        """Write or replace tensors and plain values that know their place."""
+        self._files.write(path, encode_checkpoint({**values, PLACE: place(path)}))
 
     def read_all(self, directory: str, owner: str) -> dict[str, dict[str, Any]]:
         """What the undamaged sealed files of a directory hold, by name without ``.json``."""
@@ -73,18 +96,17 @@ class SealedFiles:
         return {name: v for name, v in values.items() if name not in ("checksum", "format")}
 
     def unseal(self, path: str, content: bytes) -> dict[str, Any]:
-        """``codec.unseal``, if the place is right; what a newer version wrote is a ``StoreError``.
+        """``codec.unseal``, if the place is right; another version's file is a ``StoreError``."""
+        return self._opened(path, content, unseal)
 
-        Older versions named no place: their files are taken as they are.
-        """
+    def _opened(
+        self, path: str, content: bytes, decode: Callable[[bytes], dict[str, Any]]
+    ) -> dict[str, Any]:
         try:
-            values = unseal(content)
-        except NewerError as error:
-            raise StoreError(
-                f"{self._files.root}/{path}: written by a newer calsweep; upgrade this one, or "
-                "choose another --store"
-            ) from error
-        check_place(path, values.pop(PLACE, place(path)))
+            values = decode(content)
+        except OtherFormatError as error:
+            raise refusal(f"{self._files.root}/{path}", error) from error
+        check_place(path, values.pop(PLACE, None))
         return values
 
     def reject(self, path: str, owner: str, reason: str, paths: list[str] | None = None) -> None:

@@ -14,13 +14,14 @@
 ``record.json`` is created last and once: a trial is done when it is there, and of several
 attempts at one trial the first to get there counts. Everything carries a checksum and says
 whose it is; what is damaged or another's is moved aside with a warning and then is not there.
-Records of format 1 (no checksums, the files directly in ``records/KEY``) stay readable.
+A store that another version made is refused whole: see ``sweeps.store.format``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,19 +29,16 @@ import torch
 
 from sweeps.store.codec import (
     DamagedError,
-    check_archive,
     decode_arrays,
-    decode_checkpoint,
     decode_tensors,
     digest,
-    encode_checkpoint,
-    seal,
 )
-from sweeps.store.files import LocalFiles, StoreError, clear_drafts, open_files
+from sweeps.store.files import Files, LocalFiles, StoreError, clear_drafts, open_files
+from sweeps.store.format import check_format
 from sweeps.store.layout import (
-    FORMAT_1_FILES,
     KEY,
     RESERVED_NAMES,
+    STATE,
     attempt_directory,
     attempt_parts,
     checked_key,
@@ -53,7 +51,7 @@ from sweeps.store.layout import (
 )
 from sweeps.store.leftovers import is_leftover, token
 from sweeps.store.lock import SweepLock, sweep_lock
-from sweeps.store.sealed import PLACE, SealedFiles, check_place, place
+from sweeps.store.sealed import SealedFiles, sealed
 
 ATTEMPT = re.compile(rb'"attempt": "([0-9a-f]{32})"')
 HEX = re.compile(r"[0-9a-f]{32}")
@@ -64,17 +62,26 @@ T = TypeVar("T")
 class Store:
     """Reads and writes one store, on a path or an fsspec URI such as ``s3://bucket/runs``.
 
-    Every method raises ``StoreError`` when the files cannot be reached or were written by a
-    newer version, and ``ValueError`` for a name that would lead out of its directory.
+    Every method raises ``StoreError`` when the files cannot be reached or were written by
+    another version, and ``ValueError`` for a name that would lead out of its directory.
     """
 
     def __init__(self, root: str | Path) -> None:
-        self._files = open_files(root)
-        self._sealed = SealedFiles(self._files)
-        self.root = self._files.root
-        self.local = self._files.path if isinstance(self._files, LocalFiles) else None
+        self._unchecked = open_files(root)
+        self.root = self._unchecked.root
+        self.local = self._unchecked.path if isinstance(self._unchecked, LocalFiles) else None
         if self.local is not None and self.local.exists() and not self.local.is_dir():
             raise StoreError(f"{root}: is no directory; a store is a directory or a URI")
+
+    @cached_property
+    def _files(self) -> Files:
+        """All access goes through here, so that it begins with a look at the format."""
+        check_format(self._unchecked)
+        return self._unchecked
+
+    @cached_property
+    def _sealed(self) -> SealedFiles:
+        return SealedFiles(self._files)
 
     def sweeps(self) -> list[str]:
         """The names of the directories that may be sweeps'."""
@@ -110,12 +117,12 @@ class Store:
 
     def state(self, sweep: str) -> dict[str, Any] | None:
         """What ``write_state`` wrote last, or None."""
-        path = f"{sweep_directory(sweep)}/.state.json"
+        path = f"{sweep_directory(sweep)}/{STATE}"
         return self._sealed.read(path, sweep, lambda content: self._sealed.content(path, content))
 
     def write_state(self, sweep: str, values: dict[str, Any]) -> None:
         """Replace what a sweep remembers from run to run beside its spec."""
-        self._sealed.write(f"{sweep_directory(sweep)}/.state.json", values)
+        self._sealed.write(f"{sweep_directory(sweep)}/{STATE}", values)
 
     # --- trials
 
@@ -141,15 +148,15 @@ class Store:
         """
         files = files or {}
         attempt = token()
-        entries = {trial_file(name): _entry(content) for name, content in files.items()}
-        sealed = seal({**record, "key": key, "attempt": attempt, "files": entries})
+        entries = {trial_file(name): _entry(file) for name, file in files.items()}
+        path = f"{trial_directory(key)}/record.json"
+        content = sealed(path, {**record, "key": key, "attempt": attempt, "files": entries})
         filed = False
         try:
             if self.record(key) is None:
-                for name, content in files.items():
-                    self._files.write(f"{attempt_directory(key, attempt)}/{name}", content)
-                path = f"{trial_directory(key)}/record.json"
-                filed = self._sealed.create(path, sealed, lambda: self.record(key))
+                for name, file in files.items():
+                    self._files.write(f"{attempt_directory(key, attempt)}/{name}", file)
+                filed = self._sealed.create(path, content, lambda: self.record(key))
         finally:
             if files and not filed:
                 self._withdraw(key, attempt)
@@ -170,9 +177,8 @@ class Store:
             return False
         if self.local is None:
             return True
-        names = record["files"] if record["format"] > 1 else FORMAT_1_FILES
         try:
-            for name in names:
+            for name in record["files"]:
                 self._verified(key, record, name)
         except DamagedError:
             return False
@@ -200,7 +206,7 @@ class Store:
     def write_extra(self, key: str, name: str, content: bytes) -> None:
         """Add a file that can be made again, such as a figure, to a trial that is done."""
         home, record = self._done(key)
-        if trial_file(name) in record["files"] or name in FORMAT_1_FILES:
+        if trial_file(name) in record["files"]:
             raise ValueError(f"name: found {name!r}, which belongs to the record; use another")
         self._files.write(f"{home}/{name}", content)
 
@@ -247,19 +253,11 @@ class Store:
 
     def checkpoint(self, key: str) -> dict[str, Any] | None:
         """What ``write_checkpoint`` wrote last for this very trial, or None."""
-        path = f"{trial_directory(key)}/checkpoint.bin"
-
-        def decode(content: bytes) -> dict[str, Any]:
-            values = decode_checkpoint(content)
-            check_place(path, values.pop(PLACE, None))
-            return values
-
-        return self._sealed.read(path, key, decode)
+        return self._sealed.read_checkpoint(f"{trial_directory(key)}/checkpoint.bin", key)
 
     def write_checkpoint(self, key: str, values: dict[str, Any]) -> None:
         """Replace a trial's checkpoint: tensors and plain values."""
-        path = f"{trial_directory(key)}/checkpoint.bin"
-        self._files.write(path, encode_checkpoint({**values, PLACE: place(path)}))
+        self._sealed.write_checkpoint(f"{trial_directory(key)}/checkpoint.bin", values)
 
     def reject_checkpoint(self, key: str, reason: str) -> None:
         """Set aside a checkpoint that its trial cannot continue."""
@@ -326,10 +324,8 @@ class Store:
     def file_stopped(self, sweep: str, study: str, key: str, record: dict[str, Any]) -> None:
         """File the record of a trial that this study stops early; the first one stays."""
         path = _stopped(sweep, study, key)
-        bound = {"key": key, "attempt": token(), "files": {}, PLACE: place(path)}
-        self._sealed.create(
-            path, seal({**record, **bound}), lambda: self.stopped(sweep, study, key)
-        )
+        content = sealed(path, {**record, "key": key, "attempt": token(), "files": {}})
+        self._sealed.create(path, content, lambda: self.stopped(sweep, study, key))
         self._forget(key)
 
     def reject_stopped(self, sweep: str, study: str, key: str, reason: str) -> None:
@@ -355,7 +351,7 @@ class Store:
 
     def _file(self, key: str, name: str, decode: Callable[[bytes], T]) -> T | None:
         record = self.record(key)
-        if record is None or (record["format"] > 1 and trial_file(name) not in record["files"]):
+        if record is None or trial_file(name) not in record["files"]:
             return None
         path = f"{self.root}/{attempt_directory(key, record['attempt'])}/{trial_file(name)}"
         try:
@@ -365,23 +361,20 @@ class Store:
                 f"{path}: damaged, {error}; the sweep's next run does the trial anew"
             ) from error
         try:
-            return None if content is None else decode(content)
+            return decode(content)
         except DamagedError as error:
             # These are the bytes that were filed: another version's, or a stranger's.
             raise StoreError(f"{path}: {error}; read it with the version that wrote it") from error
 
-    def _verified(self, key: str, record: dict[str, Any], name: str) -> bytes | None:
+    def _verified(self, key: str, record: dict[str, Any], name: str) -> bytes:
         """A file of the record. Raises ``DamagedError``, the trial then being set aside."""
         path = f"{attempt_directory(key, record['attempt'])}/{name}"
         content = self._files.read(path)
-        entry = record["files"].get(name)
         try:
-            if entry and content is None:
+            if content is None:
                 raise DamagedError("it is missing")
-            if entry and content is not None and entry != _entry(content):
+            if record["files"][name] != _entry(content):
                 raise DamagedError("its checksum is wrong")
-            if content is not None and record["format"] == 1 and name in FORMAT_1_FILES:
-                check_archive(content)
         except DamagedError as error:
             now = self.record(key)
             if now is not None and now["attempt"] == record["attempt"]:
@@ -403,8 +396,6 @@ class Store:
     def _forget(self, key: str) -> None:
         for name in ("checkpoint.bin", "live.json"):
             self._files.delete(f"{trial_directory(key)}/{name}")
-        if self.local is not None:  # the checkpoints of format 1 were always local
-            self._files.delete(f"{trial_directory(key)}/checkpoint.pt")
 
     def _done(self, key: str) -> tuple[str, dict[str, Any]]:
         """Where the files of a filed record lie, and the record."""
@@ -439,10 +430,6 @@ def _checked(key: str, record: dict[str, Any]) -> dict[str, Any]:
     """A record that belongs to the key and names its files. Raises ``DamagedError``."""
     if record.get("key") != key:
         raise DamagedError("it is another trial's")
-    if record["format"] == 1:
-        if "status" not in record:
-            raise DamagedError("it has no status")
-        return record | {"attempt": None, "files": {}}
     try:
         for name, entry in record["files"].items():
             trial_file(name)

@@ -119,15 +119,13 @@ def curve_rows(
     curve: list[Mapping[str, Any]], times: list[float], *, after: int, whole: bool
 ) -> list[list[Point]]:
     """The evaluated epochs after step ``after``, and the last epoch of a ``whole`` curve."""
-    now = time.time()
     rows: list[list[Point]] = []
     for index, row in enumerate(curve):
         step = int(row["epoch"])
         last = whole and index == len(curve) - 1
         if step <= after or not (last or any(name.startswith("val/") for name in row)):
             continue
-        # Curves of old records have no times; such a run is published once, and now.
-        at = milliseconds(times[index] if index < len(times) else now)
+        at = milliseconds(times[index])
         values = ((name, float(value)) for name, value in row.items() if name != "epoch")
         rows.append([Point(n, value, at, step) for n, value in values if math.isfinite(value)])
     return [row for row in rows if row]

@@ -6,6 +6,7 @@ import logging
 import re
 import uuid
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import boto3
@@ -14,9 +15,16 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from sweeps.store import Store
+from sweeps.store.codec import FORMAT
 from tests.tiny import SPEC, calsweep
 
 BUCKET = "sweeps"
+
+
+def checkpoint_of(tensors: bytes, number: int = FORMAT) -> bytes:
+    """A checkpoint whose checksum is right, whatever its tensors and its format."""
+    content = b"format %d\n%s" % (number, tensors)
+    return b"calsweep checkpoint sha256:%s\n" % sha256(content).hexdigest().encode() + content
 
 
 class Raw:

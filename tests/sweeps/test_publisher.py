@@ -340,26 +340,6 @@ def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> 
         assert steps(uri, runs[entry.key]) == PUBLISHED_STEPS
 
 
-def test_old_records_without_times_are_published_once(tmp_path: Path, uri: str) -> None:
-    plan = make_plan(tmp_path)
-    train_all(plan)
-    (entry, _) = plan.confirmed("blobs-1.7", "standard")
-    plan.store.retire(entry.key)
-    old = {n: v for n, v in record(entry).items() if n not in ("times", "lineage")}
-    home = tmp_path / "my runs" / "records" / entry.key
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "record.json").write_text(json.dumps(old | {"format": 1, "key": entry.key}))
-    other = next(p for p in (tmp_path / "my runs" / "records").glob("*/*/predictions.npz"))
-    (home / "predictions.npz").write_bytes(other.read_bytes())
-    for name in ("identity", "temperature"):
-        plan.store.write_map(entry.key, "15-bins", name, evaluation())
-        Publisher(uri, plan, plan.store).publish(entry)
-        run = runs_of(uri)[entry.key]
-        assert steps(uri, run) == PUBLISHED_STEPS
-        assert steps(uri, run, "test/ece") == [0]
-    assert "test/ece:temperature" in run.data.metrics
-
-
 def test_sweeps_that_share_an_experiment_keep_their_runs_apart(tmp_path: Path, uri: str) -> None:
     found: dict[str, list[Entry]] = {}
     for name in ("one", "two"):

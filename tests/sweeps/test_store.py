@@ -1,4 +1,4 @@
-"""The store's contract, on every kind of file system; its names and its first format."""
+"""The store's contract, on every kind of file system, and its names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -19,7 +18,7 @@ from sweeps.store import (
     encode_tensors,
     file_name,
 )
-from sweeps.store.codec import seal
+from sweeps.store.codec import FORMAT
 from tests.sweeps.conftest import Raw
 
 KEY, OTHER = "ab" * 16, "cd" * 16
@@ -50,7 +49,7 @@ def test_a_record_is_found_whole_with_its_files(store: Store, raw: Raw) -> None:
     record = store.record(KEY)
     assert record is not None
     assert RECORD.items() <= record.items()
-    assert (record["format"], record["key"]) == (2, KEY)
+    assert (record["format"], record["key"]) == (FORMAT, KEY)
     home = f"records/{KEY}/{record['attempt']}"
     assert raw.names() == [f"{home}/{name}" for name in sorted(FILES)] + [
         f"records/{KEY}/record.json"
@@ -72,6 +71,7 @@ def test_a_record_is_plain_json_with_a_checksum_of_its_bytes(store: Store, raw: 
     assert loaded["checksum"] == f"sha256:{hashlib.sha256(rest).hexdigest()}"
     assert first == b'{"checksum": "%s",' % loaded["checksum"].encode()
     assert loaded["loss"] == ["nan", "-inf", 1.5]
+    assert loaded.pop("place") == f"{KEY}/record.json"
     assert loaded == store.record(KEY)
     listed = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
@@ -154,8 +154,7 @@ def test_suggestions_come_back_by_number(store: Store, raw: Raw) -> None:
         store.write_suggestion("sweep", STUDY, number, suggestion)
     store.write_suggestion("sweep", "blobs-1.7/standard/other", 1, {"number": 1})
     raw.write(f"sweep/suggestions/{STUDY}/.000007.json.0123", b"a killed writer's")
-    raw.write(f"sweep/suggestions/{STUDY}/000004.json", b'{\n "number": 4\n}\n')  # format 1
-    assert store.suggestions("sweep", STUDY) == made | {4: {"number": 4}}
+    assert store.suggestions("sweep", STUDY) == made
 
 
 def test_a_stopped_trial_is_one_study_s_affair(store: Store) -> None:
@@ -210,83 +209,6 @@ def test_home_and_relative_paths_are_local(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     assert Store("~/runs").local == Store("runs").local == Store(Path("runs")).local
     assert Store("runs").root == str(tmp_path / "runs")
-
-
-def test_what_a_newer_version_wrote_is_not_touched(store: Store, raw: Raw) -> None:
-    newer = seal({"status": "done", "key": KEY}).replace(b'"format": 2', b'"format": 3')
-    _, body = newer.split(b"\n", 1)
-    sealed = b'{"checksum": "sha256:%s",\n' % hashlib.sha256(body).hexdigest().encode() + body
-    unsealed = b'{"format": 3, "status": "done"}'
-    for content in (sealed, unsealed):
-        raw.write(f"records/{KEY}/record.json", content)
-        with pytest.raises(StoreError, match=f"{KEY}/record.json: written by a newer .*upgrade"):
-            store.record(KEY)
-        assert raw.names() == [f"records/{KEY}/record.json"]
-    raw.write(f"sweep/suggestions/{STUDY}/000000.json", sealed)
-    with pytest.raises(StoreError, match=r"000000\.json: written by a newer"):
-        store.suggestions("sweep", STUDY)
-
-
-@pytest.fixture
-def format_1(tmp_path: Path) -> Path:
-    """A confirmed trial as the first format had it, all in one directory, no checksums."""
-    home = tmp_path / "runs" / "records" / KEY
-    (home / "maps" / "15-bins").mkdir(parents=True)
-    (home / "record.json").write_text(
-        '{\n "config": {\n  "seed": 3\n },\n "curve": [\n  {\n   "epoch": 1,\n   "loss": "nan"\n'
-        f'  }}\n ],\n "format": 1,\n "key": "{KEY}",\n "status": "done"\n}}\n'
-    )
-    for name in ("predictions.npz", "history.npz"):
-        np.savez_compressed(home / name, logits=np.array([[0.5, -0.5]], dtype=np.float32))
-    torch.save({"parameters": torch.ones(3), "method": {}}, home / "network.pt")
-    torch.save({"format": 1, "epoch": 2}, home / "checkpoint.pt")
-    (home / "maps" / "15-bins" / "temperature.json").write_text('{\n "ece": 0.25\n}\n')
-    (home / "reliability.png").write_bytes(b"drawn")
-    return home
-
-
-def test_a_record_of_format_1_is_read_by_every_method(tmp_path: Path, format_1: Path) -> None:
-    store = Store(tmp_path / "runs")
-    record = store.record(KEY)
-    assert record is not None
-    assert record["curve"] == [{"epoch": 1, "loss": "nan"}]
-    assert (record["format"], record["status"], record["config"]) == (1, "done", {"seed": 3})
-    assert store.intact(KEY)
-    logits = {"logits": torch.tensor([[0.5, -0.5]])}
-    assert same(store.predictions(KEY), logits)
-    assert same(store.arrays(KEY, "history.npz"), logits)
-    assert same(store.tensors(KEY, "network.pt"), {"parameters": torch.ones(3), "method": {}})
-    assert store.file(KEY, "predictions.npz") == (format_1 / "predictions.npz").read_bytes()
-    assert store.file(KEY, "nothing.npz") is None
-    assert store.extra(KEY, "reliability.png") == b"drawn"
-    assert store.maps(KEY, "15-bins") == {"temperature": {"ece": 0.25}}
-    assert store.checkpoint(KEY) is None
-    store.write_map(KEY, "15-bins", "isotonic", {"ece": 0.5})
-    store.write_extra(KEY, "reliability.png", b"again")
-    assert set(store.maps(KEY, "15-bins")) == {"temperature", "isotonic"}
-    assert store.extra(KEY, "reliability.png") == b"again"
-    for name in ("record.json", "predictions.npz"):
-        with pytest.raises(ValueError, match=name):
-            store.write_extra(KEY, name, b"")
-    assert not store.file_record(KEY, RECORD, FILES)
-    assert store.record(KEY) == record
-    store.retire(KEY)
-    assert [path.name for path in format_1.iterdir()] == []
-    assert store.record(KEY) is None
-
-
-@pytest.mark.parametrize("name", ["record.json", "predictions.npz", "network.pt"])
-def test_a_truncated_trial_of_format_1_is_set_aside(
-    tmp_path: Path, format_1: Path, name: str
-) -> None:
-    store = Store(tmp_path / "runs")
-    whole = (format_1 / name).read_bytes()
-    (format_1 / name).write_bytes(whole[:-30])
-    assert not store.intact(KEY)
-    aside = tmp_path / "runs" / "damaged" / f"{KEY}-1"
-    assert (aside / name).read_bytes() == whole[:-30]
-    assert (aside / "maps" / "15-bins" / "temperature.json").exists()
-    assert store.file_record(KEY, RECORD, FILES)
 
 
 BAD_NAMES = ["", ".", "..", ".hidden", "/etc/passwd", "a/../b", "a//b", "a\\b", "a\0b", "x*", "a\n"]

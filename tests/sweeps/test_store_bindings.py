@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
@@ -20,6 +19,7 @@ from sweeps.store import Store, StoreError, encode_tensors
 from sweeps.store.codec import encode_checkpoint, seal, unseal
 from sweeps.sweep import open_sweep
 from sweeps.trial import TrialConfig, TrialRun, environment, fresh_run, load_network
+from tests.sweeps.conftest import checkpoint_of
 from tests.trained import finish, train_sweep
 
 EPOCHS = 6
@@ -260,8 +260,7 @@ def test_a_hostile_checkpoint_runs_nothing_and_costs_nothing(tmp_path: Path) -> 
     (config,) = configs(plan, 1)
     path = half_trained(config, plan.store)
     content = encode_tensors({"state": Evil(tmp_path / "executed")})
-    header = b"calsweep checkpoint 1 sha256:%s\n" % hashlib.sha256(content).hexdigest().encode()
-    path.write_bytes(header + content)
+    path.write_bytes(checkpoint_of(content))
     assert trained(config, plan.store)["status"] == "done"
     assert len(aside(plan.store)) == 1
     assert not (tmp_path / "executed").exists()
@@ -323,19 +322,22 @@ def test_copied_suggestions_stopped_trials_and_maps_are_not_taken(tmp_path: Path
     assert store.stopped("renamed", one, key) is not None
 
 
-def test_what_older_versions_wrote_without_a_place_is_still_read(tmp_path: Path) -> None:
+def test_what_names_no_place_is_set_aside(tmp_path: Path) -> None:
     store, study = Store(tmp_path), "blobs/standard/0123"
-    made = {"number": 0, "hyperparameters": {"lr": 0.1}}
     path = tmp_path / "sweep" / "suggestions" / study / "000000.json"
     path.parent.mkdir(parents=True)
-    path.write_bytes(seal(made))
-    assert store.suggestions("sweep", study) == {0: made}
+    path.write_bytes(seal({"number": 0, "hyperparameters": {"lr": 0.1}}))
+    assert store.suggestions("sweep", study) == {}
+    assert [reason.rpartition(": ")[2] for reason in aside(store)] == [
+        "it does not say whose it is"
+    ]
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
     "negative seconds": with_("seconds", -5.0),
     "endless seconds": with_("seconds", float("inf")),
     "no seconds": without("seconds"),
+    "no times": without("times"),
     "an NLL below zero": lambda record: record["validation"].update(nll=-1e300),
     "an error above one": lambda record: record["validation"].update(error=12.0),
     "an ECE in words": lambda record: record["validation"].update(ece="small"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import logging
 import os
 import pickle
@@ -20,8 +19,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
-from sweeps.store.codec import DamagedError, decode_checkpoint, encode_checkpoint, seal, unseal
-from tests.sweeps.conftest import Raw
+from sweeps.store.codec import (
+    FORMAT,
+    DamagedError,
+    decode_checkpoint,
+    encode_checkpoint,
+    seal,
+    unseal,
+)
+from sweeps.store.sealed import sealed
+from tests.sweeps.conftest import Raw, checkpoint_of
 
 KEY, STUDY = "ab" * 16, "blobs/standard/0123"
 RECORD = {"status": "done", "config": {"seed": 1}, "curve": [{"epoch": 1, "val/nll": 0.3}]}
@@ -210,7 +217,7 @@ def test_a_record_that_lists_files_elsewhere_is_not_followed(tmp_path: Path) -> 
     path.parent.mkdir(parents=True)
     for attempt, name in (("a" * 32, "../../../../secret"), ("../../..", "secret")):
         forged = {**RECORD, "key": KEY, "attempt": attempt, "files": {name: entry}}
-        path.write_bytes(seal(forged))
+        path.write_bytes(sealed(f"records/{KEY}/record.json", forged))
         assert not store.intact(KEY)
         assert not path.exists()
     assert secret.exists()
@@ -303,7 +310,7 @@ def test_every_single_bit_of_a_checkpoint_counts() -> None:
 def test_what_is_sealed_comes_back(values: dict[str, Any]) -> None:
     values = {k: v for k, v in values.items() if k not in ("checksum", "format")}
     found = unseal(seal(values))
-    assert found.pop("format") == 2
+    assert found.pop("format") == FORMAT
     assert found.pop("checksum").startswith("sha256:")
     assert found == _finite(values)
 
@@ -368,24 +375,6 @@ def test_nothing_is_unpickled_even_with_the_right_checksum(tmp_path: Path, kind:
         store.predictions(KEY)
     with pytest.raises(StoreError, match=r"network\.pt"):
         store.tensors(KEY, "network.pt")
-    header = b"calsweep checkpoint 1 sha256:%s\n" % hashlib.sha256(content).hexdigest().encode()
-    (tmp_path / "runs" / "records" / KEY / "checkpoint.bin").write_bytes(header + content)
+    (tmp_path / "runs" / "records" / KEY / "checkpoint.bin").write_bytes(checkpoint_of(content))
     assert store.checkpoint(KEY) is None
-    assert not mark.exists()
-
-
-@pytest.mark.parametrize("kind", ["pickle", "torch", "npz", "npy"])
-@pytest.mark.parametrize("name", FILES)
-def test_nothing_of_format_1_is_unpickled(tmp_path: Path, kind: str, name: str) -> None:
-    mark = tmp_path / "executed"
-    home = tmp_path / "runs" / "records" / KEY
-    home.mkdir(parents=True)
-    (home / "record.json").write_text(json.dumps({"format": 1, "status": "done", "key": KEY}))
-    for file in (name, "checkpoint.pt"):
-        (home / file).write_bytes(evil_bytes(kind, mark))
-    store = Store(tmp_path / "runs")
-    assert store.checkpoint(KEY) is None
-    with pytest.raises(StoreError, match=name):
-        store.arrays(KEY, name) if name.endswith("npz") else store.tensors(KEY, name)
-    store.intact(KEY)
     assert not mark.exists()

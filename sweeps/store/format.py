@@ -1,0 +1,48 @@
+"""Which version of calsweep made a store. One of another format is refused and left as it is.
+
+Every file that the store seals names the store's format. All of a store is of one format, because
+it is asked before the first access: so the first file that answers speaks for all. That costs a
+remote store one listing and one read, and needs no file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sweeps.store.codec import FORMAT, DamagedError, OtherFormatError, unseal
+from sweeps.store.files import Files, StoreError
+from sweeps.store.layout import RESERVED_NAMES, STATE
+
+
+def check_format(files: Files) -> None:
+    """Raise ``StoreError`` if another version of calsweep made the store."""
+    for path in _telling(files):
+        content = files.read(path)
+        if content is None:
+            continue
+        try:
+            unseal(content)
+        except DamagedError:  # whoever needs it finds that out
+            continue
+        except OtherFormatError as error:
+            raise refusal(files.root, error) from error
+        return
+
+
+def refusal(place: str, error: OtherFormatError) -> StoreError:
+    """What is said of a store or a file of another format."""
+    older = error.found < FORMAT
+    age, upgrade = ("an older", "") if older else ("a newer", "upgrade this one, or ")
+    return StoreError(
+        f"{place} was made by {age} version of calsweep (format {error.found}; this one reads "
+        f"{FORMAT}): {upgrade}run the sweep into another store with --store (this one is left "
+        "untouched)"
+    )
+
+
+def _telling(files: Files) -> Iterator[str]:
+    """The files that may name the store's format, those that take the fewest requests first."""
+    sweeps = files.directories("")
+    yield from (f"{name}/{STATE}" for name in sweeps if name not in RESERVED_NAMES)
+    if "records" in sweeps:
+        yield from (f"records/{key}/record.json" for key in files.directories("records"))
