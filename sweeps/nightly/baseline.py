@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import getpass
 import socket
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.nightly.history import RESULTS, parquet
-from sweeps.nightly.night import Nights, NightState, now
+from sweeps.nightly.night import BASELINE, NIGHTS_FORMAT, Nights, NightState, now
 from sweeps.nightly.results import digest
 from sweeps.nightly.rules import CELL
 from sweeps.nightly.wording import cell_name
 from sweeps.spec import SpecError
 from sweeps.store.files import write_atomically
 
-ABOUT, COPY = "baseline.json", "baseline.parquet"
+COPY = "baseline.parquet"
 FIRST = "the first complete night"
 
 
@@ -36,7 +36,7 @@ class Acceptance(BaseModel):
 class BaselineFile(Acceptance):
     """What ``baseline.json`` says; ``earlier`` lists the baselines before it, newest first."""
 
-    format: Literal[1] = 1
+    format: int = NIGHTS_FORMAT
     suite: str
     identity: dict[str, str]
     reference_seconds: float
@@ -51,8 +51,13 @@ class Baseline(NamedTuple):
 
 
 def read_baseline(nights: Nights) -> Baseline | None:
-    """The suite's baseline, or None while there is none. Raises ``SpecError`` if it is damaged."""
-    path = nights.directory / ABOUT
+    """The suite's baseline, or None while there is none.
+
+    Raises ``SpecError`` if it is damaged, ``StoreError`` if another version of calsweep has made
+    it or anything else of these nights.
+    """
+    nights.check_format()
+    path = nights.directory / BASELINE
     remedy = f"accept a night anew: {nights.accept()}"
     if not path.exists():
         return None
@@ -88,14 +93,16 @@ def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reas
         earlier=earlier,
     )
     write_atomically(nights.directory / COPY, parquet(results))
-    write_atomically(nights.directory / ABOUT, about.model_dump_json(indent=1).encode() + b"\n")
+    write_atomically(nights.directory / BASELINE, about.model_dump_json(indent=1).encode() + b"\n")
 
 
 def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile, list[str]]:
     """Accept a night, by default the last complete one; also the cells that are given up by it.
 
-    Raises ``SpecError`` if there is no such night, or if it is not complete.
+    Raises ``SpecError`` if there is no such night, or if it is not complete, ``StoreError`` if
+    another version of calsweep has made some of the nights.
     """
+    nights.check_format()
     state = _chosen(nights, night)
     try:
         results = pd.read_parquet(nights.place(state.night) / RESULTS)
@@ -151,7 +158,7 @@ def _given_up(nights: Nights, results: pd.DataFrame) -> list[str]:
 def _before(nights: Nights) -> BaselineFile | None:
     """The last baseline's own words, even if its copy is damaged."""
     try:
-        return BaselineFile.model_validate_json((nights.directory / ABOUT).read_bytes())
+        return BaselineFile.model_validate_json((nights.directory / BASELINE).read_bytes())
     except (OSError, ValidationError):
         return None
 

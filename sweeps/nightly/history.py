@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 
 import pandas as pd
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from sweeps.nightly.night import Nights, NightState
+from sweeps.nightly.night import FORMAT_ENTRY, HISTORY, NIGHTS_FORMAT, Nights, NightState
 from sweeps.nightly.results import KEYS
 from sweeps.nightly.rules import judged
 from sweeps.store.files import StoreError, write_atomically
 
-FILE = "history.parquet"
 RESULTS = "results.parquet"
 
 
@@ -22,7 +23,7 @@ def read_history(nights: Nights) -> pd.DataFrame:
     missing or damaged is made anew from the nights that are still there. Raises ``StoreError``
     for one that is there and cannot be read: what it knows of deleted nights must not be lost.
     """
-    path = nights.directory / FILE
+    path = nights.directory / HISTORY
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -66,9 +67,11 @@ def comparable(history: pd.DataFrame, since: str, reference: float) -> pd.DataFr
 
 
 def parquet(frame: pd.DataFrame) -> bytes:
-    """A frame as a Parquet file."""
+    """A frame as a Parquet file that names the format of the nights."""
     buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    named = {**table.schema.metadata, FORMAT_ENTRY: str(NIGHTS_FORMAT).encode()}
+    pq.write_table(table.replace_schema_metadata(named), buffer)
     return buffer.getvalue()
 
 
@@ -98,5 +101,5 @@ def _written(nights: Nights, parts: list[pd.DataFrame]) -> pd.DataFrame:
     there = [part for part in parts if len(part)]
     whole = pd.concat(there) if there else pd.DataFrame(columns=_columns())
     whole = whole.sort_values(["night", *KEYS], ignore_index=True)
-    write_atomically(nights.directory / FILE, parquet(whole))
+    write_atomically(nights.directory / HISTORY, parquet(whole))
     return whole

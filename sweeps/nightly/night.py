@@ -7,25 +7,34 @@
                             results.parquet, verdict.json, report.html, report.md
     NIGHTS/SUITE/baseline.json, baseline.parquet, history.parquet, mlflow.db, log/
 
-Old nights may be deleted: baseline and history are copies.
+Old nights may be deleted: baseline and history are copies. All these files are of one format;
+where another version of calsweep has made some, ``Nights.check_format`` refuses the directory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Literal, NamedTuple
 
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.spec import SpecError
 from sweeps.store.files import write_atomically
+from sweeps.store.format import refusal
 
-STATE = "night.json"
+NIGHTS_FORMAT = 2
+"""Of all that a suite's nights leave; to be raised when their results can no longer be compared."""
+FORMAT_ENTRY = b"calsweep.format"
+"""Where a Parquet file names it, among its metadata."""
+BASELINE, HISTORY, STATE = "baseline.json", "history.parquet", "night.json"
 RUNS = "runs"
 ROOT, DEFAULT = "nights", "nightly"
 """Where nights are unless ``--nights`` says otherwise, and the suite that needs no name."""
@@ -46,7 +55,7 @@ class NightState(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[1] = 1
+    format: int = NIGHTS_FORMAT
     suite: str
     given: str = ""
     night: str
@@ -86,6 +95,31 @@ class Nights:
         self.given = given
         self.directory = root / suite
         self._root = root
+
+    def check_format(self) -> None:
+        """Raise ``StoreError`` naming a file that another version of calsweep has left here.
+
+        Such a file says nothing of this version's nights; but to go on without it would make
+        tonight a first night, and whatever it brings the baseline.
+        """
+        for path, found in self._formats():
+            if found != NIGHTS_FORMAT:
+                suite = shlex.quote(self.given or self.suite)
+                remedy = (
+                    f"begin anew in another directory: calsweep nightly {suite} --nights DIR "
+                    "(this one is left untouched)"
+                )
+                raise refusal(path, found, NIGHTS_FORMAT, remedy)
+
+    def _formats(self) -> Iterator[tuple[Path, int]]:
+        """The files that name their format, and which; what is damaged names none."""
+        for path in (self.directory / BASELINE, *(self.place(n) / STATE for n in self.dates())):
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                yield path, int(json.loads(path.read_bytes())["format"])
+        history = self.directory / HISTORY
+        with contextlib.suppress(OSError, ValueError):  # pyarrow's own errors are among them
+            # The first format had no such entry.
+            yield history, int((pq.read_schema(history).metadata or {}).get(FORMAT_ENTRY, 1))
 
     def finish(self, night: str) -> str:
         """The command that runs a night of this suite, or goes on with it."""

@@ -59,8 +59,9 @@ def run_night(night: Night) -> Verdict:
     """Run or resume a night, judge it and write all of its files; for who holds the lock.
 
     A night that runs into its time limit is judged as incomplete. Raises ``SpecError`` if the
-    baseline is damaged, ``StoreError`` if nothing can be written, ``KeyboardInterrupt`` if it
-    is stopped. Whatever ends it before its verdict, it is marked as unfinished then.
+    baseline is damaged, ``StoreError`` if nothing can be written or another version of calsweep
+    has made earlier nights, ``KeyboardInterrupt`` if it is stopped. Whatever ends it before its
+    verdict, it is marked as unfinished then.
     """
     nights = night.nights
     baseline = read_baseline(nights)  # raises, if at all, before the work

@@ -8,6 +8,7 @@ remote store one listing and one read, and needs no file of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from sweeps.store.codec import FORMAT, DamagedError, OtherFormatError, unseal
 from sweeps.store.files import Files, StoreError
@@ -25,18 +26,22 @@ def check_format(files: Files) -> None:
         except DamagedError:  # whoever needs it finds that out
             continue
         except OtherFormatError as error:
-            raise refusal(files.root, error) from error
+            raise store_refusal(files.root, error) from error
         return
 
 
-def refusal(place: str, error: OtherFormatError) -> StoreError:
-    """What is said of a store or a file of another format."""
-    older = error.found < FORMAT
-    age, upgrade = ("an older", "") if older else ("a newer", "upgrade this one, or ")
+def store_refusal(place: str, error: OtherFormatError) -> StoreError:
+    """What is said of a store of another format, or of a file in one."""
+    remedy = "run the sweep into another store with --store (this one is left untouched)"
+    return refusal(place, error.found, FORMAT, remedy)
+
+
+def refusal(place: str | Path, found: int, readable: int, remedy: str) -> StoreError:
+    """What is said of anything that another version of calsweep made."""
+    age, upgrade = ("an older", "") if found < readable else ("a newer", "upgrade this one, or ")
     return StoreError(
-        f"{place} was made by {age} version of calsweep (format {error.found}; this one reads "
-        f"{FORMAT}): {upgrade}run the sweep into another store with --store (this one is left "
-        "untouched)"
+        f"{place} was made by {age} version of calsweep (format {found}; this one reads "
+        f"{readable}): {upgrade}{remedy}"
     )
 
 

@@ -22,7 +22,7 @@ from sweeps.store.codec import (
     unseal,
 )
 from sweeps.store.files import Files, StoreError
-from sweeps.store.format import refusal
+from sweeps.store.format import store_refusal
 
 PLACE = "place"
 TRIES = 3
@@ -105,7 +105,7 @@ class SealedFiles:
         try:
             values = decode(content)
         except OtherFormatError as error:
-            raise refusal(f"{self._files.root}/{path}", error) from error
+            raise store_refusal(f"{self._files.root}/{path}", error) from error
         check_place(path, values.pop(PLACE, None))
         return values
 

@@ -18,8 +18,8 @@ from sweeps.nightly import assessment, results, running
 from sweeps.nightly import identity as identities
 from sweeps.nightly import tracking as night_tracking
 from sweeps.nightly.baseline import accept, read_baseline
-from sweeps.nightly.history import FILE, read_history
-from sweeps.nightly.night import Nights
+from sweeps.nightly.history import read_history
+from sweeps.nightly.night import HISTORY, Nights
 from sweeps.nightly.rules import Judge
 from sweeps.nightly.suite import load_suite
 from sweeps.nightly.tracking import NightRun
@@ -174,7 +174,7 @@ def test_a_history_that_cannot_be_read_is_not_made_anew(
     quick: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick.run(FIRST)
-    path = quick.nights.directory / FILE
+    path = quick.nights.directory / HISTORY
     content = path.read_bytes()
     read = Path.read_bytes
 
