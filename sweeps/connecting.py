@@ -66,7 +66,8 @@ def connected(cluster: Cluster, loaded: LoadedSpec, workspace: Path) -> Iterator
         try:
             yield Reachable(places())
         finally:
-            ray.shutdown()
+            with handlers_kept(signal.SIGTERM):  # which Ray's core resets as it goes
+                ray.shutdown()
 
 
 def places() -> dict[str, tuple[str, int]]:

@@ -120,7 +120,9 @@ def _clear(home: Path) -> None:
 def _shut_down() -> None:
     import ray
 
-    with suppress(Exception):  # of a Ray that is lost
+    # Ray's core resets SIGTERM behind Python's back as it goes: without a handler the signal
+    # would end the report that follows, and with it the process.
+    with handlers_kept(signal.SIGTERM), suppress(Exception):  # of a Ray that is lost
         ray.shutdown()
 
 

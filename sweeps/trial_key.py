@@ -69,5 +69,5 @@ def determining(config: TrialConfig) -> dict[str, Any]:
 
 
 def metric_version(metric: str) -> int:
-    """The version of a metric that decides; what the training loop itself computes has its."""
-    return int(getattr(METRICS.get("error" if metric == "accuracy" else metric), "version", 1))
+    """The version of a metric that decides; 1 for a rule that is none, such as ``none``."""
+    return METRICS[metric].version if metric in METRICS else 1

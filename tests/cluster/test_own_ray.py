@@ -18,13 +18,18 @@ from tests.waiting import wait_for
 
 # Ray was imported before, and the environment says things that are not to be followed.
 DRIVER = """
-import json, os, stat, sys
+import json, os, signal, stat, sys
 import ray
 from ray._private import ray_constants
 from ray._raylet import AuthenticationMode, get_authentication_mode
 from sweeps.own_ray import ensure_alive, own_ray
 from sweeps.workspace import workspace
 
+def caught():  # whether SIGTERM has a handler, as the system sees it
+    status = open("/proc/self/status").read().split("SigCgt:")[1].split()[0]
+    return bool(int(status, 16) >> (signal.SIGTERM - 1) & 1)
+
+signal.signal(signal.SIGTERM, lambda *_: None)
 before = dict(os.environ)
 with workspace() as place, own_ray(place):
     ensure_alive()
@@ -39,6 +44,7 @@ with workspace() as place, own_ray(place):
 print(json.dumps({
     "changed": sorted(n for n in {**before, **os.environ} if before.get(n) != os.environ.get(n)),
     "many": ray_constants.ENABLE_RAY_CLUSTER,
+    "caught": caught(),
     "asked": get_authentication_mode() == AuthenticationMode.TOKEN,
 }), flush=True)
 """
@@ -90,7 +96,7 @@ def test_a_local_ray_answers_nobody_else_and_leaves_the_environment_as_it_was(
     assert process.returncode == 0
     says_then = json.loads(out)
     assert set(says_then.pop("changed")) <= {"PYTHONBREAKPOINT", "RAY_USAGE_STATS_ENABLED"}  # Ray's
-    assert says_then == {"many": True, "asked": False}
+    assert says_then == {"many": True, "asked": False, "caught": True}
     place, mode = says.pop("place")
     assert (mode, says.pop("token")) == (0o700, 0o600)
     assert says == {"answer": 7, "asked": True}
