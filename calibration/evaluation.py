@@ -7,6 +7,8 @@ on the others.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,9 @@ from calibration.metrics.metric import Needs
 from calibration.seeds import derive_seed
 
 FOLDS = 5
+EVALUATION_VERSION = 1
+"""Raise it when anything here is changed so that an evaluation comes to other numbers: folds,
+the noise floor, how often and from which seed resamples are drawn."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,20 @@ class MapEvaluation:
     converged: bool = True
     fit_seconds: float = 0.0
     large: dict[str, float] = field(default_factory=dict)
+
+
+def evaluation_version(calibrator: str) -> str:
+    """What an evaluation was made by: a digest of all versions that its numbers depend on.
+
+    That is the calibrator's, that of every metric, and the procedure's. Predictions whose
+    evaluation has another version are evaluated again.
+    """
+    versions = {
+        "evaluation": EVALUATION_VERSION,
+        "calibrator": post_hoc.CALIBRATORS[calibrator].version,
+        "metrics": {name: METRICS[name].version for name in METRICS.names()},
+    }
+    return hashlib.sha256(json.dumps(versions, sort_keys=True).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from calibration.evaluation import evaluation_version
 from calibration.hyperparameters import Value
 from sweeps.cells import Cell, Cells, Entry, objective_values
 from sweeps.plausible import flaw
 from sweeps.search import Result
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
-from sweeps.trial import FAILED, environment, missing_maps, rung_values
+from sweeps.trial import FAILED, VERSION, environment, missing_maps, rung_values
 
 
 @dataclass
@@ -216,7 +217,8 @@ class Plan:
             return
         tag = self.spec.evaluation.tag
         for name in missing_maps(self.store, entry.key, self.spec.maps, self.spec.evaluation):
-            self.store.write_map(entry.key, tag, name, {FAILED: reason})
+            found = {FAILED: reason, VERSION: evaluation_version(name)}
+            self.store.write_map(entry.key, tag, name, found)
 
     def confirmed(self, dataset: str, row: str) -> list[Entry]:
         """The confirm trials of a cell, by seed; empty while its search goes on."""

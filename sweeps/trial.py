@@ -27,7 +27,12 @@ import torch
 from pydantic import BaseModel, ConfigDict
 
 from calibration.data import Dataset, Protocol, load_dataset
-from calibration.evaluation import Predictions, evaluate_map
+from calibration.evaluation import (
+    Predictions,
+    evaluate_map,
+    evaluate_oracle,
+    evaluation_version,
+)
 from calibration.hyperparameters import Value
 from calibration.methods import make_method
 from calibration.text import visible
@@ -35,12 +40,17 @@ from calibration.threads import threads
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.masking import without_secrets
 from sweeps.schema import Choice, Device, Evaluation
+from sweeps.spec.row_checks import ORACLE
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
 from sweeps.trial_key import key_of
 
 CHECKPOINT_SECONDS = 5.0
 FAILED = "failed"
 """The key under which a map's evaluation says why there is none."""
+VERSION = "version"
+"""The key under which it says what it was made by."""
+MADE = "made"
+"""The key under which it says when, in seconds since 1970."""
 RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "ray", "scipy", "torch")
 
 
@@ -257,6 +267,8 @@ class TrialRun:
         # Before the maps: who is killed on the way finds one missing, and comes here again.
         self._draw(test)
         bins, seed = self.evaluation.bins, self.config.seed
+        if "identity" in missing:
+            self._evaluate_oracle(test)
         for name in missing:
             try:
                 large = self._large_test
@@ -267,7 +279,21 @@ class TrialRun:
                 raise
             except Exception as error:  # a user's own map may raise anything; others go on
                 found = {FAILED: f"{type(error).__name__}: {error}"}
-            self.store.write_map(self.key, self.evaluation.tag, name, found)
+            self._file_evaluation(name, found)
+
+    def _evaluate_oracle(self, test: Predictions) -> None:
+        """Where the posterior is known: what no method can beat, measured in the same way."""
+        if test.posterior is None:
+            return
+        bins, seed = self.evaluation.bins, self.config.seed
+        self._file_evaluation(
+            ORACLE, asdict(evaluate_oracle(test, large=self._large_test, bins=bins, seed=seed))
+        )
+
+    def _file_evaluation(self, name: str, found: dict[str, Any]) -> None:
+        version = evaluation_version("identity" if name == ORACLE else name)
+        about = {VERSION: version, MADE: time.time()}
+        self.store.write_map(self.key, self.evaluation.tag, name, found | about)
 
     @cached_property
     def _large_test(self) -> Predictions | None:
@@ -358,9 +384,18 @@ def load_network(config: TrialConfig, store: Store) -> TrainingRun:
 def missing_maps(
     store: Store, key: str, wanted: list[str], evaluation: Evaluation, *, failed: bool = True
 ) -> list[str]:
-    """The wanted maps whose evaluation is not in the store or, if asked, failed when tried."""
+    """The wanted maps whose evaluation is not in the store, or is outdated, or if asked failed."""
     there = store.maps(key, evaluation.tag)
-    return [name for name in wanted if name not in there or (failed and FAILED in there[name])]
+    return [
+        name
+        for name in wanted
+        if name not in there or is_outdated(name, there[name]) or (failed and FAILED in there[name])
+    ]
+
+
+def is_outdated(name: str, evaluation: Mapping[str, Any]) -> bool:
+    """Whether another version of a metric or of the calibrator made a stored evaluation."""
+    return bool(evaluation.get(VERSION) != evaluation_version(name))
 
 
 _PROVIDED: dict[str, Dataset] = {}

@@ -16,6 +16,7 @@ from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
+from tests.trained import current
 
 SPEC = """\
 name: analysed
@@ -90,7 +91,8 @@ def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
     plan.store.file_record(entry.key, record, files)
     if confirmed:
         for name in plan.spec.maps:
-            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, evaluation(entry, name))
+            found = current(name, evaluation(entry, name))
+            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, found)
 
 
 def fresh(directory: Path, text: str = SPEC) -> Plan:

@@ -24,6 +24,7 @@ from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
 from sweeps.tracking.database import create_database
 from tests.ports import free_port
+from tests.trained import current
 from tests.waiting import answers, wait_for
 
 SPEC = """\
@@ -113,7 +114,7 @@ def train(plan: Plan, entry: Entry, status: str = "done", **about: Any) -> None:
     files = {"predictions.npz": encode_arrays(predictions())} if confirm else {}
     plan.store.file_record(entry.key, found, files)
     for name in plan.spec.maps if confirm else ():
-        plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, evaluation())
+        plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, current(name, evaluation()))
 
 
 def train_all(plan: Plan) -> list[Entry]:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from calibration.evaluation import evaluation_version
 from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, remembered
-from sweeps.trial import TrialRun
+from sweeps.trial import VERSION, TrialRun
+
+
+def current(name: str, evaluation: dict[str, Any]) -> dict[str, Any]:
+    """A calibrator's evaluation as if today's versions had made it."""
+    return evaluation | {VERSION: evaluation_version(name)}
 
 
 def train_sweep(directory: Path, text: str, *, store: str = "runs", limit: int = 10_000) -> Sweep:

@@ -44,6 +44,8 @@ class Calibrator(ABC):
     """Cheap even with 1000 classes."""
     top_label: ClassVar[bool] = False
     """The call gives the confidence of the predicted class only."""
+    version: ClassVar[int] = 1
+    """Raise it when the fit comes to another map: stored predictions are then evaluated again."""
 
     converged: bool
     """Whether the fit reached the optimum of its problem; set by ``fit``."""

@@ -43,6 +43,11 @@ class Analysis:
     importance: pd.DataFrame
     costs: pd.DataFrame
 
+    @property
+    def outdated(self) -> int:
+        """How many evaluations another version of a metric or a calibrator has made."""
+        return int(self.results["outdated"].sum()) if "outdated" in self.results else 0
+
 
 def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
     """Analyse what a replayed plan and its store hold by now.

@@ -13,14 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from calibration.evaluation import Predictions, evaluate_oracle
 from sweeps.analysis.selection import CANDIDATE, CHOSEN_BY, Selection
 from sweeps.plan import Plan
 from sweeps.spec import ORACLE
 from sweeps.store import Store
-from sweeps.trial import FAILED
+from sweeps.trial import FAILED, is_outdated
 
-NOT_AVERAGED = ("seed", "key", "converged", "hyperparameters")
+NOT_AVERAGED = ("seed", "key", "converged", "outdated", "hyperparameters")
 
 
 def results(plan: Plan, store: Store) -> pd.DataFrame:
@@ -93,14 +92,15 @@ def label(method: str, post_hoc: str) -> str:
 
 def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
     for dataset in plan.loaded.datasets:
-        oracles: dict[int, str] = {}
+        oracles: dict[int, dict[str, Any]] = {}
         for row_name in plan.spec.methods:
             for entry in plan.confirmed(dataset, row_name):
                 record = store.record(entry.key)
                 if record is None or record["status"] != "done":
                     continue
-                oracles.setdefault(entry.config.seed, entry.key)
                 evaluations = store.maps(entry.key, plan.spec.evaluation.tag)
+                if ORACLE in evaluations:
+                    oracles.setdefault(entry.config.seed, evaluations[ORACLE])
                 for name in plan.spec.maps:
                     if "test" not in evaluations.get(name, {}):
                         continue
@@ -113,28 +113,13 @@ def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
                             "train_seconds": record["seconds"],
                             "hyperparameters": json.dumps(entry.config.hyperparameters),
                             "key": entry.key,
+                            "outdated": is_outdated(name, evaluations[name]),
                         }
                     )
-        for seed, key in oracles.items():
-            arrays = store.predictions(key)
-            if "test_posterior" not in arrays:
-                break
-            test = Predictions(
-                arrays["test_logits"], arrays["test_labels"], arrays["test_posterior"]
-            )
-            large = _large(plan, dataset, seed)
-            found = evaluate_oracle(test, large=large, bins=plan.spec.bins, seed=seed)
+        for seed, found in oracles.items():
             row = {"dataset": dataset, "method": ORACLE, "post_hoc": "identity"}
-            yield row | {"seed": seed} | _flat(vars(found))
-
-
-def _large(plan: Plan, dataset: str, seed: int) -> Predictions | None:
-    drawn = plan.loaded.datasets[dataset]
-    size = plan.spec.large_test
-    rows = drawn.large_test(seed, size) if size else None
-    if rows is None:
-        return None
-    return Predictions(rows.inputs, rows.labels, drawn.posterior(rows.inputs))
+            outdated = is_outdated("identity", found)  # it depends on the metrics alone
+            yield row | {"seed": seed} | _flat(found) | {"outdated": outdated}
 
 
 def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     from calibration.threads import threads
-    from sweeps.report.headline import across, headlines
+    from sweeps.report.headline import across, headlines, outdated
     from sweeps.report.write import write_report
 
     files: dict[str, bytes] = {}
@@ -77,6 +77,7 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     with threads(1):
         written = write_report(sweep.plan, sweep.store, options.baseline, write)
     said = [*map(str, headlines(sweep.plan, written.analysis).values()), across(written.analysis)]
+    said.append(outdated(sweep.plan, written.analysis))
     for sentence in filter(None, said):
         say(console, sentence, "")
     place = sweep.store.location(sweep.name, "report.html")

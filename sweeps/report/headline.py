@@ -86,6 +86,19 @@ def headline(
     return Headline(lead, " ".join(filter(None, others)), subject)
 
 
+def outdated(plan: Plan, analysis: Analysis) -> str:
+    """That some numbers are those of other versions, and what renews them; else nothing."""
+    if not analysis.outdated:
+        return ""
+    made = count(analysis.outdated, "evaluation")
+    return (
+        f"{made} of {len(analysis.results)} {'was' if analysis.outdated == 1 else 'were'} made by "
+        "another version of a metric or a calibrator than this one: run the sweep "
+        f"{quoted(plan.spec.name)} again to evaluate the stored predictions anew; nothing is "
+        "trained again."
+    )
+
+
 def across(analysis: Analysis, metric: str = "nll") -> str:
     """What the ranks over several datasets say; nothing where there are none."""
     ranks = analysis.ranks.get(metric)

@@ -16,7 +16,7 @@ from sweeps.report.detail_tables import failures_html
 from sweeps.report.document import Room, document, folded, missing_html, paragraphs, section
 from sweeps.report.gather import Gathered
 from sweeps.report.glossary import glossary_html
-from sweeps.report.headline import Headline, across, headlines
+from sweeps.report.headline import Headline, across, headlines, outdated
 from sweeps.report.images import Picture
 from sweeps.report.paper_table import notes, table_rows
 from sweeps.report.rank_diagram import rank_diagram
@@ -82,7 +82,7 @@ def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> st
         f"{count(spec.confirm_seeds, 'confirm seed')}",
         f"baseline {escape(analysis.baseline.about)}",
     ]
-    told = [*said.values(), Headline(across(analysis))]
+    told = [*said.values(), Headline(across(analysis)), Headline(outdated(plan, analysis))]
     items = "".join(
         f'<li><p class="say"><b>{escape(each.subject)}</b>'
         f"{escape(each.lead.removeprefix(each.subject))}</p>"

@@ -20,7 +20,7 @@ from sweeps.report.csv_table import csv
 from sweeps.report.escaping import markdown_text
 from sweeps.report.figures import Drawing, figures
 from sweeps.report.gather import gather
-from sweeps.report.headline import across, headlines
+from sweeps.report.headline import across, headlines, outdated
 from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
@@ -91,6 +91,7 @@ def summary(plan: Plan, analysis: Analysis) -> str:
     if analysis.leaderboard.empty:
         return f"# {plan.spec.name}\n\n{said[0]} No confirmed trial.\n"
     said += [*map(str, headlines(plan, analysis).values()), across(analysis)]
+    said.append(outdated(plan, analysis))
     return f"# {plan.spec.name}\n\n{exports.markdown(analysis, [s for s in said if s])}"
 
 

@@ -218,7 +218,7 @@ class Store:
         return self._files.read(f"{attempt_directory(key, record['attempt'])}/{trial_file(name)}")
 
     def maps(self, key: str, tag: str) -> dict[str, dict[str, Any]]:
-        """The evaluations of a trial's post-hoc maps made in one way, by name."""
+        """The newest evaluations of a trial's post-hoc maps made in one way, by name."""
         record = self.record(key)
         if record is None:
             return {}
@@ -231,9 +231,17 @@ class Store:
         return self._files.directories(f"{home}/maps")
 
     def write_map(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
-        """File the evaluation of one post-hoc map of a trial that is done."""
+        """File the evaluation of one post-hoc map of a trial that is done.
+
+        One that another version has made, as ``version`` inside says, is kept beside it.
+        """
         home, _ = self._done(key)
-        self._sealed.write(f"{home}/maps/{part(tag, 'tag')}/{part(name)}.json", evaluation)
+        path = f"{home}/maps/{part(tag, 'tag')}/{part(name)}.json"
+        before = self._sealed.read(path, key, lambda content: self._sealed.content(path, content))
+        if before is not None and before.get("version") != evaluation.get("version"):
+            older = f"{part(name)}.{part(str(before.get('version')))}.json"
+            self._sealed.write(f"{home}/older-maps/{tag}/{older}", before)
+        self._sealed.write(path, evaluation)
 
     def retire(self, key: str) -> None:
         """Move a trial's record and files aside, so that it can be tried again."""

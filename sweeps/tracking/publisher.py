@@ -121,7 +121,7 @@ class Publisher:
             return
         tag, confirm = self.plan.spec.evaluation.tag, entry.config.phase == "confirm"
         measured = content.measured_by(tag)
-        maps: content.Maps = self.store.maps(entry.key, tag) if confirm else {}
+        maps = content.of_calibrators(self.store.maps(entry.key, tag)) if confirm else {}
         stamp = content.stamp(entry, outcome, tag, maps)
         run = self.runs.get(entry.key)
         if run is not None:
@@ -325,9 +325,10 @@ class Publisher:
     ) -> None:
         """Add what is missing to a run that is there, and end it."""
         rows = _whole_curve(outcome, after=self._step(run))
-        there = set() if run.bare else set(self.client.get_run(run.run_id).data.metrics)
+        there = {} if run.bare else self.client.get_run(run.run_id).data.metrics
         run.bare = False
-        rows += [[p] for p in content.result_points(outcome, maps) if p.name not in there]
+        points = content.result_points(outcome, maps)
+        rows += [[point] for point in points if there.get(point.name) != point.value]
         tags = content.outcome_tags(entry, outcome) | {PUBLISHED: stamp}
         if run.row != entry.row:
             self.client.update_run(run.run_id, name=content.run_name(self.plan, entry))

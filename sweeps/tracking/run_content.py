@@ -16,10 +16,11 @@ from typing import Any
 from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.progress import format_value
+from sweeps.spec import ORACLE
 from sweeps.store import Store
 from sweeps.tracking.database import Point
 from sweeps.tracking.predictions_table import predictions_parquet
-from sweeps.trial import FAILED, TrialConfig
+from sweeps.trial import FAILED, MADE, VERSION, TrialConfig
 
 SWEEP, KEY, PHASE = "calsweep.sweep", "calsweep.key", "calsweep.phase"
 ROW, STATUS, REASON = "calsweep.row", "calsweep.status", "calsweep.reason"
@@ -91,12 +92,12 @@ def _row_tags(entry: Entry) -> dict[str, str]:
 def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, maps: Maps) -> str:
     """What must be there for a run to be complete.
 
-    It changes when maps are added, when they are evaluated or called in another way (its
-    first part), and when the trial was recorded again.
+    It changes when maps are added or evaluated by another version, when they are evaluated or
+    called in another way (its first part), and when the trial was recorded again.
     """
     parts = ["search"]
     if entry.config.phase == "confirm":
-        names = sorted(evaluated(maps))
+        names = [f"{name} {found.get(VERSION)}" for name, found in sorted(evaluated(maps).items())]
         digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:12]
         parts = [measured_by(tag), f"{len(names)} maps", digest]
     return ",".join([*parts, *([outcome["attempt"]] if outcome.get("attempt") else [])])
@@ -113,6 +114,11 @@ def measured_by(tag: str) -> str:
 def evaluated(maps: Maps) -> dict[str, Mapping[str, Any]]:
     """The maps that have numbers."""
     return {name: evaluation for name, evaluation in maps.items() if FAILED not in evaluation}
+
+
+def of_calibrators(evaluations: Maps) -> Maps:
+    """Without the oracle's: what a network has come to, not what is possible."""
+    return {name: evaluation for name, evaluation in evaluations.items() if name != ORACLE}
 
 
 def curve_rows(
@@ -133,21 +139,23 @@ def curve_rows(
 
 def result_points(outcome: Mapping[str, Any], maps: Maps) -> Iterator[Point]:
     """What a trial has come to: chosen epoch, test and cross-fitted validation of every map."""
-    at = span(outcome)[1]
-    for name, value in _results(outcome, maps):
+    for name, value, at in _results(outcome, maps):
         if math.isfinite(value):
             yield Point(name, value, at, 0)
 
 
-def _results(outcome: Mapping[str, Any], maps: Maps) -> Iterator[tuple[str, float]]:
+def _results(outcome: Mapping[str, Any], maps: Maps) -> Iterator[tuple[str, float, int]]:
+    """Names, values and times; of one name MLflow shows the latest."""
+    end = span(outcome)[1]
     for name, value in outcome.get("validation", {}).items():
-        yield f"selected/{name}", float(value)
+        yield f"selected/{name}", float(value), end
     if "seconds" in outcome:
-        yield "train_seconds", float(outcome["seconds"])
+        yield "train_seconds", float(outcome["seconds"]), end
     for chosen, evaluation in evaluated(maps).items():
+        made = milliseconds(evaluation[MADE]) if MADE in evaluation else end
         for name, value in _evaluation(evaluation):
             # Sorted, a metric's maps follow it: test/ece, test/ece:beta, test/ece:temperature.
-            yield name if chosen == "identity" else f"{name}:{chosen}", float(value)
+            yield name if chosen == "identity" else f"{name}:{chosen}", float(value), made
 
 
 def _evaluation(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

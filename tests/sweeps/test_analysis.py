@@ -33,6 +33,7 @@ from sweeps.spec import ORACLE, SpecError
 from sweeps.store import Store
 from sweeps.trial import FAILED, TrialRun
 from tests.analysed import SMALL, evaluation, fresh, line, seeds_of, swept
+from tests.trained import current
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,9 @@ def test_maps_are_chosen_on_validation_data(analysis: Analysis) -> None:
 def test_a_map_that_failed_on_a_seed_is_not_chosen(tmp_path: Path) -> None:
     plan = swept(tmp_path, SMALL)
     entry = plan.confirmed("iris", "focal")[2]
-    plan.store.write_map(entry.key, plan.spec.evaluation.tag, "temperature", {FAILED: "x"})
+    plan.store.write_map(
+        entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", {FAILED: "x"})
+    )
     found = analyse(plan, plan.store)
     assert found.selection.calibrators["iris", "focal"] == "identity"
     assert line(found, "iris", "focal", "ece", "identity")["pairs"] == 4
@@ -156,7 +159,9 @@ def test_intervals_stay_within_what_a_metric_can_be(tmp_path: Path) -> None:
     entry = plan.confirmed("iris", "focal")[0]
     extreme = evaluation(entry, "temperature")
     extreme["test"]["ece"] = 0.9
-    plan.store.write_map(entry.key, plan.spec.evaluation.tag, "temperature", extreme)
+    plan.store.write_map(
+        entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", extreme)
+    )
     table = analyse(plan, plan.store).leaderboard.set_index(["method", "post_hoc"])
     row = table.loc["focal", "temperature"]
     assert (row["ece_ci_low"], row["ece_ci_high"]) == (0, 1)

@@ -15,6 +15,7 @@ from sweeps.searcher import PlanScheduler, PlanSearcher
 from sweeps.spec import load_spec
 from sweeps.store import Store, StoreError
 from sweeps.trial import rung_values
+from tests.trained import current
 
 SPEC = """\
 name: engine
@@ -59,7 +60,9 @@ def train(plan: Plan, entry: Entry) -> bool:
             return False
     plan.store.file_record(entry.key, body(entry, 27) | {"status": "done", "reason": ""})
     if entry.config.phase == "confirm":
-        plan.store.write_map(entry.key, plan.spec.evaluation.tag, "identity", {})
+        plan.store.write_map(
+            entry.key, plan.spec.evaluation.tag, "identity", current("identity", {})
+        )
     plan.complete(entry.key)
     return True
 

@@ -10,6 +10,7 @@ from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
+from tests.trained import current
 
 SPEC = """\
 name: planned
@@ -43,7 +44,7 @@ def train(plan: Plan, entry: Entry) -> None:
     plan.store.file_record(entry.key, record)
     if entry.config.phase == "confirm":
         for name in plan.spec.maps:
-            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, {})
+            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, current(name, {}))
 
 
 def run_out(plan: Plan, limit: int | None = None) -> list[str]:

@@ -32,6 +32,7 @@ from tests.tracked import (
     train,
     train_all,
 )
+from tests.trained import current
 
 
 @pytest.fixture
@@ -330,7 +331,7 @@ def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> 
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
     for entry in finer.confirmed("blobs-1.7", "standard"):
         for name in finer.spec.maps:
-            finer.store.write_map(entry.key, "30-bins", name, evaluation(0.25))
+            finer.store.write_map(entry.key, "30-bins", name, current(name, evaluation(0.25)))
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
     assert sync(uri, finer, finer.store, "") == 2
     runs = runs_of(uri)

@@ -27,6 +27,7 @@ from sweeps.tracking import sync
 from sweeps.trial import FAILED
 from tests.analysed import SMALL, evaluation, swept
 from tests.tracked import body, empty_database, runs_of
+from tests.trained import current
 
 TEXT = SMALL.replace("isotonic_top_label", "isotonic").replace("trials: 6", "trials: 1")
 
@@ -51,7 +52,10 @@ def lose_a_calibrator(plan: Plan) -> None:
         found = evaluation(entry, "isotonic") | {"validation": {"nll": 0.1}}
         failed = {FAILED: "ValueError: no"}
         plan.store.write_map(
-            entry.key, plan.spec.evaluation.tag, "isotonic", failed if number == 1 else found
+            entry.key,
+            plan.spec.evaluation.tag,
+            "isotonic",
+            current("isotonic", failed if number == 1 else found),
         )
 
 
