@@ -12,12 +12,13 @@ import pytest
 from mlflow.entities import Experiment, ViewType
 from mlflow.tracking import MlflowClient
 
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.spec import ORACLE
 from sweeps.tracking import sync
 from sweeps.tracking.links import compared_runs, sweep_links, tracked_sweeps
 from sweeps.tracking.run_content import METRIC_NAMES
-from sweeps.tracking.sweep_content import REPORTED, table_json, winner_metrics
+from sweeps.tracking.sweep_content import table_json, winner_metrics
 from sweeps.tracking.views import LONGEST, views
 from tests.sweeps.analyses import analysis, oracle, row
 from tests.tracked import SPEC, empty_database, make_plan, runs_of, steps, train_all
@@ -74,7 +75,8 @@ def test_winners_metrics_are_named_by_their_dataset() -> None:
         "winner/error/blobs-1.7": 1 / 3,
     }
     odd = leaderboard().assign(dataset="../my data (2)")
-    assert set(winner_metrics(odd)) == {f"winner/{n}/_my data _2_" for n in REPORTED}
+    reported = METRICS.names(Shown.LEADERBOARD)
+    assert set(winner_metrics(odd)) == {f"winner/{n}/_my data _2_" for n in reported}
 
 
 def test_the_table_is_json_of_numbers_that_can_be_read() -> None:
