@@ -13,6 +13,7 @@ from rich.text import Text
 
 from calibration.metrics import METRICS, Shown
 from sweeps.progress import format_value
+from sweeps.report.wording import convergence_note, dagger
 from sweeps.saying import print_whole, say
 from sweeps.spec import SpecError
 from sweeps.store import Store
@@ -142,8 +143,13 @@ def _maps_table(maps: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
         cells = [_with_interval(float(test.get(m, math.nan)), intervals.get(m)) for m in metrics]
         chosen_by = float(evaluation["validation"].get("nll", math.nan))
         table.add_row(
-            Text(name), *cells, _number(float(evaluation["floor"][0])), _number(chosen_by)
+            Text(f"{name}{dagger(evaluation)}"),
+            *cells,
+            _number(float(evaluation["floor"][0])),
+            _number(chosen_by),
         )
+    note = convergence_note(each.get("converged", True) for each in maps.values())
+    table.caption, table.caption_justify = note.strip() or None, "left"
     return table
 
 

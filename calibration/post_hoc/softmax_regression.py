@@ -132,10 +132,11 @@ class AffineScaling(Calibrator):
     theta: Tensor
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        self.temperature, _ = best_temperature(logits, labels)
+        self.temperature, scaled = best_temperature(logits, labels)
         self.samples, classes = logits.shape
         objective = PenalisedNLL(self.affine, self._features(logits), labels, self._ridge(classes))
-        self.theta, self.converged = objective.minimise()
+        self.theta, minimised = objective.minimise()
+        self.converged = scaled and minimised
 
     def _apply(self, logits: Tensor) -> Tensor:
         x = self._features(logits)

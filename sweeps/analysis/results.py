@@ -31,7 +31,8 @@ def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
     """Mean and standard deviation over seeds, best first.
 
     ``chosen`` marks the calibrator of each row, ``winner`` one line per dataset, both as the
-    selection has it.
+    selection has it. ``converged`` is the share of seeds on which the calibrator's fit reached
+    its optimum.
     """
     if tidy.empty:
         return tidy
@@ -41,6 +42,7 @@ def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
     spread = grouped[numbers].std(ddof=1).add_suffix("_sd")
     table = pd.concat([table, spread], axis=1)
     table["seeds"] = grouped["seed"].nunique()
+    table["converged"] = grouped["converged"].mean()
     table = table.reset_index().sort_values(
         ["dataset", CHOSEN_BY], kind="stable", na_position="last", ignore_index=True
     )

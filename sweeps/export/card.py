@@ -102,10 +102,16 @@ def _training(package: Package) -> Iterator[str]:
             "network": f"{code(description.network.name)}: {settings(description.network.options)}",
             "training": settings(about["training"]),
             "post-hoc map": f"{code(package.chosen.post_hoc)}, fitted on all "
-            f"{package.rows['validation']} validation rows",
+            f"{package.rows['validation']} validation rows{_convergence(package)}",
             "seed": str(about["seed"]),
         }
     )
+
+
+def _convergence(package: Package) -> str:
+    if package.chosen.evaluation["converged"]:
+        return ""
+    return "; **its fit did not converge**, and where it made NLL worse there, it was left out"
 
 
 def _results(package: Package) -> Iterator[str]:

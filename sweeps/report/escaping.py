@@ -26,6 +26,7 @@ LATEX_SPECIAL = {
     '"': r"\textquotedbl{}",
     # What pdflatex's fonts do not have under these characters.
     "★": r"$\star$",
+    "†": r"$\dagger$",
     "∞": r"$\infty$",
     "–": "--",
     "×": r"$\times$",

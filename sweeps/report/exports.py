@@ -12,7 +12,7 @@ from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows, label
 from sweeps.report.escaping import latex_text, markdown_text
-from sweeps.report.wording import count, interval, number, p_value
+from sweeps.report.wording import convergence_note, count, dagger, interval, number, p_value
 from sweeps.spec import ORACLE
 
 
@@ -65,7 +65,7 @@ def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]
 
 
 def _cells(row: pd.Series, analysis: Analysis) -> list[str]:
-    name = label(row["method"], row["post_hoc"]) + (" ★" if row["winner"] else "")
+    name = label(row["method"], row["post_hoc"]) + dagger(row) + (" ★" if row["winner"] else "")
     shown = METRICS.names(Shown.LEADERBOARD)
     cells = [f"{number(row.get(m, math.nan))} {interval(row, m)}".strip() for m in shown]
     took = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
@@ -91,8 +91,11 @@ def _notes(analysis: Analysis) -> str:
     over = f"over {count(seeds, 'seed')}" if seeds > 1 else "over test points (bootstrap)"
     if seeds > 1 and (table["seeds"] == 1).any():
         over += " (of a row with one seed: by bootstrap over test points)"
+    shown = [
+        share for d in table["dataset"].unique() for share in headline_rows(table, d)["converged"]
+    ]
     return (
         f"Means on test data with 95 % intervals {over}; floor: the ECE that chance would give a "
         f"calibrated model; ★ chosen on validation data. Baseline: "
-        f"{analysis.baseline.about}; p-values corrected (Holm)."
+        f"{analysis.baseline.about}; p-values corrected (Holm).{convergence_note(shown)}"
     )

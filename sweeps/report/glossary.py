@@ -33,6 +33,9 @@ WORDS = {
     "data took no part in any choice; it only reports.",
     "row + map": "A trained network whose outputs went through a post-hoc map (temperature, "
     "isotonic, …) fitted on validation data.",
+    "did not converge": "The fit of the map did not reach an optimum: often there is none, as for "
+    "a temperature where every validation row is ranked right. A map whose fit makes NLL worse on "
+    "its own data is left out, and the row is that of the network as it is.",
     "oracle": "The true posterior of a synthetic dataset, on the same test points: nobody can do "
     "better but by luck.",
 }

@@ -180,6 +180,10 @@ def _name(row: pd.Series, seeds_planned: int) -> str:
     if row["seeds"] < seeds_planned:
         failed = seeds_planned - int(row["seeds"])
         name += f' <small class="warn">no result on {failed} of {seeds_planned} seeds</small>'
+    if row["converged"] < 1:
+        short = round((1 - row["converged"]) * row["seeds"])
+        seeds = f" on {short} of {int(row['seeds'])} seeds" if seeds_planned > 1 else ""
+        name += f' <small class="warn">calibrator did not converge{seeds}</small>'
     return name
 
 

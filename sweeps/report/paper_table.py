@@ -21,6 +21,7 @@ from calibration.metrics import METRICS
 from sweeps.plan import Plan
 from sweeps.report.chance import like_perfect
 from sweeps.report.escaping import markdown_text
+from sweeps.report.wording import convergence_note, dagger
 from sweeps.saying import print_whole
 from sweeps.schema import Table
 from sweeps.spec import ORACLE
@@ -49,6 +50,7 @@ def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
                         "seeds": int(values.count()),
                         "by_seed": " ".join(f"{value:.5f}" for value in values.dropna()),
                         "chosen": _chosen(plan, dataset, ours),
+                        "converged": bool(seeds["converged"].all()) if len(seeds) else True,
                         "published": published,
                         "like_perfect": metric == "ece" and like_perfect(seeds, own_draws),
                         "published_like_perfect": metric == "ece"
@@ -128,7 +130,7 @@ def notes(plan: Plan, lines: pd.DataFrame) -> str:
         said.append("[…] as published")
     if lines["like_perfect"].any() or lines["published_like_perfect"].any():
         said.append("≈ cannot be told from perfect calibration on so many test rows")
-    return "; ".join(said) + "."
+    return "; ".join(said) + "." + convergence_note(lines["converged"])
 
 
 def table_rows(lines: pd.DataFrame, table: Table) -> list[list[str]]:
@@ -154,9 +156,10 @@ def _terminal_table(lines: pd.DataFrame, table: Table, dataset: str) -> Terminal
 
 
 def _row_name(lines: pd.DataFrame, row: str) -> str:
-    """The row's name, and how many seeds it has if others have more."""
-    seeds = int(lines.loc[lines["row"] == row, "seeds"].max())
-    return row if seeds == lines["seeds"].max() else f"{row} ({seeds} seeds)"
+    """The row's name, its mark, and how many seeds it has if others have more."""
+    own = lines[lines["row"] == row]
+    seeds, name = int(own["seeds"].max()), row + dagger({"converged": own["converged"].all()})
+    return name if seeds == lines["seeds"].max() else f"{name} ({seeds} seeds)"
 
 
 def _cells(lines: pd.DataFrame, row: str, table: Table) -> list[str]:
@@ -190,7 +193,8 @@ def markdown(lines: pd.DataFrame, plan: Plan) -> str:
         pieces += [_line([markdown_text(dataset), *heads[1:]]), "|---" * len(heads) + "|"]
         pieces += [_line([markdown_text(name), *cells]) for name, *cells in rows]
         pieces.append("")
-    return "\n".join(pieces)
+    note = convergence_note(lines["converged"]).strip()
+    return "\n".join([*pieces, note, ""] if note else pieces)
 
 
 def across(lines: pd.DataFrame, table: Table, metric: str) -> list[str]:

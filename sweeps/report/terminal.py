@@ -14,7 +14,7 @@ from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows, label
 from sweeps.plan import Plan
-from sweeps.report.wording import p_value
+from sweeps.report.wording import convergence_note, dagger, p_value
 from sweeps.saying import print_whole
 from sweeps.spec import ORACLE
 
@@ -58,7 +58,7 @@ def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
                 cells += [number(row["floor"])] if metric == "ece" else []
             cost = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
             style = "bold" if row["winner"] else ("dim" if row["method"] == ORACLE else "")
-            star = " ★" if row["winner"] else ""
+            star = dagger(row) + (" ★" if row["winner"] else "")
             verdict = judged.get((row["dataset"], row["method"], row["post_hoc"]), "")
             shown.add_row(f"{name}{star}", *cells, cost, verdict, style=style)
         tables.append(shown)
@@ -75,11 +75,13 @@ def print_leaderboard(analysis: Analysis, plan: Plan, console: Console) -> None:
     for shown in leaderboard_tables(analysis, plan):
         print_whole(console, shown)
         console.print()
+    table = analysis.leaderboard
+    shares = [share for d in plan.loaded.datasets for share in headline_rows(table, d)["converged"]]
     console.print(
         "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
         f"were calibrated; an ECE near it is as good as it gets. {plan.spec.bins} bins. "
         f"sec: training time. vs: {analysis.baseline.about}, paired over seeds, Holm-corrected "
-        "for the rows and metrics of a headline.",
+        f"for the rows and metrics of a headline.{convergence_note(shares)}",
         style="dim",
         highlight=False,
     )

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
+
+DAGGER = "†"
+
+
+def dagger(row: Mapping[str, Any] | pd.Series) -> str:
+    """The mark after the name of a row whose calibrator did not converge, else nothing."""
+    return "" if row["converged"] >= 1 else f" {DAGGER}"
+
+
+def convergence_note(converged: Iterable[float]) -> str:
+    """What the mark means, if any of the rows has it."""
+    if all(share >= 1 for share in converged):
+        return ""
+    return (
+        f" {DAGGER} a fit of the calibrator did not converge; one that made NLL worse on its own "
+        "data was left out."
+    )
 
 
 def number(value: float, digits: int = 3) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis.comparisons import UNMEASURED
-from sweeps.report.wording import number
+from sweeps.report.wording import convergence_note, dagger, number
 from sweeps.saying import print_whole
 from sweeps.stored.evaluation import StoredEvaluation
 from sweeps.stored.wording import FLATTERED, procedure
@@ -48,7 +48,8 @@ def leaderboard_table(evaluation: StoredEvaluation) -> Table:
         for metric in metrics:
             cells.append(f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}")
             cells += [number(row["floor"])] if metric == "ece" else []
-        label = f"{AS_IS if name == 'identity' else name}{' ★' if row['winner'] else ''}"
+        star = " ★" if row["winner"] else ""
+        label = f"{AS_IS if name == 'identity' else name}{dagger(row)}{star}"
         style = "bold" if row["winner"] else ""
         shown.add_row(label, *cells, style=style)
     return shown
@@ -62,12 +63,13 @@ def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
         if evaluation.cross_fitted
         else ""
     )
+    marked = convergence_note(evaluation.leaderboard["converged"])
     console.print(
         f"★ best cross-fitted validation NLL. {judged}✓ better, ✗ worse than as is (paired "
         "bootstrap, Holm-corrected, 5 %); no sign: no difference shown; –: not measured. "
         "[low, high]: 95 % bootstrap interval. floor: the ECE this row would show by chance if it "
         "were calibrated; an ECE near it is as good as it gets. "
-        f"{evaluation.bins} bins, {procedure(evaluation)}.",
+        f"{evaluation.bins} bins, {procedure(evaluation)}.{marked}",
         style="dim",
         highlight=False,
         markup=False,

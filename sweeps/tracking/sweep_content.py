@@ -70,7 +70,7 @@ def _columns() -> list[str]:
         *("chosen", "winner", "seeds"),
         *(f"{metric}_ci_{end}" for metric in reported for end in ("low", "high")),
         *(f"{metric}_sd" for metric in reported),
-        *("true_ce", "train_seconds"),
+        *("true_ce", "train_seconds", "converged"),
     ]
 
 

@@ -165,3 +165,9 @@ def test_absent_classes_stay_possible(name: str, gaussians) -> None:
     fitted = post_hoc.fit(name, problem.logits[present], problem.labels[present])
     assert fitted.converged
     assert float(fitted(problem.logits).min()) > 0
+
+
+@pytest.mark.parametrize("name", AFFINE)
+def test_without_a_best_temperature_no_fit_has_converged(name: str) -> None:
+    logits = torch.randn(50, 3, generator=torch.Generator().manual_seed(0)).double()
+    assert not post_hoc.fit(name, logits, logits.argmax(1)).converged

@@ -155,3 +155,13 @@ def test_akaike_counts_free_parameters() -> None:
     # A penalty as large as the curvature halves the effective number.
     held = akaike(x, target, np.full((1, 1), rate * (1 - rate)), theta)
     assert held == pytest.approx(entropy + 0.5 / 50)
+
+
+def test_platt_scaling_of_probabilities_says_that_it_fell_back() -> None:
+    """σ(a·p + b) has no steps: it cannot say as much as probabilities that are right already."""
+    p = torch.linspace(0.0005, 0.9995, 2000).double()
+    logits = torch.stack([(1 - p).log(), p.log()], 1)
+    labels = (torch.rand(2000, generator=torch.Generator().manual_seed(0)) < p).long()
+    fitted = post_hoc.fit("platt_probabilities", logits, labels)
+    assert not fitted.converged
+    assert torch.equal(fitted(logits), logits.softmax(1))
