@@ -15,10 +15,10 @@ import pandas as pd
 from pandas.api import types
 
 from calibration.data import PROTOCOLS, Dataset, load_dataset
-from calibration.data.columns import MOST_CATEGORIES, check_names, holds_texts, infer_columns
+from calibration.data.columns import MOST_CATEGORIES, holds_texts, infer_columns
 from calibration.data.fixed import TEST_SHARE
+from calibration.data.frames import check_names, read_frame, repeated_names
 from calibration.data.splitting import FEWEST_ROWS
-from calibration.data.table import read_frame, repeated_names
 from calibration.methods import METHODS
 from sweeps.spec import SpecError
 from sweeps.store import RESERVED_NAMES

@@ -7,7 +7,6 @@ where missing; a categorical one the position of its value in the column's
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
+
+from calibration.data.frames import check_names
 
 UNKNOWN = -1.0
 MISSING = -2.0
@@ -38,17 +39,6 @@ def as_text(value: object) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
-
-
-def check_names(names: Iterable[str], frame: pd.DataFrame, origin: str, role: str) -> None:
-    """Raise ``ValueError`` if one of ``names`` is not a column of ``frame``."""
-    there = [str(name) for name in frame.columns]
-    for name in names:
-        if name not in there:
-            near = difflib.get_close_matches(name, there, n=1, cutoff=0.6)
-            shown = ", ".join(there[:20]) + (", …" if len(there) > 20 else "")
-            remedy = f"did you mean {near[0]!r}?" if near else f"columns: {shown}"
-            raise ValueError(f"{origin}: no {role} column {name!r}; {remedy}")
 
 
 def infer_columns(

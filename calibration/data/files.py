@@ -27,17 +27,6 @@ class AbsentDataError(DataFileError):
     """Raised when a dataset's files are nowhere to be found."""
 
 
-def check_file(path: Path) -> None:
-    """Raise ``ValueError`` if ``path`` is no file that can be looked at."""
-    try:
-        found = path.is_file()
-    except (OSError, ValueError) as error:  # too long a name, a directory that is closed to us
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ValueError(f"{path}: cannot be read: {reason}") from None
-    if not found:
-        raise ValueError(f"{path}: no such file (looked for {path.absolute()})")
-
-
 class DownloadedOptions(DatasetOptions):
     """Where the files lie: ``data_dir``, else $CALSWEEP_DATA, else ./data.
 

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from calibration.data.files import check_file
+from calibration.data.paths import check_file
 from calibration.memory import TooLargeError, check_fits
 
 CHUNK = 2**20

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from calibration.data.prediction_files import Found, npz_parts, table_part
+from calibration.data.paths import check_file
+from calibration.data.prediction_files import Found, Kind, npz_parts
 
-Kind = Literal["logits", "probabilities"]
 LEAST_PROBABILITY = 1e-12
 SUM_TOLERANCE = 2.0**-8
 LEAST_ROWS = 10
@@ -34,8 +32,8 @@ class StoredPredictions:
     """
 
     name: str
-    logits: Tensor
-    labels: Tensor | None
+    logits: NDArray[Any]
+    labels: NDArray[np.int64] | None
     class_names: tuple[str, ...]
     kind: Kind
     notes: tuple[str, ...]
@@ -43,7 +41,7 @@ class StoredPredictions:
     @property
     def classes(self) -> int:
         """The number K of classes."""
-        return self.logits.shape[1]
+        return int(self.logits.shape[1])
 
 
 def read_predictions(path: Path, *, label: str | None = None) -> StoredPredictions:
@@ -107,6 +105,9 @@ def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
 
 def _found(path: Path, label: str | None, *, labelled: bool) -> list[Found]:
     if path.suffix.lower() != ".npz":
+        check_file(path)
+        from calibration.data.prediction_tables import table_part  # pandas takes a second
+
         return [table_part(path, label, labelled=labelled)]
     if label is not None:
         raise ValueError(f"{path}: --label names a column of a table; in an NPZ use 'labels'")
@@ -129,7 +130,7 @@ def _checked(found: Found, *, labelled: bool) -> StoredPredictions:
         labels, reading = _labels(found, names, len(scores))
         taken += f", labels as {reading}"
     notes = [taken, *found.notes]
-    logits = torch.from_numpy(scores)
+    logits = scores
     if kind == "probabilities":
         _check_probabilities(scores, origin, found.column)
         logits, least, zeros = _logarithms(scores)
@@ -215,7 +216,7 @@ def _check_probabilities(scores: NDArray[Any], origin: str, column: bool) -> Non
         )
 
 
-def _logarithms(scores: NDArray[Any]) -> tuple[Tensor, float, int]:
+def _logarithms(scores: NDArray[Any]) -> tuple[NDArray[np.float64], float, int]:
     """log p, float64; what 0 counts as, and how often.
 
     A 0 is a number too small for the file: it counts as the least that occurs in it, or as
@@ -223,11 +224,11 @@ def _logarithms(scores: NDArray[Any]) -> tuple[Tensor, float, int]:
     """
     zeros = scores == 0
     least = min(LEAST_PROBABILITY, float(scores[~zeros].min()))
-    logits = torch.from_numpy(scores).double().clamp_min(least).log()
+    logits = np.log(np.maximum(scores.astype(np.float64), least))
     return logits, least, int(zeros.sum())
 
 
-def _labels(found: Found, names: tuple[str, ...], rows: int) -> tuple[Tensor, str]:
+def _labels(found: Found, names: tuple[str, ...], rows: int) -> tuple[NDArray[np.int64], str]:
     """Class numbers (N,), and how labels were read: as names or as the numbers 0…K−1."""
     origin = f"{found.path}: {found.labels_name}"
     labels = found.labels
@@ -252,7 +253,7 @@ def _labels(found: Found, names: tuple[str, ...], rows: int) -> tuple[Tensor, st
             f"{origin}: all {rows} rows are of class {names[codes[0]]!r}; "
             "nothing can be learnt from one class"
         )
-    return torch.from_numpy(codes), reading
+    return codes, reading
 
 
 def _codes(

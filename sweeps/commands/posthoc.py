@@ -193,8 +193,10 @@ def _apply(options: argparse.Namespace, console: Console) -> int:
 
 
 def _output(calibrator: Calibrator, stored: StoredPredictions, path: Path) -> Tensor:
+    import torch
+
     try:
-        return calibrator(stored.logits)
+        return calibrator(torch.from_numpy(stored.logits))
     except Exception as error:  # a damaged map, or a user's own
         raise ValueError(f"{path}: fails on {stored.name}: {error}") from error
 

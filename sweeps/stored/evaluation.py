@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from calibration.data.predictions import StoredPredictions, check_same_classes
@@ -164,7 +165,7 @@ def _predictions(stored: StoredPredictions) -> Predictions:
     if stored.labels is None:
         raise ValueError(f"{stored.name}: there are no labels")
     # Once for all maps, which work in double precision.
-    return Predictions(stored.logits.double(), stored.labels)
+    return Predictions(torch.from_numpy(stored.logits).double(), torch.from_numpy(stored.labels))
 
 
 def _judged(

@@ -81,7 +81,7 @@ def applied(output: Tensor, stored: StoredPredictions, suffix: str) -> bytes:
     joined with other files: no apostrophe keeps a spreadsheet from computing ``=A1``.
     """
     rows = output.ndim == 2
-    predicted = (output if rows else stored.logits).argmax(-1).numpy()
+    predicted = (output.numpy() if rows else stored.logits).argmax(-1)
     confidence = (output.amax(-1) if rows else output).numpy()
     buffer = io.BytesIO()
     if suffix == ".npz":

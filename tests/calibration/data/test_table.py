@@ -9,7 +9,7 @@ import torch
 
 from calibration.data import PROTOCOLS, Dataset, load_dataset
 from calibration.data.columns import MISSING, UNKNOWN, encode_columns, infer_columns
-from calibration.data.table import read_frame, repeated_names
+from calibration.data.frames import read_frame, repeated_names
 
 HONEST = PROTOCOLS["honest"]
 

@@ -1,0 +1,112 @@
+"""CSV and Parquet files, read as they are."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from calibration.data.paths import check_file
+
+
+def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
+    """Read a CSV (``.csv``, ``.tsv``, ``.txt``, also compressed) or Parquet file.
+
+    Unless given, the separator is a tab in ``.tsv``, and else a comma; or a semicolon or tab
+    if the first line has that, but no comma (what stands in quotes does not count). Raises
+    ``ValueError`` naming the file if it is absent, empty, not UTF-8 or not of these formats.
+    """
+    check_file(path)
+    kinds = {suffix.lower() for suffix in path.suffixes}
+    try:
+        if kinds & {".parquet", ".pq"}:
+            frame = pd.read_parquet(path)
+        elif kinds & {".csv", ".tsv", ".txt"}:
+            found = separator or _separator(path)
+            # utf-8-sig also reads files without the mark that spreadsheets put in front.
+            frame = _without_index(
+                pd.read_csv(path, sep=found, encoding="utf-8-sig", low_memory=False)
+            )
+        else:
+            raise ValueError("not a .csv, .tsv, .txt or .parquet file")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
+    except pd.errors.ParserError as error:
+        raise ValueError(f"{path}: {_line(error)}; is the option separator right?") from error
+    except MemoryError:
+        raise ValueError(f"{path}: there is not enough memory to read it") from None
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path}: cannot be read: {_line(error)}") from error
+    except Exception as error:  # what unpacks or parses a damaged file raises whatever it meets
+        kind = type(error).__name__
+        raise ValueError(f"{path}: cannot be read: {kind}: {_line(error)}") from error
+    frame.columns = frame.columns.map(str)
+    if frame.empty:
+        raise ValueError(f"{path}: there are no rows")
+    return frame
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def repeated_names(path: Path) -> dict[str, int]:
+    """The names that several columns of a CSV file have, and how many; pandas renames these.
+
+    For files that ``read_frame`` could read.
+    """
+    if {suffix.lower() for suffix in path.suffixes} & {".parquet", ".pq"}:
+        return {}
+    counts = Counter(_first_row(path, _separator(path)))
+    return {name: count for name, count in counts.items() if name and count > 1}
+
+
+def _separator(path: Path) -> str:
+    if ".tsv" in (suffix.lower() for suffix in path.suffixes):
+        return "\t"
+    # No file has this control character: the line comes whole, whatever the compression.
+    line = "".join(_first_row(path, "\x1f", csv.QUOTE_NONE))
+    outside = re.sub(r'"[^"]*("|$)', "", line)
+    other = max(";\t", key=outside.count)
+    return other if other in outside and "," not in outside else ","
+
+
+def _first_row(path: Path, separator: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> list[str]:
+    row = pd.read_csv(
+        path,
+        sep=separator,
+        quoting=quoting,
+        header=None,
+        nrows=1,
+        dtype=str,
+        keep_default_na=False,
+        encoding="utf-8-sig",
+    )
+    return [str(value) for value in row.iloc[0]]
+
+
+def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
+    # A nameless first column 0, 1, 2, … is pandas' own row number. As an input it would
+    # give the labels away wherever rows are sorted by class.
+    first = str(frame.columns[0])
+    if first == "Unnamed: 0" and np.array_equal(frame[first], np.arange(len(frame))):
+        return frame.drop(columns=first)
+    return frame
+
+
+def check_names(names: Iterable[str], frame: pd.DataFrame, origin: str, role: str) -> None:
+    """Raise ``ValueError`` if one of ``names`` is not a column of ``frame``."""
+    there = [str(name) for name in frame.columns]
+    for name in names:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=1, cutoff=0.6)
+            shown = ", ".join(there[:20]) + (", …" if len(there) > 20 else "")
+            remedy = f"did you mean {near[0]!r}?" if near else f"columns: {shown}"
+            raise ValueError(f"{origin}: no {role} column {name!r}; {remedy}")
