@@ -12,6 +12,7 @@ from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers, add_spec, add_tracking
 from sweeps.commands.run import add_how
+from sweeps.errors import UserError
 from sweeps.masking import masked
 from sweeps.saying import complain, say
 
@@ -92,7 +93,6 @@ def _sent(
     from cluster.jobs import Jobs, digest, entry_point, working_directory
     from sweeps.packing import copy
     from sweeps.scratch import scratch_directory
-    from sweeps.spec import SpecError
 
     sweep, store = named.spec.name, options.store or ""
     with scratch_directory() as place:
@@ -107,7 +107,7 @@ def _sent(
             say(console, f"submitted {job} to {jobs.address}")
             return jobs, job
     if running.store != store:
-        raise SpecError(
+        raise UserError(
             f"{path}: name: another sweep called {sweep!r} runs on {jobs.address} as "
             f"{running.name}, with the store {running.store or 'of the cluster'}; wait for its "
             "end, or choose another name"
@@ -157,13 +157,12 @@ def _ended(ended: Ended, job: str, console: Console) -> int:
 
 def _stop(options: argparse.Namespace, console: Console) -> int:
     from cluster.jobs import Jobs
-    from sweeps.spec import SpecError
 
     sweep = _name(options.sweep)
     jobs = Jobs(options.address)
     job = jobs.running(sweep)
     if job is None:
-        raise SpecError(f"no job of {masked(jobs.address)} runs the sweep {sweep!r} now")
+        raise UserError(f"no job of {masked(jobs.address)} runs the sweep {sweep!r} now")
     ended = jobs.stop(job.name)
     if ended.status == "STOPPED":
         say(console, f"stopped {job.name}; nothing is lost: calsweep submit goes on with it")
@@ -181,25 +180,22 @@ def _name(given: str) -> str:
 
 
 def check_store(store: str | None) -> None:
-    """Raise ``SpecError`` for a store that would be another directory on every machine."""
-    from sweeps.spec import SpecError
-
+    """Raise ``UserError`` for a store that would be another directory on every machine."""
     if store is None or "://" in store or Path(store).is_absolute():
         return
-    raise SpecError(
+    raise UserError(
         f"--store: found {store!r}; the job runs on another machine: write a path that all nodes "
         "share, beginning with /, or a URI such as s3://bucket/runs"
     )
 
 
 def check_public(name: str, uri: str | None) -> None:
-    """Raise ``SpecError`` for a password that the cluster's list of jobs would show."""
-    from sweeps.spec import SpecError
+    """Raise ``UserError`` for a password that the cluster's list of jobs would show."""
     from sweeps.spec.tracking_uri import password_in
 
     if uri is None or not password_in(uri):
         return
-    raise SpecError(
+    raise UserError(
         f"{name}: found {masked(uri)}; whoever sees the cluster's jobs would see the password: "
         "leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or what the "
         "store needs) in the environment of the cluster's nodes"
@@ -207,11 +203,9 @@ def check_public(name: str, uri: str | None) -> None:
 
 
 def check_lasting(name: str, uri: str | None) -> None:
-    """Raise ``SpecError`` for a database in the job's own directory, which goes with the job."""
-    from sweeps.spec import SpecError
-
+    """Raise ``UserError`` for a database in the job's own directory, which goes with the job."""
     if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
-        raise SpecError(
+        raise UserError(
             f"{name}: found {uri}; the job's directory is gone after it: name a server, or a "
             "database by its absolute path, sqlite:////…"
         )

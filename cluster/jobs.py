@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sweeps.errors import UserError
 from sweeps.masking import masked
 from sweeps.packing import copy, copy_together, local_modules
-from sweeps.spec import SpecError
 from sweeps.spec.outline import Outline
 
 SWEEP, STORE_KEY, AS = "calsweep.sweep", "calsweep.store", "calsweep.digest"
@@ -37,7 +37,7 @@ STORE = '"${CALSWEEP_STORE:-$HOME/calsweep/runs}"'
 """Where the cluster keeps sweeps, unless a submission says it."""
 
 
-class UnreachableError(SpecError):
+class UnreachableError(UserError):
     """Nobody answers at the cluster's address."""
 
 
@@ -58,7 +58,7 @@ class Ended(NamedTuple):
 
 
 class Jobs:
-    """The jobs of one cluster. Raises ``SpecError`` if it cannot be reached or refuses."""
+    """The jobs of one cluster. Raises ``UserError`` if it cannot be reached or refuses."""
 
     def __init__(self, address: str | None = None) -> None:
         # RAY_ADDRESS mostly names another port, which takes no jobs.
@@ -66,7 +66,7 @@ class Jobs:
         urls = [value for value in named if value.startswith("http")]
         self.address = address or next(iter(urls), DEFAULT_ADDRESS)
         if not self.address.startswith(("http://", "https://")):
-            raise SpecError(
+            raise UserError(
                 f"--address: found {self.address!r}; jobs go to the cluster's dashboard: write "
                 "http://HOST:8265"
             )
@@ -200,7 +200,7 @@ def _explained(address: str) -> Iterator[None]:
     try:
         yield
     except AuthenticationError:
-        raise SpecError(
+        raise UserError(
             f"--address {where}: the cluster refuses this request without its token, or with a "
             "wrong one; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the file with the "
             "cluster's token"
@@ -212,7 +212,7 @@ def _explained(address: str) -> Iterator[None]:
         ) from None
     except (RayError, RuntimeError, ValueError) as error:
         said = " ".join(masked(str(error)).split())
-        raise SpecError(f"--address {where}: the cluster answers: {said[:500]}") from None
+        raise UserError(f"--address {where}: the cluster answers: {said[:500]}") from None
 
 
 def _number(job: str) -> int:

@@ -18,9 +18,9 @@ from pathlib import Path
 import sqlalchemy
 from sqlalchemy.exc import ArgumentError
 
+from sweeps.errors import UserError
 from sweeps.masking import masked, without_secrets
 from sweeps.scratch import scratch_directory
-from sweeps.spec import SpecError
 from sweeps.tracking.database_file import check_database_file, database_path
 from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.server import MlflowServer, ServerError
@@ -71,29 +71,29 @@ def default_database() -> str:
 
 
 def check_service(service: Service) -> None:
-    """Raise ``SpecError`` for what is missing or wrong, before anything starts."""
+    """Raise ``UserError`` for what is missing or wrong, before anything starts."""
     for name, what in SECRETS.items():
         value = os.environ.get(name, "")
         if not value:
-            raise SpecError(
+            raise UserError(
                 f"{name} is not set: it is {what}; export one of your own, such as "
                 "python3 -c 'import secrets; print(secrets.token_urlsafe(32))' makes"
             )
         if len(value) < SHORTEST:
-            raise SpecError(f"{name}: found {len(value)} characters; use at least {SHORTEST}")
+            raise UserError(f"{name}: found {len(value)} characters; use at least {SHORTEST}")
     if find_spec("flask_wtf") is None:
-        raise SpecError("MLflow's users need more packages; pip install 'mlflow[auth]'")
+        raise UserError("MLflow's users need more packages; pip install 'mlflow[auth]'")
     if masked(service.artifacts) != service.artifacts:
-        raise SpecError(f"--artifacts: found {masked(service.artifacts)}; {_elsewhere('AWS_…')}")
+        raise UserError(f"--artifacts: found {masked(service.artifacts)}; {_elsewhere('AWS_…')}")
     _database(service.database)
     check_database_file(service.database, migrated=True)
 
 
 def check_option(database: str) -> None:
-    """Raise ``SpecError`` if a URI that stands on the command line holds a password."""
+    """Raise ``UserError`` if a URI that stands on the command line holds a password."""
     if masked(database) != database and _database(database)[1]:
         place = f"PGPASSWORD, or the whole of it in {DATABASE}"
-        raise SpecError(f"--database: found {masked(database)}; {_elsewhere(place)}")
+        raise UserError(f"--database: found {masked(database)}; {_elsewhere(place)}")
 
 
 def _elsewhere(place: str) -> str:
@@ -107,9 +107,9 @@ def _database(uri: str) -> tuple[str, str]:
         url = sqlalchemy.make_url(with_driver(uri))
         backend = url.get_backend_name()
     except (ArgumentError, ValueError):
-        raise SpecError(f"the database: found {masked(uri)}; write {wanted}") from None
+        raise UserError(f"the database: found {masked(uri)}; write {wanted}") from None
     if backend not in ("postgresql", "sqlite"):
-        raise SpecError(f"the database: found {masked(uri)}; write {wanted}")
+        raise UserError(f"the database: found {masked(uri)}; write {wanted}")
     if backend == "sqlite":
         return uri, ""
     query = dict(url.query)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers
-from sweeps.saying import complain, say
+from sweeps.errors import UserError
+from sweeps.saying import say
 
 if TYPE_CHECKING:
     from cluster.tracking import Service
@@ -72,8 +73,7 @@ def _number(largest: int) -> Callable[[str], int]:
 
 def _up(options: argparse.Namespace, console: Console) -> int:
     from cluster import tracking
-    from sweeps.spec import SpecError
-    from sweeps.tracking.server import ServerError, free_port
+    from sweeps.tracking.server import free_port
 
     if options.database is not None:
         tracking.check_option(options.database)
@@ -89,7 +89,7 @@ def _up(options: argparse.Namespace, console: Console) -> int:
     )
     tracking.check_service(service)
     if free_port(options.port, 1, options.host) is None:
-        raise SpecError(
+        raise UserError(
             f"--host {options.host} --port {options.port}: the port is taken, or the address is "
             "none of this machine's; name another"
         )
@@ -100,8 +100,6 @@ def _up(options: argparse.Namespace, console: Console) -> int:
             server.wait()
     except KeyboardInterrupt:  # the way to end it, as is SIGTERM
         return 0
-    except ServerError as error:
-        complain(str(error))
     return 1
 
 

@@ -41,9 +41,10 @@ def run(
 
     ``spec`` is a YAML file, the name of a ready spec, or the same as a mapping; ``store`` a
     directory or URI, ``tracking`` an MLflow URI (default: the spec's, or sqlite in the
-    store), ``address`` a running Ray cluster. Raises ``sweeps.spec.SpecError`` for a spec
-    that makes no sense and ``sweeps.store.StoreError`` for a store that cannot be used;
-    a trial that fails is no error, and has no part in the results.
+    store), ``address`` a running Ray cluster. Raises ``sweeps.errors.UserError``: of its
+    kinds ``sweeps.spec.SpecError`` for a spec that makes no sense and
+    ``sweeps.store.StoreError`` for a store that cannot be used. A trial that fails is no
+    error, and has no part in the results.
     """
     from sweeps.process import left_as_found
 
@@ -58,8 +59,8 @@ def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
 
     ``load(name).results`` is a DataFrame with one row per (dataset, method, post-hoc map,
     seed) and every metric; ``.leaderboard`` has mean and interval over seeds, ``.analysis``
-    the comparisons, costs and importances. Raises ``sweeps.spec.SpecError`` if the store
-    has no such sweep.
+    the comparisons, costs and importances. Raises ``sweeps.errors.UserError`` if the
+    store has no such sweep.
     """
     from sweeps.process import left_as_found
 

@@ -10,8 +10,9 @@ import yaml
 from rich.console import Console
 
 from sweeps.connecting import Cluster
+from sweeps.errors import UserError
 from sweeps.runner import run_sweep
-from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
+from sweeps.spec import LoadedSpec, load_spec, read_spec
 from sweeps.spec.ready import spec_path
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.store import Store
@@ -29,7 +30,7 @@ def run_spec(
     loaded = _loaded(spec)
     problem = None if tracking is None else tracking_problem(tracking)
     if problem is not None:
-        raise SpecError(f"tracking: {problem}")
+        raise UserError(f"tracking: {problem}")
     place = Store(store)
     run_sweep(
         loaded,

@@ -26,6 +26,7 @@ from types import FrameType
 from sweeps import commands
 from sweeps.commands.arguments import Command, Subparsers
 from sweeps.crash import report_crash
+from sweeps.errors import UserError
 from sweeps.masking import masked, without_secrets
 from sweeps.places import check_places
 from sweeps.saying import Terminal, complain
@@ -77,21 +78,14 @@ def _prepare() -> None:
 
 
 def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
-    from sweeps.own_ray import BackendError
-    from sweeps.spec.reading import SpecError
-    from sweeps.store import LockedError, StoreError
-
     command: Command = options.command
     try:
         signal.signal(signal.SIGTERM, _terminate)
         check_places(options)
         return command(options, Terminal())
-    except (SpecError, LockedError) as error:
+    except UserError as error:
         complain(str(error))
-        return 2
-    except (StoreError, BackendError) as error:
-        complain(str(error))
-        return 1
+        return error.exit_code
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

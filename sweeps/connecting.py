@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from sweeps.errors import UserError
 from sweeps.own_ray import BackendError, ensure_alive, lost, own_ray
 from sweeps.packing import stage
 from sweeps.process import handlers_kept, quiet
-from sweeps.spec import LoadedSpec, SpecError
+from sweeps.spec import LoadedSpec
 from sweeps.watch import Check
 
 HOST_PORT = re.compile(r"([^\s:/]+):(\d{1,5})")
@@ -44,7 +45,7 @@ def connected(cluster: Cluster, loaded: LoadedSpec, workspace: Path) -> Iterator
     """Ray, as long as the context lasts; what it yields raises ``BackendError`` once Ray is lost.
 
     The user's own modules that the spec names are brought to the nodes of a cluster. Raises
-    ``SpecError`` if nothing answers at the address, ``BackendError`` if Ray does not start.
+    ``UserError`` if nothing answers at the address, ``BackendError`` if Ray does not start.
     """
     import ray
 
@@ -115,7 +116,7 @@ def _reach(address: str) -> None:
     try:
         socket.create_connection((found[1], int(found[2])), timeout=REACH_SECONDS).close()
     except OSError as error:
-        raise SpecError(
+        raise UserError(
             f"--address {address}: nothing answers there ({error}); write the address of the "
             "cluster's head as its machines know it, e.g. 10.0.0.1:6379, or use calsweep submit"
         ) from None
@@ -130,7 +131,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
                 ray.init(**options)
         except (ConnectionError, ValueError, ImportError, RuntimeError) as error:
             said.seek(0)
-            raise SpecError(f"--address {address}: {_refusal(error, said.read())}") from None
+            raise UserError(f"--address {address}: {_refusal(error, said.read())}") from None
 
 
 @contextmanager

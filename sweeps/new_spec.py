@@ -20,7 +20,7 @@ from calibration.data.fixed import TEST_SHARE
 from calibration.data.frames import check_names, read_frame, repeated_names
 from calibration.data.splitting import FEWEST_ROWS
 from calibration.methods import METHODS
-from sweeps.spec import SpecError
+from sweeps.errors import UserError
 from sweeps.store import RESERVED_NAMES
 
 FAST = (
@@ -61,12 +61,12 @@ def new_spec(
 ) -> tuple[str, str]:
     """A commented spec for the data and the name it has; ``directory``: where it will lie.
 
-    Raises ``SpecError`` if the data cannot be used, naming the file and what is wrong.
+    Raises ``UserError`` if the data cannot be used, naming the file and what is wrong.
     """
     try:
         found = _arrays(data, target) if data.suffix.lower() == ".npz" else _table(data, target)
     except (ValueError, OSError) as error:
-        raise SpecError(str(error)) from None
+        raise UserError(str(error)) from None
     name = _name(data)
     options = {**found.options, "path": _relative(data, directory)}
     return name, _text(name, options, found, methods)
@@ -102,7 +102,7 @@ def _name(data: Path) -> str:
 
 def _arrays(data: Path, target: str | None) -> Findings:
     if target is not None:
-        raise SpecError(
+        raise UserError(
             f"{data}: --target names a column of a CSV or Parquet file; the classes of an NPZ file "
             "are its array labels (or y): leave --target out"
         )
@@ -117,20 +117,20 @@ def _table(data: Path, target: str | None) -> Findings:
     columns = [str(name) for name in frame.columns]
     hint = _no_header(columns)
     if target is None:
-        raise SpecError(
+        raise UserError(
             f"{data}: which column holds the classes? Say --target COLUMN; columns: "
             f"{_some(columns, 20)}" + (f"; {hint}" if hint else "")
         )
     try:
         check_names([target], frame, str(data), "target")
     except ValueError as error:
-        raise SpecError(f"{error}; {hint}" if hint else str(error)) from None
+        raise UserError(f"{error}; {hint}" if hint else str(error)) from None
     origin = f"{data}, column {_quoted(target)}"
     _check_target(frame[target], origin)
     dropped = _unusable(frame, target)
     remarks = [f"{_quoted(column)} is dropped: {why}" for column, why in dropped.items()]
     if len(dropped) == len(columns) - 1:
-        raise SpecError(
+        raise UserError(
             f"{data}: no column is left to learn from beside {_quoted(target)}"
             + "".join(f"; {remark}" for remark in remarks[:5])
         )
@@ -169,7 +169,7 @@ def _check_target(column: pd.Series[Any], origin: str) -> None:
     if types.is_float_dtype(column.dtype):
         fractions = column[column.notna() & (column % 1 != 0)]
         if len(fractions):
-            raise SpecError(
+            raise UserError(
                 f"{origin}: a class label cannot be the fraction {fractions.iloc[0]}; round the "
                 f"{column.nunique()} different values or group them in bins, or choose another "
                 "column"
@@ -224,11 +224,11 @@ def _is_row_number(column: pd.Series[Any]) -> bool:
 
 
 def _class_counts(dataset: Dataset, origin: str) -> list[int]:
-    """The rows of every class. Raises ``SpecError`` if they cannot be divided."""
+    """The rows of every class. Raises ``UserError`` if they cannot be divided."""
     try:
         parts = dataset.split(PROTOCOLS["honest"], 0, held_out=False)
     except ValueError as error:
-        raise SpecError(f"{origin}: {str(error).removeprefix(f'{dataset.name}: ')}") from None
+        raise UserError(f"{origin}: {str(error).removeprefix(f'{dataset.name}: ')}") from None
     counts = np.zeros(dataset.classes, dtype=int)
     for part in (parts.train, parts.validation, dataset.test(0)):
         counts += np.bincount(part.labels.numpy(), minlength=dataset.classes)

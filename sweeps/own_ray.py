@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from sweeps.errors import UserError
 from sweeps.process import handlers_kept, quiet
 from sweeps.reaper import end_processes
 from sweeps.variables import variables
@@ -25,8 +26,10 @@ NEEDED = ("raylet", "gcs_server")
 """The processes without which nothing goes on."""
 
 
-class BackendError(RuntimeError):
+class BackendError(UserError):
     """Ray did not start, or was lost; the message says which, why, and what to do."""
+
+    exit_code = 1
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
-from sweeps.spec import LoadedSpec, SpecError
+from sweeps.errors import UserError
+from sweeps.spec import LoadedSpec
 
 LIMIT = 100 * 2**20
 """Bytes that Ray takes as a working directory."""
@@ -63,12 +64,12 @@ def import_paths(written: Any) -> Iterator[str]:
 def copy(names: list[str], directory: Path, destination: Path) -> None:
     """Copy files and directories by their names in ``directory``.
 
-    Raises ``SpecError`` if one is missing or all together are more than Ray takes.
+    Raises ``UserError`` if one is missing or all together are more than Ray takes.
     """
     for given in names:
         name = os.path.relpath(directory / given, directory)
         if name.startswith(os.pardir):
-            raise SpecError(f"{given}: lies outside {directory}; only what is below it can be sent")
+            raise UserError(f"{given}: lies outside {directory}; only what is below it can be sent")
         source, target = directory / name, destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -76,7 +77,7 @@ def copy(names: list[str], directory: Path, destination: Path) -> None:
         elif source.exists():
             shutil.copy2(source, target)
         else:
-            raise SpecError(f"{source}: is not there, and the cluster would need it")
+            raise UserError(f"{source}: is not there, and the cluster would need it")
     _check_size(destination)
 
 
@@ -99,7 +100,7 @@ def _check_size(destination: Path) -> None:
         f"{path.relative_to(destination)} ({sizes[path] / 2**20:.0f} MB)"
         for path in reversed(largest)
     )
-    raise SpecError(
+    raise UserError(
         f"what the cluster would need is {sum(sizes.values()) / 2**20:.0f} MB, and Ray takes "
         f"{LIMIT / 2**20:.0f} MB at most; the largest: {shown}. Put large files where every node "
         "can read them and name them by their absolute path or URI"

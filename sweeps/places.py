@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from sweeps.errors import UserError
+
 LONGEST_PART = 255
 LONGEST_PATH = 4095
 STORE_ROOM = 600
@@ -15,9 +17,7 @@ STORES = ("store", "store_b")
 
 
 def check_places(options: argparse.Namespace) -> None:
-    """Raise ``SpecError`` naming the path that is too long or holds a NUL."""
-    from sweeps.spec.reading import SpecError
-
+    """Raise ``UserError`` naming the path that is too long or holds a NUL."""
     for name, value in vars(options).items():
         is_store = name in STORES and isinstance(value, str)
         path = _local(value) if is_store else value
@@ -25,7 +25,7 @@ def check_places(options: argparse.Namespace) -> None:
             continue
         problem = _problem(path, LONGEST_PATH - STORE_ROOM if is_store else LONGEST_PATH)
         if problem is not None:
-            raise SpecError(f"{_short(str(value))}: {problem}")
+            raise UserError(f"{_short(str(value))}: {problem}")
 
 
 def _local(store: str) -> Path | None:

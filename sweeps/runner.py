@@ -61,7 +61,7 @@ def run_sweep(
     ``extend`` gives every search so many trials more than the spec says, now and in later
     runs. ``parent_run`` is the MLflow run that the sweep's own belongs to. Raises
     ``StoreError`` when the store cannot be written or another process runs the sweep,
-    ``SpecError`` when no trial fits the machine or MLflow's server refuses us, and
+    ``SpecError`` when no trial fits the machine, ``UserError`` when MLflow refuses us, and
     ``BackendError`` when Ray does not start or is lost.
     """
     sweep = loaded.spec.name
@@ -117,7 +117,7 @@ def sync_sweep(
 ) -> tuple[int, str]:
     """Publish everything the store holds of a sweep; how many trials were missing, and where to.
 
-    Raises ``SpecError`` if the store holds nothing of it, ``TrackingError`` if MLflow refuses.
+    Raises ``UserError`` if the store holds nothing of it, ``TrackingError`` if MLflow refuses.
     """
     Sweep(loaded, store)  # raises if there is none
     uri = _tracking(loaded, store, tracking_uri)
@@ -129,7 +129,7 @@ def sync_sweep(
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:
-    """Where MLflow is. Raises ``SpecError`` if it would not let us in."""
+    """Where MLflow is. Raises ``UserError`` if it would not let us in."""
     spec = loaded.spec
     uri = given or spec.tracking.uri or default_uri(store)
     check_access(uri, spec.tracking.experiment or spec.name)

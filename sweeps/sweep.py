@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sweeps.analysis import Analysis, analyse
+from sweeps.errors import UserError
 from sweeps.plan import Options, Plan
 from sweeps.schema import Spec
 from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
@@ -22,14 +23,14 @@ SPEC = "spec.yaml"
 class Sweep:
     """What has come of a sweep so far. Nothing here trains or writes a record.
 
-    Raises ``SpecError`` if the store holds nothing of it.
+    Raises ``UserError`` if the store holds nothing of it.
     """
 
     def __init__(self, loaded: LoadedSpec, store: Store) -> None:
         self.loaded = loaded
         self.store = store
         if store.read_file(self.name, SPEC) is None:
-            raise SpecError(f"{store.root}: there is no sweep {self.name!r}; run it first")
+            raise UserError(f"{store.root}: there is no sweep {self.name!r}; run it first")
 
     @property
     def spec(self) -> Spec:
@@ -76,7 +77,7 @@ def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:
     """The sweep of that name, or of that YAML file, in a store.
 
     Relative paths in the store's own copy of the spec start where the original lay. Raises
-    ``SpecError`` if there is no such sweep, or if its data are gone or have changed their form.
+    ``UserError`` if there is no such sweep, or if its data are gone or have changed their form.
     """
     place = store if isinstance(store, Store) else Store(store)
     path = Path(name)
@@ -88,7 +89,7 @@ def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:
     if text is None:
         known = ", ".join(sweep_names(place))
         remedy = f"there are: {known}" if known else "nor any other; is --store right?"
-        raise SpecError(f"{place.root}: there is no sweep {str(name)!r}; {remedy}")
+        raise UserError(f"{place.root}: there is no sweep {str(name)!r}; {remedy}")
     origin = Path(place.location(str(name), SPEC))
     try:
         written = text.decode()

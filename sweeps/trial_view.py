@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.metrics import METRICS, Shown
+from sweeps.errors import UserError
 from sweeps.progress import format_value
 from sweeps.report.wording import convergence_note, dagger
 from sweeps.saying import print_whole, say
-from sweeps.spec import SpecError
 from sweeps.store import Store
 from sweeps.trial import FAILED
 
@@ -26,20 +26,20 @@ WIDTH = 48
 
 
 def find_trial(store: Store, name: str) -> str:
-    """The key that begins with ``name``. Raises ``SpecError`` if none does, or several do."""
+    """The key that begins with ``name``. Raises ``UserError`` if none does, or several do."""
     text = name.strip().lower()
     if len(text) < SHORTEST_PREFIX or not set(text) <= set("0123456789abcdef"):
-        raise SpecError(
+        raise UserError(
             f"found {name!r}; a trial is named by its key or at least {SHORTEST_PREFIX} of its "
             "first digits (0-9, a-f), which calsweep status SWEEP --trials lists"
         )
     known = {*store.trial_keys(), *(key for _, _, key in store.stopped_trials())}
     matching = sorted(key for key in known if key.startswith(text))
     if not matching:
-        raise SpecError(f"{store.root}: there is no trial {name!r}; calsweep status SWEEP --trials")
+        raise UserError(f"{store.root}: there is no trial {name!r}; calsweep status SWEEP --trials")
     if len(matching) > 1:
         shown = ", ".join(key[:12] for key in matching[:5]) + (", …" if len(matching) > 5 else "")
-        raise SpecError(f"{name!r} may be any of {len(matching)} trials: {shown}; write more of it")
+        raise UserError(f"{name!r} may be any of {len(matching)} trials: {shown}; write more of it")
     return matching[0]
 
 

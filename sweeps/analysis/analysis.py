@@ -53,7 +53,7 @@ def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
     """Analyse what a replayed plan and its store hold by now.
 
     ``baseline`` is a row, or exactly a row with a map as in ``focal + temperature``; see
-    ``find_baseline``, whose ``SpecError`` it may raise.
+    ``find_baseline``, whose ``UserError`` it may raise.
     """
     reference = find_baseline(plan.spec, baseline)
     tidy = results(plan, store)

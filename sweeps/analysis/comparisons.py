@@ -28,8 +28,8 @@ from scipy import stats
 
 from calibration.metrics import METRICS, Metric, Shown
 from sweeps.analysis.results import label
+from sweeps.errors import UserError
 from sweeps.schema import Spec
-from sweeps.spec import SpecError
 from sweeps.statistics import corrected_t_test, holm
 
 ALPHA = 0.05
@@ -85,7 +85,7 @@ def find_baseline(spec: Spec, wanted: str | None = None) -> Baseline:
 
     By default it is the row ``standard``; failing that the first row trained by that method,
     or else the first of all. ``standard + identity`` is exactly that row as it is. Raises
-    ``SpecError`` for a row or map that the sweep does not have.
+    ``UserError`` for a row or map that the sweep does not have.
     """
     if wanted is None:
         plain = [name for name, row in spec.methods.items() if row.method == "standard"]
@@ -96,12 +96,12 @@ def find_baseline(spec: Spec, wanted: str | None = None) -> Baseline:
         return Baseline(name)
     method, _, post_hoc = (part.strip() for part in name.rpartition("+"))
     if method not in spec.methods:
-        raise SpecError(
+        raise UserError(
             f"--baseline: found {wanted!r}; write a trained row, with or without a map: "
             f"{', '.join(spec.methods)}"
         )
     if post_hoc not in spec.maps:
-        raise SpecError(
+        raise UserError(
             f"--baseline: found {wanted!r}; the sweep's maps are: {', '.join(spec.maps)}"
         )
     return Baseline(method, post_hoc)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 
+from sweeps.errors import UserError
+
 if TYPE_CHECKING:
     from sweeps.sweep import Sweep
 
@@ -49,17 +51,15 @@ def add_tracking(parser: argparse.ArgumentParser) -> None:
 
 
 def check_place(option: str, path: Path) -> None:
-    """Raise ``SpecError`` if no file can be written to ``path``: before the work, not after it."""
-    from sweeps.spec import SpecError
-
+    """Raise ``UserError`` if no file can be written to ``path``: before the work, not after it."""
     if path.is_dir():
-        raise SpecError(f"{option} {path}: is a directory; name a file")
+        raise UserError(f"{option} {path}: is a directory; name a file")
     if not path.parent.is_dir():
-        raise SpecError(f"{option} {path}: there is no directory {path.parent}; make it first")
+        raise UserError(f"{option} {path}: there is no directory {path.parent}; make it first")
 
 
 def opened(options: argparse.Namespace, name: str = "sweep") -> Sweep:
-    """The sweep that a command names. Raises ``SpecError`` if the store has no such sweep."""
+    """The sweep that a command names. Raises ``UserError`` if the store has no such sweep."""
     from sweeps.sweep import open_sweep
 
     return open_sweep(getattr(options, name), options.store)

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers
+from sweeps.errors import UserError
 from sweeps.saying import say
 
 
@@ -28,22 +29,22 @@ def add(commands: Subparsers) -> None:
 
 def _init(options: argparse.Namespace, console: Console) -> int:
     from sweeps.new_spec import new_spec, one_line
-    from sweeps.spec import SpecError, read_spec
+    from sweeps.spec import read_spec
 
     out: Path | None = options.out
     directory = Path.cwd() if out is None else out.parent
     name, text = new_spec(options.data, options.target, options.methods, directory)
     path = Path(f"{name}.yaml") if out is None else out
     if path.exists():
-        raise SpecError(f"{path}: exists; name another file with --out, or remove it")
+        raise UserError(f"{path}: exists; name another file with --out, or remove it")
     if not directory.is_dir():
-        raise SpecError(f"{path}: there is no directory {directory}; make it first")
+        raise UserError(f"{path}: there is no directory {directory}; make it first")
     loaded = read_spec(text, path, directory)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise SpecError(f"{path}: cannot be written: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from None
     datasets = ", ".join(map(one_line, loaded.datasets))
     say(
         console,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers
+from sweeps.errors import UserError
 from sweeps.masking import masked
 from sweeps.saying import complain, say
 
@@ -106,10 +107,9 @@ def _duration(text: str) -> float:
 
 def _nightly(options: argparse.Namespace, console: Console) -> int:
     from sweeps.nightly.suite import load_suite
-    from sweeps.spec import SpecError
 
     if (options.remove or options.yes) and not options.install:
-        raise SpecError("--remove and --yes go with --install cron or --install systemd")
+        raise UserError("--remove and --yes go with --install cron or --install systemd")
     suite = load_suite(options.suite)
     if options.install:
         return _install(options, suite, console)
@@ -248,10 +248,9 @@ def _print(verdict: Verdict, place: Path, console: Console) -> None:
 
 def _install(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
     from sweeps.nightly.schedules import install
-    from sweeps.spec import SpecError
 
     if options.webhook:
-        raise SpecError(
+        raise UserError(
             "--webhook with --install: its address would stand where others can read it; leave it "
             "out, and set CALSWEEP_WEBHOOK in the file of credentials that is named below"
         )
@@ -309,12 +308,11 @@ def _accept(options: argparse.Namespace, console: Console) -> int:
     from sweeps.nightly.baseline import accept
     from sweeps.nightly.keeping import one_at_a_time
     from sweeps.nightly.night import checked_night
-    from sweeps.spec import SpecError
 
     nights = _nights(options)
     night = None if options.night is None else checked_night(options.night)
     if not nights.directory.is_dir():
-        raise SpecError(f"{nights.directory}: there are no nights; run calsweep nightly first")
+        raise UserError(f"{nights.directory}: there are no nights; run calsweep nightly first")
     with one_at_a_time(nights.directory):
         about, gone = accept(nights, night, options.reason.strip())
     say(console, f"{about.suite}: nights are now compared with that of {about.night}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers
+from sweeps.errors import UserError
 from sweeps.saying import say
 
 if TYPE_CHECKING:
@@ -69,8 +70,6 @@ def _count(text: str) -> int:
 
 
 def _posthoc(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.spec import SpecError
-
     try:
         validation, test = _read(options)
         maps = _maps(options.maps)
@@ -85,7 +84,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         evaluation = evaluate_stored(validation, test, maps, bins=options.bins, seed=options.seed)
         written = _write(evaluation, options)
     except (ValueError, OSError) as error:
-        raise SpecError(str(error)) from error
+        raise UserError(str(error)) from error
     from sweeps.stored.printing import print_evaluation
 
     print_evaluation(evaluation, console)
@@ -173,7 +172,6 @@ def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[st
 
 def _apply(options: argparse.Namespace, console: Console) -> int:
     from calibration.data.predictions import read_predictions
-    from sweeps.spec import SpecError
     from sweeps.stored.files import OUTPUTS, applied, read_map, write_whole
 
     try:
@@ -186,7 +184,7 @@ def _apply(options: argparse.Namespace, console: Console) -> int:
         output = _output(calibrator, stored, options.map)
         write_whole(options.out, applied(output, stored, suffix))
     except (ValueError, OSError) as error:
-        raise SpecError(str(error)) from error
+        raise UserError(str(error)) from error
     kind = "probabilities" if output.ndim == 2 else "confidences of the predicted class"
     say(console, *stored.notes, f"{len(output)} rows of {kind}: {options.out}")
     return 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers, add_store, add_sweep, check_place, opened
+from sweeps.errors import UserError
 from sweeps.saying import say
 
 if TYPE_CHECKING:
@@ -42,17 +43,15 @@ def add(commands: Subparsers) -> None:
 
 
 def _report(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.spec import SpecError
-
     if options.open and options.format != "html":
-        raise SpecError(f"--open shows the page; leave it out with --format {options.format}")
+        raise UserError(f"--open shows the page; leave it out with --format {options.format}")
     if options.format == "parquet" and options.out is None:
-        raise SpecError("--format parquet is no text for a screen; say --out FILE")
+        raise UserError("--format parquet is no text for a screen; say --out FILE")
     if options.out is not None:
         check_place("--out", options.out)
     sweep = opened(options)
     if not sweep.has_results:
-        raise SpecError(
+        raise UserError(
             f"{sweep.name}: no trial has been confirmed yet, so there is nothing to report; "
             f"see calsweep status {sweep.name}"
         )
@@ -107,21 +106,17 @@ def _content(options: argparse.Namespace, sweep: Sweep) -> bytes:
 
 
 def _write(path: Path, content: bytes) -> None:
-    from sweeps.spec import SpecError
-
     try:
         path.write_bytes(content)
     except OSError as error:
-        raise SpecError(f"--out {path}: {error.strerror}") from None
+        raise UserError(f"--out {path}: {error.strerror}") from None
 
 
 def _show(place: str, console: Console) -> None:
     import webbrowser
 
-    from sweeps.spec import SpecError
-
     path = Path(place)
     if not path.exists():
-        raise SpecError(f"--open: {place} is not on this machine; add --out FILE")
+        raise UserError(f"--open: {place} is not on this machine; add --out FILE")
     if not webbrowser.open(path.resolve().as_uri()):
         say(console, "no browser could be started here: open that file yourself")

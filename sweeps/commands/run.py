@@ -15,7 +15,7 @@ from sweeps.commands.arguments import (
     add_tracking,
 )
 from sweeps.masking import masked
-from sweeps.saying import complain, say
+from sweeps.saying import say
 
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
@@ -156,13 +156,8 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
     loaded = _loaded(options)
     from sweeps.runner import sync_sweep
     from sweeps.store import Store
-    from sweeps.tracking import TrackingError
 
-    try:
-        published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
-    except TrackingError as error:
-        complain(str(error))
-        return 1
+    published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
     say(console, f"{published} trials published to {masked(uri)}")
     return 0
 

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 from rich.console import Console
 
 from sweeps.commands.arguments import Subparsers, add_store, add_tracking
+from sweeps.errors import UserError
 from sweeps.masking import masked
-from sweeps.saying import complain, say
+from sweeps.saying import say
 
 if TYPE_CHECKING:
     from sweeps.store import Store
@@ -51,25 +52,19 @@ def _port(text: str) -> int:
 def _ui(options: argparse.Namespace, console: Console) -> int:
     from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.store import Store
-    from sweeps.tracking.server import ServerError
 
     check_tracking_option(options.tracking)
     store = Store(options.store)
     name, spec_uri = _named(options.sweep, store)
     uri = _tracking_uri(options.tracking or spec_uri, store)
-    try:
-        if uri.startswith(("http://", "https://")):
-            return _show_remote(uri, name, console)
-        return _serve(uri, name, options.port, console)
-    except ServerError as error:
-        complain(str(error))
-        return 1
+    if uri.startswith(("http://", "https://")):
+        return _show_remote(uri, name, console)
+    return _serve(uri, name, options.port, console)
 
 
 def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
     """The name of the sweep that is asked for, and the tracking URI of its spec."""
-    from sweeps.spec import SpecError
-    from sweeps.spec.reading import parse, read_text
+    from sweeps.spec.reading import SpecError, parse, read_text
     from sweeps.sweep import SPEC
 
     if given is None:
@@ -94,8 +89,7 @@ def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
 
 
 def _tracking_uri(uri: str | None, store: Store) -> str:
-    """Where to look; of a database on this disk, raises ``SpecError`` if it is not there."""
-    from sweeps.spec import SpecError
+    """Where to look; of a database on this disk, raises ``UserError`` if it is not there."""
     from sweeps.tracking.database_file import check_database_file, database_path
     from sweeps.tracking.recorder import default_uri
 
@@ -104,7 +98,7 @@ def _tracking_uri(uri: str | None, store: Store) -> str:
     if database is None:
         return found
     if not database.is_file():
-        raise SpecError(f"{database}: there is no such file; run a sweep first, or name --store")
+        raise UserError(f"{database}: there is no such file; run a sweep first, or name --store")
     check_database_file(found)
     return f"sqlite:///{database.resolve()}"
 
@@ -128,13 +122,12 @@ def _show_remote(uri: str, name: str | None, console: Console) -> int:
 
 
 def _serve(uri: str, name: str | None, port: int | None, console: Console) -> int:
-    from sweeps.spec import SpecError
     from sweeps.tracking.server import FIRST_PORT, MlflowServer, free_port
 
     chosen = free_port() if port is None else free_port(port, 1)
     if chosen is None:
         taken = f"--port {port} is taken" if port else f"no port from {FIRST_PORT} on is free"
-        raise SpecError(f"{taken}; name another with --port")
+        raise UserError(f"{taken}; name another with --port")
     try:
         with MlflowServer(uri, chosen) as server:
             # While it starts: both take seconds.
@@ -157,8 +150,7 @@ def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
 
 
 def _links(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]:
-    """The links of one sweep, or of all. Raises ``SpecError`` if there is no such sweep."""
-    from sweeps.spec import SpecError
+    """The links of one sweep, or of all. Raises ``UserError`` if there is no such sweep."""
     from sweeps.tracking.drivers import with_driver
     from sweeps.tracking.links import sweep_links, tracked_sweeps
     from sweeps.tracking.settings import mlflow_settings
@@ -170,7 +162,7 @@ def _links(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]:
         known = tracked_sweeps(client)
         if name is not None and name not in known:
             there = ", ".join(known) or "none"
-            raise SpecError(f"MLflow knows no sweep {name!r}; there are: {there}")
+            raise UserError(f"MLflow knows no sweep {name!r}; there are: {there}")
         chosen = known if name is None else {name: known[name]}
         return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
 

@@ -11,7 +11,8 @@ import pandas as pd
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import best_seed
 from sweeps.cells import Entry
-from sweeps.spec import ORACLE, SpecError
+from sweeps.errors import UserError
+from sweeps.spec import ORACLE
 from sweeps.sweep import Sweep
 
 
@@ -55,13 +56,13 @@ def choose(
     """The winner on a dataset, or another row of its leaderboard by name.
 
     Of its confirmed networks the one with the lowest cross-fitted validation NLL, or the one
-    of ``seed``. Raises ``SpecError`` if the sweep is not finished, has no such dataset, row or
+    of ``seed``. Raises ``UserError`` if the sweep is not finished, has no such dataset, row or
     seed, or no winner.
     """
     dataset = _dataset(sweep, dataset)
     plan = sweep.plan
     if not plan.finished:
-        raise SpecError(
+        raise UserError(
             f"sweep {sweep.name!r} is not finished ({plan.done} of {plan.total} trials); "
             "run it to its end first"
         )
@@ -69,7 +70,7 @@ def choose(
     rows = table if table.empty else table[table["dataset"] == dataset]
     rows = rows if rows.empty else rows[rows["method"] != ORACLE]
     if rows.empty:
-        raise SpecError(f"sweep {sweep.name!r} has no confirmed network on {dataset}: all failed")
+        raise UserError(f"sweep {sweep.name!r} has no confirmed network on {dataset}: all failed")
     line = _winner(rows, sweep, dataset) if row is None else _named(rows, row, dataset)
     tidy = sweep.results
     method, post_hoc = str(line["method"]), str(line["post_hoc"])
@@ -102,12 +103,12 @@ def choose(
 def _dataset(sweep: Sweep, dataset: str | None) -> str:
     names = list(sweep.loaded.datasets)
     if dataset is None and len(names) > 1:
-        raise SpecError(
+        raise UserError(
             f"sweep {sweep.name!r} has several datasets; say which one with --dataset: "
             f"{', '.join(names)}"
         )
     if dataset is not None and dataset not in names:
-        raise SpecError(
+        raise UserError(
             f"--dataset: sweep {sweep.name!r} has no {dataset!r}; it has {', '.join(names)}"
         )
     return dataset or names[0]
@@ -116,7 +117,7 @@ def _dataset(sweep: Sweep, dataset: str | None) -> str:
 def _winner(rows: pd.DataFrame, sweep: Sweep, dataset: str) -> pd.Series[Any]:
     winner = sweep.analysis.selection.winners.get(dataset)
     if winner is None:
-        raise SpecError(
+        raise UserError(
             f"sweep {sweep.name!r} has no winner on {dataset}; name a row with --row: "
             f"{_names(rows)}"
         )
@@ -130,7 +131,7 @@ def _named(rows: pd.DataFrame, row: str, dataset: str) -> pd.Series[Any]:
     if wanted not in names:
         near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
         remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else _names(rows)
-        raise SpecError(f"--row: there is no row {row!r} on {dataset}; {remedy}")
+        raise UserError(f"--row: there is no row {row!r} on {dataset}; {remedy}")
     return rows.iloc[names.index(wanted)]
 
 
@@ -142,7 +143,7 @@ def _names(rows: pd.DataFrame) -> str:
 def _seed(seeds: pd.DataFrame, seed: int, dataset: str) -> int:
     there = sorted(int(number) for number in seeds["seed"])
     if seed not in there:
-        raise SpecError(
+        raise UserError(
             f"--seed: found {seed}; the row was confirmed on {dataset} with the seeds "
             f"{', '.join(map(str, there))}"
         )

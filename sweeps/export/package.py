@@ -26,10 +26,10 @@ from calibration.evaluation import cross_fitted
 from calibration.methods import METHODS, Method, make_method
 from calibration.models import MODELS
 from calibration.post_hoc import CALIBRATORS
+from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_map, check_network
 from sweeps.export.choice import Chosen
-from sweeps.spec import SpecError
 from sweeps.store import StoreError
 from sweeps.sweep import Sweep
 
@@ -71,7 +71,7 @@ class Package:
 def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
-    Raises ``SpecError`` if no threshold reaches what is wished for or the network cannot be
+    Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be
     saved, ``StoreError`` if the store has lost it, or if the network or the map do not do what
     the record says.
     """
@@ -122,7 +122,7 @@ def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:
         return 0.0
     found = accuracy_threshold(sure, right, wish.accuracy)
     if found is None:
-        raise SpecError(
+        raise UserError(
             f"--accuracy: {wish.accuracy:g} cannot be promised with 95 % confidence from "
             f"{len(sure)} validation rows; the highest that can is "
             f"{attainable_accuracy(sure, right):g}"
@@ -144,7 +144,7 @@ def _description(
         transform = save_transform(splits.transform)
         inputs = _inputs(dataset, splits)
     except ValueError as error:
-        raise SpecError(f"{chosen.dataset}: {error}") from error
+        raise UserError(f"{chosen.dataset}: {error}") from error
     learned_map = type(method).map_logits is not Method.map_logits
     written = config.model_dump(mode="json")
     return Description(

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sweeps.errors import UserError
 from sweeps.export.package import Package
 from sweeps.masking import masked
-from sweeps.spec import SpecError
 from sweeps.store import file_name
 from sweeps.sweep import Sweep
 from sweeps.tracking import TrackingError, create_database, default_uri
@@ -46,7 +46,7 @@ def wanted_registration(
     """Where to register: asked for, or because a registry is configured; None if neither.
 
     The spec's own MLflow comes before the environment's, as that is where the runs are, and
-    the name is the sweep's unless given. Raises ``SpecError`` for names that MLflow refuses,
+    the name is the sweep's unless given. Raises ``UserError`` for names that MLflow refuses,
     and for a file that is not a database of MLflow's.
     """
     environment: Mapping[str, str] = os.environ
@@ -55,11 +55,11 @@ def wanted_registration(
     if name is None and server is None and registry is None:
         return None
     if name is not None and (not name.strip() or re.search(r"[/:]", name)):
-        raise SpecError(f"--register: found {name!r}; a name has no / and no :")
+        raise UserError(f"--register: found {name!r}; a name has no / and no :")
     if not re.fullmatch(r"[\w-]{1,255}", alias, re.ASCII) or re.fullmatch(
         r"latest|v\d+", alias, re.IGNORECASE
     ):
-        raise SpecError(
+        raise UserError(
             f"--alias: found {alias!r}; an alias has letters, digits, - and _, and is neither "
             "'latest' nor a version such as v1"
         )

@@ -11,11 +11,11 @@ import torch
 
 from calibration.deployment import DESCRIPTION, MAP, NETWORK
 from calibration.post_hoc.saving import save_map
+from sweeps.errors import UserError
 from sweeps.export.card import card
 from sweeps.export.package import Package
 from sweeps.export.signature import example, signature
 from sweeps.scratch import directory_in, remove_leftovers
-from sweeps.spec import SpecError
 
 CARD = "README.md"
 DRAFT = ".calsweep-export-"
@@ -23,17 +23,17 @@ CODE = Path(__file__).with_name("pyfunc_model.py")
 
 
 def check_place(out: Path) -> None:
-    """Raise ``SpecError`` unless a model can be put at ``out``: nothing, or an empty directory."""
+    """Raise ``UserError`` unless a model can be put at ``out``: nothing, or an empty directory."""
     if out.is_dir() and not any(out.iterdir()):
         return
     if out.exists() or out.is_symlink():
-        raise SpecError(f"--out: {out} is there already; name a new or an empty directory")
+        raise UserError(f"--out: {out} is there already; name a new or an empty directory")
 
 
 def write(package: Package, out: Path) -> None:
     """Write the MLflow model and its card to ``out``, all or nothing.
 
-    Raises ``SpecError`` if there is something in its place or it cannot be written.
+    Raises ``UserError`` if there is something in its place or it cannot be written.
     """
     check_place(out)
     place = out.absolute()
@@ -46,7 +46,7 @@ def write(package: Package, out: Path) -> None:
             (model / CARD).write_text(card(package, out), encoding="utf-8")
             model.rename(place)
     except OSError as error:
-        raise SpecError(f"--out: {out} cannot be written: {error}") from error
+        raise UserError(f"--out: {out} cannot be written: {error}") from error
 
 
 def _save(package: Package, artifacts: Path, model: Path) -> None:
@@ -85,7 +85,7 @@ def _saved_map(package: Package) -> dict[str, object]:
     try:
         return save_map(package.classifier.calibrator)
     except ValueError as error:
-        raise SpecError(f"post-hoc map {package.chosen.post_hoc!r}: {error}") from error
+        raise UserError(f"post-hoc map {package.chosen.post_hoc!r}: {error}") from error
 
 
 def _forget_origin(model: Path) -> None:

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from sweeps.errors import UserError
 from sweeps.nightly.history import RESULTS, parquet
 from sweeps.nightly.night import BASELINE, NIGHTS_FORMAT, Nights, NightState, now
 from sweeps.nightly.results import digest
 from sweeps.nightly.rules import CELL
 from sweeps.nightly.wording import cell_name
-from sweeps.spec import SpecError
 from sweeps.store.files import write_atomically
 
 COPY = "baseline.parquet"
@@ -53,7 +53,7 @@ class Baseline(NamedTuple):
 def read_baseline(nights: Nights) -> Baseline | None:
     """The suite's baseline, or None while there is none.
 
-    Raises ``SpecError`` if it is damaged, ``StoreError`` if another version of calsweep has made
+    Raises ``UserError`` if it is damaged, ``StoreError`` if another version of calsweep has made
     it or anything else of these nights.
     """
     nights.check_format()
@@ -68,7 +68,7 @@ def read_baseline(nights: Nights) -> Baseline | None:
             raise ValueError(f"{COPY} is of another night")
     except (OSError, ValueError, KeyError) as error:  # pydantic's and pyarrow's are among them
         said = "it is no baseline's" if isinstance(error, ValidationError) else str(error)
-        raise SpecError(f"{path}: is damaged: {said}; {remedy}") from None
+        raise UserError(f"{path}: is damaged: {said}; {remedy}") from None
     return Baseline(about, results)
 
 
@@ -99,7 +99,7 @@ def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reas
 def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile, list[str]]:
     """Accept a night, by default the last complete one; also the cells that are given up by it.
 
-    Raises ``SpecError`` if there is no such night, or if it is not complete, ``StoreError`` if
+    Raises ``UserError`` if there is no such night, or if it is not complete, ``StoreError`` if
     another version of calsweep has made some of the nights.
     """
     nights.check_format()
@@ -107,9 +107,9 @@ def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile
     try:
         results = pd.read_parquet(nights.place(state.night) / RESULTS)
     except (OSError, ValueError) as error:
-        raise SpecError(f"night {state.night}: its results cannot be read: {error}") from None
+        raise UserError(f"night {state.night}: its results cannot be read: {error}") from None
     if digest(results) != state.digest:
-        raise SpecError(
+        raise UserError(
             f"night {state.night}: its results are not those that it was judged by; run it again: "
             f"{nights.finish(state.night)}"
         )
@@ -125,7 +125,7 @@ def _chosen(nights: Nights, night: str | None) -> NightState:
         states = (nights.state(each) for each in reversed(nights.dates()))
         complete = next((s for s in states if s is not None and s.status == "complete"), None)
         if complete is None:
-            raise SpecError(
+            raise UserError(
                 f"{nights.directory}: no night of {nights.suite!r} is complete, so there is none "
                 "to accept; run calsweep nightly first"
             )
@@ -133,10 +133,10 @@ def _chosen(nights: Nights, night: str | None) -> NightState:
     state = nights.state(night)
     if state is None:
         known = ", ".join(nights.dates()[-5:]) or "none"
-        raise SpecError(f"{nights.directory}: there is no night {night}; the last are: {known}")
+        raise UserError(f"{nights.directory}: there is no night {night}; the last are: {known}")
     if state.status != "complete":
         why = f" ({state.reason})" if state.reason else ""
-        raise SpecError(
+        raise UserError(
             f"night {night} is {state.status}{why}: what has failed or is missing in a baseline "
             f"would never be missed again; finish it first: {nights.finish(night)}"
         )
@@ -146,7 +146,7 @@ def _chosen(nights: Nights, night: str | None) -> NightState:
 def _given_up(nights: Nights, results: pd.DataFrame) -> list[str]:
     try:
         before = read_baseline(nights)
-    except SpecError:
+    except UserError:
         return []
     if before is None:
         return []

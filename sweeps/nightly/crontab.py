@@ -6,8 +6,8 @@ import os
 import shlex
 import subprocess
 
+from sweeps.errors import UserError
 from sweeps.nightly.schedule import Schedule
-from sweeps.spec.reading import SpecError
 
 LONGEST_COMMAND = 998
 """What Debian's cron takes; a longer line would be cut."""
@@ -18,7 +18,7 @@ def line(schedule: Schedule) -> str:
     """The line, as cron reads it: ``%`` would be a line break, were it not escaped.
 
     What is printed goes to the system's log, where it is bounded and dated: cron itself would
-    mail it, or on most machines drop it. Raises ``SpecError`` for what no crontab can hold.
+    mail it, or on most machines drop it. Raises ``UserError`` for what no crontab can hold.
     """
     credentials = shlex.quote(str(schedule.credentials))
     command = (
@@ -29,7 +29,7 @@ def line(schedule: Schedule) -> str:
     )
     command = command.replace("%", r"\%")
     if len(command.encode()) > LONGEST_COMMAND:
-        raise SpecError(
+        raise UserError(
             f"the line for cron would be {len(command.encode())} bytes long, and cron takes "
             f"{LONGEST_COMMAND}; use shorter paths, or systemd"
         )
@@ -76,14 +76,14 @@ def _read() -> list[bytes]:
     complaint = done.stderr.decode(errors="replace").strip()
     if any(words in complaint for words in EMPTY):
         return []
-    raise SpecError(f"the crontab cannot be read: {complaint}")
+    raise UserError(f"the crontab cannot be read: {complaint}")
 
 
 def _write(lines: list[bytes]) -> None:
     done = _crontab("-", b"".join(text + b"\n" for text in lines))
     if done.returncode != 0:
         complaint = done.stderr.decode(errors="replace").strip()
-        raise SpecError(f"the crontab cannot be written: {complaint}")
+        raise UserError(f"the crontab cannot be written: {complaint}")
 
 
 def _crontab(argument: str, content: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -95,7 +95,7 @@ def _crontab(argument: str, content: bytes | None = None) -> subprocess.Complete
             env={**os.environ, "LC_ALL": "C"},
         )
     except OSError:
-        raise SpecError(
+        raise UserError(
             "this machine has no cron (there is no command crontab); install it (Debian: apt "
             "install cron), or use --install systemd"
         ) from None

@@ -18,6 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+from sweeps.errors import UserError
 from sweeps.masking import masked
 from sweeps.store.files import LocalFiles, StoreError
 from sweeps.store.lock import LocalLock, LockedError
@@ -250,9 +251,7 @@ def _by_line() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    from sweeps.spec.reading import SpecError  # seconds to import, and seldom needed
-
-    if isinstance(error, (SpecError, StoreError, KeyboardInterrupt, SystemExit)):
+    if isinstance(error, (UserError, KeyboardInterrupt, SystemExit)):
         return masked(f"calsweep: {str(error) or type(error).__name__}\n")
     return masked("".join(traceback.format_exception(error)))
 

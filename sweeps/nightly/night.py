@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sweeps.spec import SpecError
+from sweeps.errors import UserError
 from sweeps.store.files import write_atomically
 from sweeps.store.format import refusal
 
@@ -197,7 +197,7 @@ class Nights:
 def checked_night(text: str | None) -> str:
     """The night that is meant: a date as in 2026-11-16, by default today.
 
-    Raises ``SpecError`` for what is no date, or lies in the future.
+    Raises ``UserError`` for what is no date, or lies in the future.
     """
     today = datetime.date.today()
     if text is None:
@@ -207,9 +207,9 @@ def checked_night(text: str | None) -> str:
         if not DATE.fullmatch(text):
             raise ValueError
     except ValueError:
-        raise SpecError(f"--night: found {text!r}; write a date such as {today}") from None
+        raise UserError(f"--night: found {text!r}; write a date such as {today}") from None
     if night > today:
-        raise SpecError(f"--night: found {text}, which is still to come; today is {today}")
+        raise UserError(f"--night: found {text}, which is still to come; today is {today}")
     return text
 
 

@@ -58,7 +58,7 @@ class Night:
 def run_night(night: Night) -> Verdict:
     """Run or resume a night, judge it and write all of its files; for who holds the lock.
 
-    A night that runs into its time limit is judged as incomplete. Raises ``SpecError`` if the
+    A night that runs into its time limit is judged as incomplete. Raises ``UserError`` if the
     baseline is damaged, ``StoreError`` if nothing can be written or another version of calsweep
     has made earlier nights, ``KeyboardInterrupt`` if it is stopped. Whatever ends it before its
     verdict, it is marked as unfinished then.

@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from sweeps.errors import UserError
 from sweeps.masking import masked
 from sweeps.nightly.webhook import VARIABLE
-from sweeps.spec.reading import SpecError
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class Schedule:
 def checked(
     name: str, command: list[str], directory: Path, at: str, time_limit: float | None
 ) -> Schedule:
-    """The schedule of these arguments. Raises ``SpecError`` if one of them is not right."""
+    """The schedule of these arguments. Raises ``UserError`` if one of them is not right."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
-        raise SpecError(f"the name {name!r}: a schedule's has only letters, digits, '_', '.', '-'")
+        raise UserError(f"the name {name!r}: a schedule's has only letters, digits, '_', '.', '-'")
     time = re.fullmatch(r"(\d{1,2}):(\d\d)", at)
     if time is None or int(time[1]) > 23 or int(time[2]) > 59:
-        raise SpecError(f"the time {at!r}: write hours and minutes, from 00:00 to 23:59")
+        raise UserError(f"the time {at!r}: write hours and minutes, from 00:00 to 23:59")
     if not command or not Path(command[0]).is_absolute() or not os.access(command[0], os.X_OK):
-        raise SpecError(f"{' '.join(command)!r}: schedule a program by its absolute path")
+        raise UserError(f"{' '.join(command)!r}: schedule a program by its absolute path")
     directory = directory.absolute()
     if not directory.is_dir():
-        raise SpecError(f"{directory}: there is no such directory to run in; make it first")
+        raise UserError(f"{directory}: there is no such directory to run in; make it first")
     config = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
     for word in (*command, str(directory), str(config)):
         _check_word(word)
@@ -72,15 +72,15 @@ def checked(
 def _check_word(word: str) -> None:
     # What a backslash means differs between crons, and at the end of a line in a unit.
     if not word.isprintable() or "\\" in word:
-        raise SpecError(f"{word!r}: no schedule can hold backslashes or control characters")
+        raise UserError(f"{word!r}: no schedule can hold backslashes or control characters")
     if masked(word) != word:
-        raise SpecError(
+        raise UserError(
             f"{masked(word)}: a schedule can be read by others; name the place without user and "
             "password, and put them into the file of credentials (MLFLOW_TRACKING_USERNAME, "
             "MLFLOW_TRACKING_PASSWORD)"
         )
     if word.split("=")[0] == "--webhook":
-        raise SpecError(
+        raise UserError(
             "--webhook: its address is a secret, and a schedule can be read by others; put it "
             f"into the file of credentials as {VARIABLE}"
         )

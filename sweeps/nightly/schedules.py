@@ -10,10 +10,10 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from sweeps.errors import UserError
 from sweeps.nightly import crontab, systemd_units
 from sweeps.nightly.schedule import checked
 from sweeps.nightly.webhook import VARIABLE
-from sweeps.spec.reading import SpecError
 
 CREDENTIALS = f"""\
 # Read before every scheduled night. One NAME='value' on a line; for your eyes only (mode 0600).
@@ -41,7 +41,7 @@ def install(
     several schedules of one user apart; a schedule of the same name is replaced.
     ``time_limit`` is the command's own, in seconds: systemd steps in some time after it, and
     never if it is None.
-    Raises ``SpecError`` for a command that is not absolute or holds a secret, a time that is
+    Raises ``UserError`` for a command that is not absolute or holds a secret, a time that is
     none, and a machine without cron or systemd.
     """
     schedule = checked(name, command, directory, at, time_limit)
@@ -74,7 +74,7 @@ def _credentials(path: Path, *, write: bool) -> list[str]:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise SpecError(f"cannot write {path}: {error.strerror}; make it writable") from None
+        raise UserError(f"cannot write {path}: {error.strerror}; make it writable") from None
     with os.fdopen(handle, "w") as file:
         file.write(CREDENTIALS)
     return [f"credentials: {path} was made (mode 0600); put them there"]

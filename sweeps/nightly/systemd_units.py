@@ -7,9 +7,9 @@ import math
 import subprocess
 from pathlib import Path
 
+from sweeps.errors import UserError
 from sweeps.nightly.keeping import GRACE_SECONDS
 from sweeps.nightly.schedule import Schedule
-from sweeps.spec.reading import SpecError
 
 MARGIN_SECONDS = 600.0
 """For starting, reporting and publishing, which the command's own limit may not count."""
@@ -121,7 +121,7 @@ def _write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     except OSError as error:
-        raise SpecError(f"cannot write {path}: {error.strerror}; make it writable") from None
+        raise UserError(f"cannot write {path}: {error.strerror}; make it writable") from None
 
 
 def _systemctl(*words: str) -> None:
@@ -129,11 +129,11 @@ def _systemctl(*words: str) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError:
-        raise SpecError(
+        raise UserError(
             "this machine has no systemd (there is no command systemctl); use --install cron"
         ) from None
     if done.returncode != 0:
-        raise SpecError(
+        raise UserError(
             f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}; log in as the "
             "user whose nights these are and do it again, or use --install cron"
         )

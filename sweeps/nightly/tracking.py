@@ -11,10 +11,10 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from sweeps.errors import UserError
 from sweeps.masking import masked
 from sweeps.nightly.night import Nights
 from sweeps.scratch import scratch_directory
-from sweeps.spec import SpecError
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.tracking.database import create_database
 from sweeps.tracking.database_file import database_path
@@ -36,14 +36,14 @@ MOST_METRICS = 900
 def tracking_uri(nights: Nights, given: str | None) -> str:
     """Where a suite's nights are tracked: as given, as MLflow's own variable says, or beside them.
 
-    Raises ``SpecError`` if that does not name a server or a database.
+    Raises ``UserError`` if that does not name a server or a database.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:
         return f"sqlite:///{(nights.directory / 'mlflow.db').resolve()}"
     problem = tracking_problem(uri)
     if problem is not None:
-        raise SpecError(f"{'--tracking' if given else 'MLFLOW_TRACKING_URI'}: {problem}")
+        raise UserError(f"{'--tracking' if given else 'MLFLOW_TRACKING_URI'}: {problem}")
     return uri
 
 
@@ -52,7 +52,7 @@ class NightRun:
 
     ``problem`` says why it could not be written, and is empty while it could. A server that
     refuses us (401, 403) is another matter: the command asks before the night begins, and
-    every sweep asks again (``sweeps.tracking.access``); such a night ends with ``SpecError``.
+    every sweep asks again (``sweeps.tracking.access``); such a night ends with ``UserError``.
     """
 
     def __init__(self, nights: Nights, night: str, uri: str) -> None:

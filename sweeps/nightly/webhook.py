@@ -12,8 +12,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
+from sweeps.errors import UserError
 from sweeps.nightly.verdict import Verdict
-from sweeps.spec import SpecError
 
 VARIABLE = "CALSWEEP_WEBHOOK"
 TIMEOUT = 10.0
@@ -22,7 +22,7 @@ WAITS = (0.0, 2.0, 5.0)
 
 
 def check_webhook(url: str) -> None:
-    """Raise ``SpecError`` for what cannot be the address of a web server."""
+    """Raise ``UserError`` for what cannot be the address of a web server."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and url.isascii() and url.isprintable()
@@ -32,7 +32,7 @@ def check_webhook(url: str) -> None:
     except ValueError:  # UnicodeError is one
         fine = False
     if not fine or " " in url:
-        raise SpecError("--webhook: that is no address; write e.g. https://host/path")
+        raise UserError("--webhook: that is no address; write e.g. https://host/path")
 
 
 def shown(url: str) -> str:

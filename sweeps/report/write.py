@@ -54,7 +54,7 @@ def write_report(
     report.html; results (tidy), leaderboard, comparisons and costs as CSV, results as Parquet
     too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there is such a thing,
     importance.csv, pareto.csv, table.csv and table.md. A part that cannot be made is logged,
-    and named in the page and in ``failures``; all others are written. Raises ``SpecError`` if
+    and named in the page and in ``failures``; all others are written. Raises ``UserError`` if
     ``baseline`` is no row of the sweep, ``StoreError`` if nothing can be written.
     """
 

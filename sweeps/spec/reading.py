@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from sweeps.errors import UserError
+
 Location = tuple[str | int, ...]
 Lines = dict[Location, int]
 
@@ -31,7 +33,7 @@ _SCALARS = {f"{_YAML}{name}" for name in ("str", "int", "float", "bool", "null",
 _PLAIN = _SCALARS | {f"{_YAML}seq", f"{_YAML}map"}
 
 
-class SpecError(ValueError):
+class SpecError(UserError):
     """A specification that cannot be run; the message is meant for its author."""
 
 

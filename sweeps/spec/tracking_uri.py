@@ -7,8 +7,9 @@ import re
 from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
+from sweeps.errors import UserError
 from sweeps.masking import NAMED, PASSWORD, masked
-from sweeps.spec.reading import SpecError, shortened
+from sweeps.spec.reading import shortened
 
 SERVERS = ("http", "https")
 DATABASES = ("postgresql", "mysql", "mssql")
@@ -34,7 +35,7 @@ def tracking_problem(uri: str) -> str | None:
 
 
 def check_tracking_option(uri: str | None) -> None:
-    """Raise ``SpecError`` if what was given as ``--tracking`` cannot be meant.
+    """Raise ``UserError`` if what was given as ``--tracking`` cannot be meant.
 
     Nor may it hold a password: every user of the machine can list the arguments of commands.
     """
@@ -47,7 +48,7 @@ def check_tracking_option(uri: str | None) -> None:
             f"user and password out, and {password_place(uri)}"
         )
     if problem is not None:
-        raise SpecError(f"--tracking: {problem}")
+        raise UserError(f"--tracking: {problem}")
 
 
 def password_in(uri: str) -> bool:

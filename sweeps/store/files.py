@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from sweeps.errors import UserError
 from sweeps.store.leftovers import is_leftover, temporary_name
 
 DRAFT = ".draft-"
@@ -23,8 +24,10 @@ MODE = 0o644
 NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV}
 
 
-class StoreError(RuntimeError):
+class StoreError(UserError):
     """The store cannot be read or written; the message names the path, cause and remedy."""
+
+    exit_code = 1
 
 
 class Files(Protocol):

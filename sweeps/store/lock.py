@@ -39,6 +39,8 @@ log = logging.getLogger("calsweep")
 class LockedError(StoreError):
     """Another driver runs this sweep; the message says which, where and since when."""
 
+    exit_code = 2
+
 
 @dataclass(frozen=True)
 class LeaseTimes:

@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from sweeps.errors import UserError
 from sweeps.masking import PASSWORD, masked, without_secrets
-from sweeps.spec import SpecError
 from sweeps.spec.tracking_uri import DATABASES, SERVERS
 from sweeps.tracking.database_file import check_database_file
 from sweeps.tracking.drivers import missing_driver, with_driver
@@ -29,7 +29,7 @@ REMEDY = "have its owner or an admin grant EDIT, or name another in tracking.exp
 
 
 def check_access(uri: str, experiment: str | None = None) -> None:
-    """Raise ``SpecError`` if a tracking server or database refuses us.
+    """Raise ``UserError`` if a tracking server or database refuses us.
 
     It may want a user and a password and be given none or wrong ones, or know a user who may
     only read the ``experiment``, or be something else than MLflow; of a database the driver may
@@ -54,12 +54,12 @@ def _check_server(uri: str, experiment: str | None) -> None:
     if answer is None:
         return
     if answer.status_code == 401:
-        raise SpecError(f"{_server(uri)} asks who you are: {_credentials_problem(uri)}")
+        raise UserError(f"{_server(uri)} asks who you are: {_credentials_problem(uri)}")
     if answer.status_code == 403:
-        raise SpecError(_forbidden(uri, answer.text, experiment))
+        raise UserError(_forbidden(uri, answer.text, experiment))
     if not _is_of_mlflow(answer):
         kind = answer.headers.get("Content-Type", "").partition(";")[0] or "nothing"
-        raise SpecError(
+        raise UserError(
             f"{_server(uri)} is not an MLflow server: it answers {kind} (status "
             f"{answer.status_code}) where MLflow answers JSON; name the address that MLflow's own "
             "pages have, without what follows #"
@@ -102,7 +102,7 @@ def _ask(uri: str, path: str, **query: str) -> Response | None:
     asking.join(2 * SECONDS)
     if insecure:
         said = without_secrets(" ".join(insecure[0].split()), uri)[-200:]
-        raise SpecError(
+        raise UserError(
             f"{_server(uri)}: no secure connection can be made: {said}; if its certificate is "
             "your own, name it in MLFLOW_TRACKING_SERVER_CERT_PATH"
         )
@@ -140,7 +140,7 @@ def _check_writing(uri: str, experiment: str, number: Any) -> None:
     about = {"username": _user(uri), "resource_type": "experiment", "resource_id": str(number)}
     permission = _found(_ask(uri, "/api/3.0/mlflow/users/permissions/get", **about), "permission")
     if permission is not None and permission not in WRITERS:
-        raise SpecError(
+        raise UserError(
             f"{_server(uri)}: the user {_user(uri)!r} may not write to the experiment "
             f"{experiment!r} (permission {permission}); {REMEDY}"
         )
@@ -193,9 +193,9 @@ def _check_database(uri: str) -> None:
         url = sqlalchemy.make_url(with_driver(uri))
         url.get_dialect().import_dbapi()
     except ModuleNotFoundError as error:
-        raise SpecError(missing_driver(uri, error.name or "")) from None
+        raise UserError(missing_driver(uri, error.name or "")) from None
     except (SQLAlchemyError, ValueError) as error:
-        raise SpecError(f"{masked(uri)}: {without_secrets(str(error), uri)}") from None
+        raise UserError(f"{masked(uri)}: {without_secrets(str(error), uri)}") from None
     if url.get_backend_name() != "postgresql":
         return
     timeout = {"connect_timeout": int(SECONDS)}
@@ -205,4 +205,4 @@ def _check_database(uri: str) -> None:
         said = without_secrets(str(error.orig).strip(), uri)
         if any(words in said for words in REFUSALS):
             remedy = "a password is read from PGPASSWORD, or stands in the URI"
-            raise SpecError(f"{masked(uri)}: {said.splitlines()[-1]} ({remedy})") from None
+            raise UserError(f"{masked(uri)}: {said.splitlines()[-1]} ({remedy})") from None

@@ -58,7 +58,7 @@ def create_database(uri: str) -> None:
     MLflow builds a new database in place by dozens of migrations; killed half-way, or done by
     two processes at once, they leave one that cannot be opened again. So it is built under
     another name and linked to its own in one step; whoever comes second uses the first's.
-    What a killed process had begun is removed. Raises ``SpecError`` if a file is there that is
+    What a killed process had begun is removed. Raises ``UserError`` if a file is there that is
     not a tracking database: it is left as it is.
     """
     path = database_path(uri)

@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from sweeps.spec import SpecError
+from sweeps.errors import UserError
 from sweeps.spec.reading import shortened
 
 SCHEMA_REVISION = "dc11669786a5"  # of mlflow 3.17
@@ -30,7 +30,7 @@ def database_path(uri: str) -> Path | None:
 
 
 def check_database_file(uri: str, *, migrated: bool = False) -> None:
-    """Raise ``SpecError`` if the file of a sqlite URI is not, or cannot become, MLflow's.
+    """Raise ``UserError`` if the file of a sqlite URI is not, or cannot become, MLflow's.
 
     The file is only read. It has to fit the installed MLflow unless it will be ``migrated``,
     and then may be empty as well. Nothing is said of URIs of other kinds, nor of a database
@@ -46,7 +46,7 @@ def check_database_file(uri: str, *, migrated: bool = False) -> None:
     if problem is not None:
         name = str(path)
         plain = name.isprintable() and len(name) <= LONGEST_NAME
-        raise SpecError(f"{name if plain else shortened(name)}: {problem}")
+        raise UserError(f"{name if plain else shortened(name)}: {problem}")
 
 
 def _problem(path: Path, *, migrated: bool) -> str | None:

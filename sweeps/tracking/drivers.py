@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
+from sweeps.errors import UserError
 from sweeps.masking import masked
-from sweeps.spec import SpecError
 
 POSTGRES = ("psycopg2", "psycopg")
 
@@ -14,14 +14,14 @@ def with_driver(uri: str) -> str:
     """``uri`` as SQLAlchemy can open it: a Postgres URI that names no driver gets one.
 
     Which driver ``postgresql://`` means depends on SQLAlchemy's release; what is meant is the
-    one that is installed. Raises ``SpecError`` if that is none.
+    one that is installed. Raises ``UserError`` if that is none.
     """
     scheme, _, rest = uri.partition("://")
     if scheme.lower() != "postgresql":
         return uri
     installed = next((name for name in POSTGRES if find_spec(name) is not None), None)
     if installed is None:
-        raise SpecError(missing_driver(uri, POSTGRES[0]))
+        raise UserError(missing_driver(uri, POSTGRES[0]))
     return f"postgresql+{installed}://{rest}"
 
 

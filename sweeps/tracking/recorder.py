@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from sweeps.analysis import Analysis
 from sweeps.cells import Entry
+from sweeps.errors import UserError
 from sweeps.masking import masked, without_secrets
 from sweeps.plan import Plan
 from sweeps.store import Store
@@ -34,8 +35,10 @@ REFUSALS = 3
 LONGEST_REASON = 300
 
 
-class TrackingError(RuntimeError):
+class TrackingError(UserError):
     """MLflow cannot be written; the message names the place, the cause and a remedy."""
+
+    exit_code = 1
 
 
 def default_uri(store: Store) -> str:

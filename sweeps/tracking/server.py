@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from sweeps import reaper
+from sweeps.errors import UserError
 from sweeps.masking import masked, without_secrets
 from sweeps.store.leftovers import temporary_name
 from sweeps.tracking.drivers import with_driver
@@ -31,8 +32,10 @@ ENVIRONMENT = {
 }
 
 
-class ServerError(RuntimeError):
+class ServerError(UserError):
     """The server did not start, or ended; the message says why."""
+
+    exit_code = 1
 
 
 def free_port(first: int = FIRST_PORT, tried: int = PORTS_TRIED, host: str = HOST) -> int | None:

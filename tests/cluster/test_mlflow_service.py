@@ -23,7 +23,7 @@ import pytest
 
 from cluster import migration
 from sweeps.cli import main
-from sweeps.spec import SpecError
+from sweeps.errors import UserError
 from sweeps.tracking import access, sync
 from sweeps.tracking.access import check_access
 from tests.cluster.postgres import Postgres, postgres
@@ -256,7 +256,7 @@ def test_who_may_only_read_is_told_before_the_work(
 ) -> None:
     monkeypatch.setattr(access, "SECONDS", LIMIT)
     service.ask("experiments/create", name="theirs")
-    with pytest.raises(SpecError, match=r"'ada' may not write to the experiment 'theirs'.*READ"):
+    with pytest.raises(UserError, match=r"'ada' may not write to the experiment 'theirs'.*READ"):
         check_access(service.uri, "theirs")
     check_access(service.uri, "of her own")
     check_access(service.uri)
@@ -280,9 +280,9 @@ def test_a_database_can_be_written_to_without_a_server(
     monkeypatch.setattr(access, "SECONDS", LIMIT)
     service.database.create("direct")
     bare, word = service.database.uri("direct"), quote(service.database.password, safe="")
-    with pytest.raises(SpecError, match="no password supplied"):
+    with pytest.raises(UserError, match="no password supplied"):
         check_access(bare)
-    with pytest.raises(SpecError, match="authentication failed") as refused:
+    with pytest.raises(UserError, match="authentication failed") as refused:
         check_access(bare.replace("@", ":not-this-one@"))
     assert "not-this-one" not in str(refused.value)
     uri = bare.replace("@", f":{word}@")

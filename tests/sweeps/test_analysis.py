@@ -28,8 +28,9 @@ from sweeps.analysis import (
 from sweeps.analysis.results import leaderboard
 from sweeps.analysis.selection import CHOSEN_BY, select
 from sweeps.cells import Entry
+from sweeps.errors import UserError
 from sweeps.plan import Plan
-from sweeps.spec import ORACLE, SpecError
+from sweeps.spec import ORACLE
 from sweeps.store import Store
 from sweeps.trial import FAILED, TrialRun
 from tests.analysed import SMALL, evaluation, fresh, line, seeds_of, swept
@@ -176,9 +177,9 @@ def test_baselines_are_found_by_name(plan: Plan) -> None:
     assert find_baseline(spec, "focal+temperature").label == "focal + temperature"
     assert find_baseline(spec, "focal + identity") == ("focal", "identity")
     assert find_baseline(spec, "focal + identity").label == "focal as is"
-    with pytest.raises(SpecError, match=r"'best'; write a trained row, .*: standard, focal"):
+    with pytest.raises(UserError, match=r"'best'; write a trained row, .*: standard, focal"):
         find_baseline(spec, "best")
-    with pytest.raises(SpecError, match="maps are: identity, temperature"):
+    with pytest.raises(UserError, match="maps are: identity, temperature"):
         find_baseline(spec, "focal + beta")
     rows = {"a": spec.methods["focal"], "b": spec.methods["standard"]}
     assert find_baseline(spec.model_copy(update={"methods": rows})).method == "b"

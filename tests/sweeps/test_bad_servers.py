@@ -13,8 +13,8 @@ import pytest
 
 from sweeps.cells import Entry
 from sweeps.cli import main
+from sweeps.errors import UserError
 from sweeps.plan import Plan
-from sweeps.spec import SpecError
 from sweeps.tracking import Publisher, Recorder, TrackingError, recorder, sync
 from sweeps.tracking.access import check_access
 from tests.sweeps.between import Between, Mood
@@ -178,7 +178,7 @@ def test_what_is_no_mlflow_server_is_refused_before_the_work(
     check_access(between.uri)
     between.turn("page")
     for experiment in ("mine", None):
-        with pytest.raises(SpecError, match=r"not an MLflow server: it answers text/html"):
+        with pytest.raises(UserError, match=r"not an MLflow server: it answers text/html"):
             check_access(between.uri, experiment)
     assert main(["ui", "--tracking", between.uri]) == 2
     said = capsys.readouterr().err

@@ -12,8 +12,9 @@ import yaml
 
 from calibration.data.fixed import TEST_SHARE
 from sweeps.cli import main
+from sweeps.errors import UserError
 from sweeps.new_spec import new_spec
-from sweeps.spec import LoadedSpec, SpecError, load_spec
+from sweeps.spec import LoadedSpec, load_spec
 from sweeps.spec.loading import read_spec
 
 ROWS = 120
@@ -52,7 +53,7 @@ def remarks(text: str) -> list[str]:
 
 
 def refusal(data: Path, target: str | None = "label") -> str:
-    with pytest.raises(SpecError) as raised:
+    with pytest.raises(UserError) as raised:
         new_spec(data, target, "fast", data.parent)
     return str(raised.value)
 

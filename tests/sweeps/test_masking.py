@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sweeps.errors import UserError
 from sweeps.masking import SECRETS, masked, without_secrets
-from sweeps.spec import SpecError
 from sweeps.tracking import drivers
 from sweeps.tracking.access import check_access
 
@@ -63,12 +63,12 @@ def test_a_postgres_uri_means_the_driver_that_is_installed(monkeypatch: pytest.M
         monkeypatch.setattr(drivers, "find_spec", lambda name, it=installed: name == it or None)
         assert drivers.with_driver(uri) == uri.replace("postgresql:", f"postgresql+{installed}:")
     monkeypatch.setattr(drivers, "find_spec", lambda name: None)
-    with pytest.raises(SpecError, match=r"://\*\*\*@host/db: .*pip install psycopg2-binary"):
+    with pytest.raises(UserError, match=r"://\*\*\*@host/db: .*pip install psycopg2-binary"):
         check_access(uri)
     assert drivers.with_driver("sqlite:///x.db") == "sqlite:///x.db"
     assert drivers.with_driver("postgresql+psycopg://h/d") == "postgresql+psycopg://h/d"
 
 
 def test_a_driver_that_is_missing_is_named() -> None:
-    with pytest.raises(SpecError, match="pip install mysqlclient"):
+    with pytest.raises(UserError, match="pip install mysqlclient"):
         check_access("mysql://host/db")

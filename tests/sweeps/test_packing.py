@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sweeps import meeting
+from sweeps.errors import UserError
 from sweeps.meeting import Meeting
 from sweeps.packing import LIMIT, copy, copy_together, local_modules
 from sweeps.searcher import weight_of
-from sweeps.spec import SpecError
 from sweeps.spec.outline import outline
 from sweeps.store import Store, StoreError
 
@@ -87,7 +87,7 @@ def test_nothing_is_written_outside_the_directory_that_is_sent(tmp_path: Path) -
     (tmp_path / "here").mkdir()
     (tmp_path / "here/inside.txt").write_text("")
     for name in ("../outside.txt", str(tmp_path / "outside.txt")):
-        with pytest.raises(SpecError, match="lies outside"):
+        with pytest.raises(UserError, match="lies outside"):
             copy([name], tmp_path / "here", tmp_path / "there/sent")
     copy([str(tmp_path / "here/inside.txt")], tmp_path / "here", tmp_path / "there/sent")
     found = [p.name for p in (tmp_path / "there").rglob("*") if p.is_file()]
@@ -98,9 +98,9 @@ def test_more_than_ray_takes_is_refused_with_the_largest_named(tmp_path: Path) -
     (tmp_path / "here").mkdir()
     with (tmp_path / "here/big.py").open("wb") as big:
         big.truncate(LIMIT + 1)
-    with pytest.raises(SpecError, match=r"100 MB at most; the largest: big\.py \(100 MB\)"):
+    with pytest.raises(UserError, match=r"100 MB at most; the largest: big\.py \(100 MB\)"):
         copy(["big.py"], tmp_path / "here", tmp_path / "there")
-    with pytest.raises(SpecError, match="is not there"):
+    with pytest.raises(UserError, match="is not there"):
         copy(["none.py"], tmp_path / "here", tmp_path / "there")
 
 
@@ -120,7 +120,7 @@ def test_data_of_another_machine_is_not_looked_for_here(tmp_path: Path) -> None:
     assert outline(path).files == [tmp_path / "rows.csv"]
     for data in ("blobs-1.7", "{name: table, path: /elsewhere.csv, target: b}"):
         path.write_text(f"name: x\ndatasets: [{data}]\nmethods: [nonsense]\n")
-        with pytest.raises(SpecError, match="nonsense"):
+        with pytest.raises(UserError, match="nonsense"):
             outline(path)
 
 

@@ -19,13 +19,13 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from sweeps.commands import report
+from sweeps.errors import UserError
 from sweeps.report import document
 from sweeps.report.attempts import Attempts
 from sweeps.report.gather import gather
 from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.write import WrittenReport, write_report
-from sweeps.spec import SpecError
 from sweeps.sweep import Sweep
 from tests.browser import browser, console_errors, emulate, requests, resize
 from tests.sweeps.swept_here import HOSTILE_DATA, HOSTILE_ROW, sweep_here
@@ -336,7 +336,7 @@ def test_the_command_prints_tables(
 def test_the_command_refuses_what_it_cannot_do(
     sweep: Sweep, arguments: list[str], words: str
 ) -> None:
-    with pytest.raises(SpecError, match=words):
+    with pytest.raises(UserError, match=words):
         command(sweep, *arguments)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sweeps.cli import main
+from sweeps.errors import UserError
 from sweeps.masking import masked
-from sweeps.spec import SpecError
 from sweeps.spec.tracking_uri import check_tracking_option, tracking_problem
 from sweeps.tracking import create_database
 from sweeps.tracking.database_file import check_database_file
@@ -101,7 +101,7 @@ def test_what_cannot_be_meant_is_refused(uri: str, words: str) -> None:
 )
 def test_a_password_has_no_place_on_the_command_line(uri: str, place: str) -> None:
     assert tracking_problem(uri) is None  # in a file it may stand
-    with pytest.raises(SpecError, match="leave user and password out") as caught:
+    with pytest.raises(UserError, match="leave user and password out") as caught:
         check_tracking_option(uri)
     said = str(caught.value)
     assert place in said
@@ -195,7 +195,7 @@ def test_a_file_that_is_not_mlflows_is_refused_and_left_as_it_is(kind: str, tmp_
     make(path)
     before = path.read_bytes() if path.is_file() else None
     for use in (check_database_file, create_database):
-        with pytest.raises(SpecError, match=words) as caught:
+        with pytest.raises(UserError, match=words) as caught:
             use(f"sqlite:///{path}")
         assert str(path) in str(caught.value)
     assert [p.name for p in tmp_path.iterdir()] == ["mlflow.db"]
@@ -207,9 +207,9 @@ def test_a_file_that_can_become_or_is_mlflows_is_taken(tmp_path: Path) -> None:
     for name in ("mlflow.db", "new.db", "deep/down/new.db"):
         check_database_file(f"sqlite:///{tmp_path}/{name}")
     assert [p.name for p in tmp_path.iterdir()] == ["mlflow.db"]
-    with pytest.raises(SpecError, match=r"mlflow\.db is not a directory"):
+    with pytest.raises(UserError, match=r"mlflow\.db is not a directory"):
         check_database_file(f"sqlite:///{tmp_path}/mlflow.db/new.db")
-    with pytest.raises(SpecError, match="too long"):
+    with pytest.raises(UserError, match="too long"):
         check_database_file(f"sqlite:///{tmp_path}/{'x' * 300}.db")
 
 

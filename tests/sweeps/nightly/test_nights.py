@@ -20,11 +20,11 @@ from calibration.methods.method import Numbers
 from calibration.models import Output
 from calibration.post_hoc import temperature
 from sweeps.commands import nightly
+from sweeps.errors import UserError
 from sweeps.nightly import identity as identities
 from sweeps.nightly.baseline import accept, read_baseline
 from sweeps.nightly.history import read_history
 from sweeps.nightly.night import Day
-from sweeps.spec import SpecError
 from sweeps.store import Store
 from tests.sweeps.nightly.kit import PAPER, SEARCHED, Scene, StoppedError, reference_takes, worse
 
@@ -171,9 +171,9 @@ def test_a_night_with_failures_is_incomplete_and_never_a_baseline(
     assert any("focal on iris has 2 of 3 seeds" in reason for reason in verdict.reasons)
     assert read_baseline(quick.nights) is None
     assert read_history(quick.nights).empty
-    with pytest.raises(SpecError, match="no night of 'small' is complete"):
+    with pytest.raises(UserError, match="no night of 'small' is complete"):
         accept(quick.nights, None, "")
-    with pytest.raises(SpecError, match="night 2026-01-05 is failed"):
+    with pytest.raises(UserError, match="night 2026-01-05 is failed"):
         accept(quick.nights, FIRST, "")
     # Mended and run again, what failed is tried again.
     assert quick.run(FIRST).first

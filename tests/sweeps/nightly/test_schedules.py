@@ -12,10 +12,10 @@ from typing import Literal
 
 import pytest
 
+from sweeps.errors import UserError
 from sweeps.nightly import crontab, systemd_units
 from sweeps.nightly.schedule import Schedule
 from sweeps.nightly.schedules import install
-from sweeps.spec import SpecError
 
 ROOT = Path(__file__).parents[3]
 READY = ROOT / "cluster" / "schedules"
@@ -135,7 +135,7 @@ def test_cron_runs_the_command_as_it_was_given(place: Path, tmp_path: Path) -> N
 
 
 def test_a_line_too_long_for_cron_is_refused(place: Path) -> None:
-    with pytest.raises(SpecError, match="use shorter paths, or systemd"):
+    with pytest.raises(UserError, match="use shorter paths, or systemd"):
         install("cron", [*command(place), "x" * 900], directory=place)
 
 
@@ -143,10 +143,10 @@ def test_a_machine_without_cron_or_one_that_forbids_it(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "bin" / "crontab", "#!/bin/sh\necho 'You are not allowed' >&2; exit 1\n")
-    with pytest.raises(SpecError, match="cannot be read: You are not allowed"):
+    with pytest.raises(UserError, match="cannot be read: You are not allowed"):
         install("cron", command(place), directory=place)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SpecError, match=r"this machine has no cron .* --install systemd"):
+    with pytest.raises(UserError, match=r"this machine has no cron .* --install systemd"):
         install("cron", command(place), directory=place)
 
 
@@ -239,12 +239,12 @@ def test_a_machine_without_systemd_or_a_manager_that_does_not_answer(
 ) -> None:
     refuse = "#!/bin/sh\n[ $2 = --version ] || { echo 'Failed to connect to bus' >&2; exit 1; }\n"
     program(tmp_path / "bin" / "systemctl", refuse)
-    with pytest.raises(SpecError, match=r"daemon-reload: Failed to connect to bus; .* cron"):
+    with pytest.raises(UserError, match=r"daemon-reload: Failed to connect to bus; .* cron"):
         install("systemd", command(place), directory=place, write=True)
     for path in units():
         path.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SpecError, match=r"this machine has no systemd .* --install cron"):
+    with pytest.raises(UserError, match=r"this machine has no systemd .* --install cron"):
         install("systemd", command(place), directory=place, write=True)
     assert units() == []
 
@@ -284,7 +284,7 @@ def test_credentials_have_a_file_that_only_its_user_reads(
 def test_what_must_not_stand_in_a_schedule_is_refused(
     arguments: list[str], message: str, place: Path
 ) -> None:
-    with pytest.raises(SpecError, match=message) as caught:
+    with pytest.raises(UserError, match=message) as caught:
         install("cron", [*command(place), *arguments], directory=place, write=True)
     assert "hidden" not in str(caught.value)
     assert not config().exists()
@@ -292,13 +292,13 @@ def test_what_must_not_stand_in_a_schedule_is_refused(
 
 def test_mistakes_are_named(place: Path) -> None:
     for at in ("24:00", "2", "02:60", "2 am", "-1:00"):
-        with pytest.raises(SpecError, match="from 00:00 to 23:59"):
+        with pytest.raises(UserError, match="from 00:00 to 23:59"):
             install("cron", command(place), at=at, directory=place)
-    with pytest.raises(SpecError, match="absolute path"):
+    with pytest.raises(UserError, match="absolute path"):
         install("cron", ["calsweep", "nightly"], directory=place)
-    with pytest.raises(SpecError, match="no such directory"):
+    with pytest.raises(UserError, match="no such directory"):
         install("cron", command(place), directory=place / "nowhere")
-    with pytest.raises(SpecError, match="the name 'two words'"):
+    with pytest.raises(UserError, match="the name 'two words'"):
         install("cron", command(place), directory=place, name="two words")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from sweeps.errors import UserError
 from sweeps.nightly import webhook
 from sweeps.nightly.webhook import check_webhook, send, shown
-from sweeps.spec import SpecError
 
 SECRET = "T0KEN-of-the-hook"
 
@@ -100,7 +100,7 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
     ],
 )
 def test_what_is_no_address_is_bad_input_and_not_repeated(url: str) -> None:
-    with pytest.raises(SpecError) as error:
+    with pytest.raises(UserError) as error:
         check_webhook(url)
     assert str(error.value) == "--webhook: that is no address; write e.g. https://host/path"
 
