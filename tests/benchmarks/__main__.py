@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from tests.benchmarks import bench_bilevel, bench_engine, bench_metrics
+from tests.benchmarks import bench_bilevel, bench_engine, bench_metrics, bench_start
 
 if __name__ == "__main__":
-    sys.exit(max([bench_metrics.main(), bench_bilevel.main(), bench_engine.main()]))
+    benches = (bench_start, bench_metrics, bench_bilevel, bench_engine)
+    sys.exit(max([bench.main() for bench in benches]))
