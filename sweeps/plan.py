@@ -305,7 +305,7 @@ class Plan:
     def _tell(self, cell: Cell, number: int, record: dict[str, Any] | None) -> None:
         curve = record.get("curve", []) if record else []
         for epoch, nll in rung_values(curve, cell.study.rungs).items():
-            cell.study.report(number, epoch, nll)
+            cell.study.note(number, epoch, nll)
         if record is None or record["status"] == "failed":
             # Never for nothing: a search bounded by time alone must end if everything fails.
             seconds = max(1.0, float(record.get("seconds", 0.0)) if record else 0.0)
@@ -320,12 +320,24 @@ class Plan:
         if not cell.study.finished or cell.confirming or self._replaying:
             return
         cell.confirming = True
+        self._keep_importance(cell)
         chosen = self.chosen(cell)
         if chosen is None:  # every search trial failed: nothing is left to confirm
             cell.hopeless = True
             return
         for repeat in range(self.spec.confirm_seeds):
             self._consider(self._make.confirm_entry(cell, chosen, repeat))
+
+    def _keep_importance(self, cell: Cell) -> None:
+        """Which knobs mattered, once a search has ended: for reports, which make no study."""
+        study, sweep = cell.study, self.spec.name
+        if not self.options.persist or not study.space.searched:
+            return
+        finished = sum(study.values(number) is not None for number in range(study.asked))
+        known = self.store.importance(sweep, cell.study_id)
+        if known is None or known["trials"] != finished:
+            found = {"trials": finished, "shares": study.importance()}
+            self.store.write_importance(sweep, cell.study_id, found)
 
     def _outcome(self, entry: Entry) -> dict[str, Any] | None:
         if self.spec.scheduler.name == "none":  # nothing is stopped: one request less

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 import pandas as pd
 import torch
 
+from calibration.evaluation import Predictions, evaluate_oracle
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.cells import Entry
 from sweeps.plan import Plan
-from sweeps.spec import load_spec
+from sweeps.spec import ORACLE, load_spec
 from sweeps.store import Store, encode_arrays
 from tests.trained import current
 
@@ -89,10 +91,15 @@ def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
     confirmed = entry.config.phase == "confirm" and record["status"] == "done"
     files = {"predictions.npz": encode_arrays(arrays)} if confirmed else {}
     plan.store.file_record(entry.key, record, files)
+    tag = plan.spec.evaluation.tag
+    if confirmed and "test_posterior" in arrays:
+        test = Predictions(rows, arrays["test_labels"], arrays["test_posterior"])
+        oracle = asdict(evaluate_oracle(test, seed=entry.config.seed))
+        plan.store.write_map(entry.key, tag, ORACLE, current("identity", oracle))
     if confirmed:
         for name in plan.spec.maps:
             found = current(name, evaluation(entry, name))
-            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, found)
+            plan.store.write_map(entry.key, tag, name, found)
 
 
 def fresh(directory: Path, text: str = SPEC) -> Plan:

@@ -77,7 +77,7 @@ def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
         ranks=_ranks(table[table["chosen"]]),
         fronts=fronts,
         hypervolumes=tradeoffs.hypervolumes(fronts, reference, selection.calibrators),
-        importance=importance(plan),
+        importance=importance(plan, store),
         costs=costing.costs(plan, store, compared, reference),
     )
 

@@ -1,32 +1,30 @@
-"""One Optuna study per (dataset, method), by ask and tell.
+"""One search per (dataset, method), by ask and tell.
 
-The study is a projection of the store: every suggestion is persisted before its training
-starts and its result is read from the trial's record, so a study lost with its process is
-rebuilt by replaying. The sampler is seeded anew for every trial number: a replayed study
-then suggests what the uninterrupted one would have.
+The search is a projection of the store: every suggestion is persisted before its training
+starts and its result is read from the trial's record, so a search lost with its process is
+rebuilt by replaying. What came of it is known without Optuna, whose study is made when
+something is to be suggested or stopped.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple
-
-import optuna
-from optuna.trial import FrozenTrial, TrialState
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from calibration.hyperparameters import Value
-from calibration.seeds import derive_seed
-from sweeps.process import quiet
 from sweeps.schema import SchedulerConfig, SearchConfig
-from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
-from sweeps.search.stopping import pruner, rungs
+from sweeps.search.stopping import rungs
 from sweeps.space import Point, Space, grid
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+    from sweeps.search.optuna_study import OptunaStudy
 
 NO_SCHEDULER = SchedulerConfig()
 FEWEST_TRIALS = 4
-
-# Its warnings tell how a sampler works inside, not what went wrong.
-QUIET = {"optuna": optuna.logging.ERROR}
 
 
 class Result(NamedTuple):
@@ -67,17 +65,10 @@ class Study:
         self.points = grid(space, config.resolution) if is_grid else []
         # Optuna cannot weigh unfinished trials by several objectives.
         self.rungs = rungs(scheduler, epochs) if len(config.objective) == 1 else []
-        self._distributions = {n: distribution(d) for n, d in space.searched.items()}
-        self._always = {n: d for n, d in self._distributions.items() if n not in space.conditions}
-        self._together = treated_together(config.sampler, self._always)
-        with quiet(QUIET):
-            self._study = optuna.create_study(
-                study_name=label,
-                directions=[objective.direction for objective in config.objective],
-                pruner=pruner(scheduler, epochs),
-            )
+        self._scheduler, self._epochs = scheduler, epochs
+        self._events: list[Callable[[OptunaStudy], object]] = []
         self._asked = 0
-        self._running: dict[int, optuna.Trial] = {}
+        self._running: set[int] = set()
         self._decisions: dict[int, dict[int, bool]] = {}
         self._results: dict[int, Result] = {}
         self._front: list[int] = []
@@ -132,8 +123,9 @@ class Study:
             raise ValueError(f"the search of {self.label!r} is over after {number} trials")
         begun = self.points or self.space.first
         given = begun[number] if number < len(begun) else {}
-        with quiet(QUIET):
-            return number, self._next(given, replayed=False)
+        chosen = self._optuna.next(number, given, replayed=False)
+        self._begin(number)
+        return number, self.space.fixed | chosen
 
     def replay(self, number: int, suggestion: dict[str, Any]) -> None:
         """Repeat a persisted suggestion.
@@ -147,7 +139,12 @@ class Study:
             given = self._given(number, suggestion)
         except ValueError as error:
             raise ValueError(f"suggestion {number} of {self.label!r}: {error}") from None
-        self._next(given, replayed=True)
+        self._pass_on(lambda optuna: optuna.next(number, given, replayed=True))
+        self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        self._running.add(number)
+        self._asked = number + 1
 
     def report(self, number: int, epoch: int, nll: float) -> bool:
         """Take note of a trial's best validation NLL so far; True if it should stop.
@@ -159,8 +156,15 @@ class Study:
             return False
         decisions = self._decisions.setdefault(number, {})
         if epoch not in decisions:
-            decisions[epoch] = self._decide(self._running[number], epoch, nll)
+            decisions[epoch] = self._optuna.report(number, epoch, nll)
         return decisions[epoch]
+
+    def note(self, number: int, epoch: int, nll: float) -> None:
+        """The same for a trial that has ended: what it did counts for others at that rung."""
+        decisions = self._decisions.setdefault(number, {})
+        if number in self._running and epoch in self.rungs and epoch not in decisions:
+            decisions[epoch] = False
+            self._pass_on(lambda optuna: optuna.report(number, epoch, nll))
 
     def tell(self, number: int, result: Result) -> None:
         """Take note of what came of a trial.
@@ -169,16 +173,12 @@ class Study:
         """
         if number not in self._running:
             raise ValueError(f"trial {number} of {self.label!r} is not waiting for a result")
-        finite = all(math.isfinite(value) for value in result.values)
-        trial = self._running.pop(number)
+        self._running.remove(number)
         self._decisions.pop(number, None)
-        if result.state == "done" and finite:
-            self._study.tell(trial, result.values)
-        elif result.state == "pruned":
-            self._study.tell(trial, state=TrialState.PRUNED)
-        else:
+        if result.state == "done" and not all(math.isfinite(value) for value in result.values):
             result = result._replace(state="failed")
-            self._study.tell(trial, state=TrialState.FAIL)
+        values = result.values if result.state == "done" else None
+        self._pass_on(lambda optuna: optuna.tell(number, values, stopped=result.state == "pruned"))
         self._results[number] = result
         self._spent += result.seconds if math.isfinite(result.seconds) else 0.0
         if result.state == "done":
@@ -212,7 +212,7 @@ class Study:
 
     def trials(self) -> list[FrozenTrial]:
         """Optuna's own account of every trial, by number; not to be changed."""
-        return self._study.get_trials(deepcopy=False)
+        return self._optuna.trials()
 
     def importance(self) -> dict[str, float]:
         """How much of the objective's variance each knob explains, most first; they sum to 1.
@@ -225,30 +225,33 @@ class Study:
         done = [result.values[0] for result in self._results.values() if result.state == "done"]
         if len(done) < FEWEST_TRIALS or min(done) == max(done):
             return {}
-        evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=32, seed=self.seed)
-        found = evaluator.evaluate(self._study, target=lambda trial: trial.values[0])
-        total = sum(found.values())
-        return {name: float(part / total) for name, part in found.items()} if total else {}
+        return self._optuna.importance()
 
-    def _next(self, given: Point, *, replayed: bool) -> Point:
-        number, name = self.asked, "random" if self.points else self.config.sampler
-        seed = derive_seed(self.seed, self.label, number) % 2**32
-        # With several objectives TPE treats knobs one by one and needs no groups.
-        grouped = bool(self.space.conditions) and len(self.config.objective) == 1
-        self._study.sampler = Guided(
-            sampler(name, seed, grouped=grouped, replayed=replayed),
-            {n: (value, self._distributions[n]) for n, value in given.items()},
-            self._together,
+    @cached_property
+    def _optuna(self) -> OptunaStudy:
+        """Made when it is needed: who only reads what came of a search needs none."""
+        from sweeps.search.optuna_study import OptunaStudy
+
+        made = OptunaStudy(
+            self.space,
+            self.config,
+            self.seed,
+            self.label,
+            scheduler=self._scheduler,
+            epochs=self._epochs,
+            listed=bool(self.points),
         )
-        listed = {n: self._distributions[n] for n in given} if self.space.grid else None
-        trial = self._study.ask(self._always if listed is None else listed)
-        chosen: Point = trial.params
-        for knob, domain in self._distributions.items():
-            if knob in self.space.conditions and self.space.active(knob, chosen):
-                chosen[knob] = suggest(trial, knob, domain)
-        self._running[number] = trial
-        self._asked += 1
-        return self.space.fixed | chosen
+        for event in self._events:
+            event(made)
+        self._events.clear()
+        return made
+
+    def _pass_on(self, event: Callable[[OptunaStudy], object]) -> None:
+        """Let Optuna know now, or when it comes to be needed."""
+        if "_optuna" in vars(self):
+            event(self._optuna)
+        else:
+            self._events.append(event)
 
     def _given(self, number: int, suggestion: dict[str, Any]) -> Point:
         """The searched knobs of a persisted suggestion."""
@@ -260,14 +263,6 @@ class Study:
         if missing or not wanted:
             raise ValueError(f"found {suggestion!r}, which does not set {missing or 'a point'}")
         return self.space.checked({name: suggestion[name] for name in wanted})
-
-    def _decide(self, trial: optuna.Trial, epoch: int, nll: float) -> bool:
-        if not math.isfinite(nll):
-            return True
-        # Optuna takes a trial's course to have the sense of the objective; NLL is a loss.
-        maximised = self.config.objective[0].direction == "maximize"
-        trial.report(-nll if maximised else nll, epoch)
-        return trial.should_prune()
 
     def _compare(self, number: int) -> None:
         """Put a finished trial into the Pareto set if no other is better in every way."""

@@ -324,6 +324,16 @@ class Store:
         """Set aside a suggestion that its study cannot have made."""
         self._sealed.reject(_suggestion(sweep, study, number), sweep, reason)
 
+    def importance(self, sweep: str, study: str) -> dict[str, Any] | None:
+        """What ``write_importance`` wrote last, or None."""
+        path = f"{study_directory(sweep, 'importance', study)}.json"
+        return self._sealed.read(path, sweep, lambda c: self._sealed.content(path, c))
+
+    def write_importance(self, sweep: str, study: str, importance: dict[str, Any]) -> None:
+        """Keep how much each knob mattered in a study that has ended."""
+        path = f"{study_directory(sweep, 'importance', study)}.json"
+        self._sealed.write(path, importance)
+
     def stopped(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
         """The record of a trial that this study stopped early, or None."""
         path = _stopped(sweep, study, key)

@@ -227,7 +227,7 @@ def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
         )
         for seed in seeds
     ]
-    tidy = pd.DataFrame(lines)
+    tidy = pd.DataFrame(lines).assign(converged=True)
     found = select(tidy)
     assert found.winners == {"d": ("b", "identity")}
     assert found.calibrators == {("d", "a"): "identity", ("d", "b"): "identity"}

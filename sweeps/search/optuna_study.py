@@ -1,0 +1,99 @@
+"""A search in Optuna's hands: what to try next, and what to stop.
+
+The sampler is seeded anew for every trial number: a replayed study suggests what the
+uninterrupted one would have.
+"""
+
+from __future__ import annotations
+
+import math
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from calibration.seeds import derive_seed
+from sweeps.process import quiet
+from sweeps.schema import SchedulerConfig, SearchConfig
+from sweeps.search.pruners import pruner
+from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
+from sweeps.space import Point, Space
+
+# Its warnings tell how a sampler works inside, not what went wrong.
+QUIET = {"optuna": optuna.logging.ERROR}
+
+
+class OptunaStudy:
+    """Optuna's side of one ``Study``; ``listed`` says that every point is given."""
+
+    def __init__(
+        self,
+        space: Space,
+        config: SearchConfig,
+        seed: int,
+        label: str,
+        *,
+        scheduler: SchedulerConfig,
+        epochs: int,
+        listed: bool,
+    ) -> None:
+        self._space, self._config, self._seed, self._label = space, config, seed, label
+        self._sampler = "random" if listed else config.sampler
+        self._distributions = {n: distribution(d) for n, d in space.searched.items()}
+        self._always = {n: d for n, d in self._distributions.items() if n not in space.conditions}
+        self._together = treated_together(config.sampler, self._always)
+        self._running: dict[int, optuna.Trial] = {}
+        with quiet(QUIET):
+            self._study = optuna.create_study(
+                study_name=label,
+                directions=[objective.direction for objective in config.objective],
+                pruner=pruner(scheduler, epochs),
+            )
+
+    def next(self, number: int, given: Point, *, replayed: bool) -> Point:
+        """The searched knobs of the next trial, those that are ``given`` as they are."""
+        seed = derive_seed(self._seed, self._label, number) % 2**32
+        # With several objectives TPE treats knobs one by one and needs no groups.
+        grouped = bool(self._space.conditions) and len(self._config.objective) == 1
+        self._study.sampler = Guided(
+            sampler(self._sampler, seed, grouped=grouped, replayed=replayed),
+            {n: (value, self._distributions[n]) for n, value in given.items()},
+            self._together,
+        )
+        listed = {n: self._distributions[n] for n in given} if self._space.grid else None
+        with quiet(QUIET):
+            trial = self._study.ask(self._always if listed is None else listed)
+        chosen: Point = trial.params
+        for knob, domain in self._distributions.items():
+            if knob in self._space.conditions and self._space.active(knob, chosen):
+                chosen[knob] = suggest(trial, knob, domain)
+        self._running[number] = trial
+        return chosen
+
+    def report(self, number: int, epoch: int, nll: float) -> bool:
+        """Take note of a trial's best validation NLL at a rung; True if it should stop."""
+        if not math.isfinite(nll):
+            return True
+        # Optuna takes a trial's course to have the sense of the objective; NLL is a loss.
+        maximised = self._config.objective[0].direction == "maximize"
+        trial = self._running[number]
+        trial.report(-nll if maximised else nll, epoch)
+        return trial.should_prune()
+
+    def tell(self, number: int, values: tuple[float, ...] | None, *, stopped: bool) -> None:
+        """Take note of a trial's end; without values it was stopped, or failed."""
+        trial = self._running.pop(number)
+        if values is not None:
+            self._study.tell(trial, values)
+        else:
+            self._study.tell(trial, state=TrialState.PRUNED if stopped else TrialState.FAIL)
+
+    def trials(self) -> list[FrozenTrial]:
+        """Every trial, by number; not to be changed."""
+        return self._study.get_trials(deepcopy=False)
+
+    def importance(self) -> dict[str, float]:
+        """See ``Study.importance``."""
+        evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=32, seed=self._seed)
+        found = evaluator.evaluate(self._study, target=lambda trial: trial.values[0])
+        total = sum(found.values())
+        return {name: float(part / total) for name, part in found.items()} if total else {}

@@ -1,0 +1,32 @@
+"""Which search trials are stopped early: Optuna's rules at the rungs.
+
+The rules keep what they know in the study's trials: reporting the curves of the records
+again restores them.
+"""
+
+from __future__ import annotations
+
+import optuna
+
+from sweeps.schema import SchedulerConfig
+from sweeps.search.stopping import grace_epochs
+
+# The median of fewer finished trials says little.
+MEDIAN_STARTUP = 5
+
+
+def pruner(config: SchedulerConfig, epochs: int) -> optuna.pruners.BasePruner:
+    """The rule at the rungs.
+
+    ``asha`` is asynchronous successive halving (Li et al. 2020): a trial goes on if it is
+    among the best 1/reduction of all that have reached the rung, or the very best while
+    they are too few; so the first one always goes on. ``median`` stops a trial whose best
+    value is worse than the median that finished trials had at the same rung.
+    """
+    if config.name == "asha":
+        return optuna.pruners.SuccessiveHalvingPruner(
+            min_resource=grace_epochs(config, epochs), reduction_factor=config.reduction
+        )
+    if config.name == "median":
+        return optuna.pruners.MedianPruner(n_startup_trials=MEDIAN_STARTUP)
+    return optuna.pruners.NopPruner()

@@ -1,0 +1,52 @@
+"""Reading a finished sweep: nothing is searched, and nothing is trained."""
+
+from __future__ import annotations
+
+import optuna
+import pytest
+
+from sweeps.export.choice import choose
+from sweeps.report.write import write_report
+from sweeps.sweep import Sweep, open_sweep
+from tests.trained import finish, train_sweep
+
+SPEC = """\
+name: read
+datasets: [blobs-1.7]
+model: {name: mlp, widths: [4]}
+methods:
+  standard: {lr: {loguniform: [0.01, 0.1]}, weight_decay: 0}
+  focal: {lr: 0.05, weight_decay: 0, gamma: {uniform: [0.0, 3.0]}}
+training: {epochs: 8, batch_size: full, evaluate_every: 2}
+search: {sampler: tpe, trials: 6}
+scheduler: {name: asha, grace: 2}
+confirm_seeds: 2
+post_hoc: [temperature]
+"""
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    return train_sweep(tmp_path_factory.mktemp("read"), SPEC)
+
+
+def test_analysing_and_exporting_make_no_study(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("a study was made")
+
+    searched = Sweep(sweep.loaded, sweep.store).plan.cells["blobs-1.7", "focal"].study
+    assert len(searched.trials()) == 6
+    expected = {"gamma": 1.0}
+    assert searched.importance() == expected
+    monkeypatch.setattr(optuna, "create_study", refuse)
+    opened = open_sweep("read", sweep.store)
+    written = write_report(opened.plan, opened.store)
+    assert not written.failures
+    shares = written.analysis.importance.set_index(["method", "knob"])["importance"].to_dict()
+    assert shares == {("standard", "lr"): 1.0, ("focal", "gamma"): 1.0}
+    assert choose(opened, "blobs-1.7").is_winner
+    # A finished sweep that is run again has nothing to ask for either.
+    again = finish(sweep.loaded.directory / "spec.yaml", sweep.store)
+    assert again.plan.finished
