@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.metrics import METRICS, Metric, Shown
@@ -181,29 +182,30 @@ def _baseline_line(values: pd.Series) -> dict[str, Any]:
 
 
 def _tested(ours: pd.Series, baseline: pd.Series, ratio: float) -> dict[str, Any]:
-    pairs = pd.concat([ours, baseline], axis=1, join="inner", keys=["mean", "baseline_mean"])
-    pairs = pairs.dropna()
-    test = corrected_t_test(pairs["mean"], pairs["baseline_mean"], correlation_ratio=ratio)
+    shared = ours.index.intersection(baseline.index)
+    both = np.stack([ours.loc[shared], baseline.loc[shared]]).astype(np.float64)
+    both = both[:, ~np.isnan(both).any(axis=0)]
+    seeds = both.shape[1]
+    means = both.mean(axis=1) if seeds else np.full(2, np.nan)
     # A top-label map has no proper scores; that is another thing than a seed that failed.
     unmeasured = any(len(values) and values.isna().all() for values in (ours, baseline))
-    means = {name: float(pairs[name].mean()) for name in ("mean", "baseline_mean")}
-    found = test._asdict() | means | {"p_holm": np.nan, "verdict": UNMEASURED if unmeasured else ""}
-    infinite = np.isinf(pairs).sum()
-    if infinite.any():
-        if len(pairs) < 2:
+    found = corrected_t_test(*both, correlation_ratio=ratio)._asdict()
+    found |= {"mean": means[0], "baseline_mean": means[1], "p_holm": np.nan}
+    found["verdict"] = UNMEASURED if unmeasured else ""
+    if np.isinf(both).any():
+        if seeds < 2:
             return found | {"verdict": TOO_FEW}
-        found["p"] = _infinite_p(int(infinite["mean"]), int(infinite["baseline_mean"]), len(pairs))
+        found["p"] = _infinite_p(np.isinf(both).sum(axis=1), seeds)
     return found
 
 
-def _infinite_p(ours: int, baseline: int, seeds: int) -> float:
+def _infinite_p(infinite: NDArray[np.int_], seeds: int) -> float:
     """Fisher's exact test of the numbers of seeds on which an NLL is infinite.
 
     A certainty that was wrong leaves no mean to compare. A single one can happen to any map
     that gives probabilities of 0, and shows nothing of a difference.
     """
-    table = [[ours, seeds - ours], [baseline, seeds - baseline]]
-    return float(stats.fisher_exact(np.array(table)).pvalue)
+    return float(stats.fisher_exact(np.stack([infinite, seeds - infinite])).pvalue)
 
 
 def _verdict(line: Mapping[Hashable, Any]) -> str:

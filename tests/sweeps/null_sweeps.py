@@ -7,7 +7,8 @@ anything: some draws of data are its seeds, and every row gets another network o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,12 @@ from torch import Tensor
 from calibration import post_hoc
 from calibration.evaluation import Predictions, cross_fitted, scores
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis.selection import CHOSEN_BY
+from sweeps.analysis import Baseline
+from sweeps.analysis.comparisons import compare
+from sweeps.analysis.results import leaderboard
+from sweeps.analysis.selection import CHOSEN_BY, select
+from sweeps.report.headline import Headline, headline
+from tests.sweeps.analyses import analysis
 
 CLASSES, VALIDATION_ROWS, TEST_ROWS, BINS = 3, 200, 300, 15
 DATASET = "null"
@@ -66,13 +72,47 @@ def _measured(name: str, validation: Predictions, test: Predictions, seed: int) 
     return scored(fitted(test.logits), test, METRICS.names(Shown.LEADERBOARD)) | {CHOSEN_BY: nll}
 
 
-def drawn(pool: pd.DataFrame, rng: np.random.Generator, seeds: int = 5) -> pd.DataFrame:
-    """The tidy results of a sweep whose rows are all alike."""
+def drawn(
+    pool: pd.DataFrame,
+    rng: np.random.Generator,
+    seeds: int = 5,
+    gains: Mapping[str, float] | None = None,
+) -> pd.DataFrame:
+    """The tidy results of a sweep whose rows are alike, but for ``gains``.
+
+    A gain is taken off every metric of a row, in test and validation.
+    """
     networks = pool["network"].nunique()
     pieces = []
     for seed, draw in enumerate(rng.choice(pool["draw"].unique(), seeds, replace=False)):
         who = dict(zip(rng.permutation(networks), ROWS, strict=False))
-        lines = pool[pool["draw"] == draw].assign(dataset=DATASET, seed=seed)
+        lines = pool[pool["draw"] == draw].assign(dataset=DATASET, seed=seed, train_seconds=1.0)
         pieces.append(lines.assign(method=lines["network"].map(who)).dropna(subset="method"))
     found = pd.concat(pieces, ignore_index=True)
+    for row, gain in (gains or {}).items():
+        found.loc[found["method"] == row, [*METRICS.names(Shown.LEADERBOARD), CHOSEN_BY]] -= gain
+    found = found.assign(floor=0.02, floor_q95=0.03)
     return found.sort_values("method", key=lambda m: m.map(ROWS.index), kind="stable")
+
+
+def headline_of(tidy: pd.DataFrame, baseline: Baseline = Baseline(ROWS[0])) -> Headline:  # noqa: B008
+    """What the report says of these results."""
+    chosen = select(tidy)
+    compared = compare(tidy, chosen.calibrators, baseline, {DATASET: 0.0})
+    found = analysis(
+        [],
+        compared.to_dict("records"),
+        results=tidy,
+        leaderboard=leaderboard(tidy, chosen),
+        selection=chosen,
+        baseline=baseline,
+    )
+    about = {"methods": ROWS, "seeds": tidy["seed"].nunique(), "test_rows": TEST_ROWS}
+    return headline(DATASET, found, own_draws=True, **about)
+
+
+def claims(told: Headline) -> tuple[bool, bool]:
+    """Whether a headline calls anything better, and whether anything better or worse."""
+    good = re.search(r"\bbetter\b|\bmore accurate\b", str(told)) is not None
+    bad = re.search(r"\bworse\b|\bless accurate\b", str(told)) is not None
+    return good, good or bad
