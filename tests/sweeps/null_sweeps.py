@@ -91,7 +91,7 @@ def drawn(
     found = pd.concat(pieces, ignore_index=True)
     for row, gain in (gains or {}).items():
         found.loc[found["method"] == row, [*METRICS.names(Shown.LEADERBOARD), CHOSEN_BY]] -= gain
-    found = found.assign(floor=0.02, floor_q95=0.03)
+    found = found.assign(floor=0.02, floor_q95=0.03, converged=True)
     return found.sort_values("method", key=lambda m: m.map(ROWS.index), kind="stable")
 
 

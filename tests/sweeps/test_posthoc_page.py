@@ -48,7 +48,8 @@ def stored(name: str = "<u>my</u>", note: str = "A <b>note</b>.") -> str:
         line |= {"ece_low": float(low), "ece_high": float(high)}
         lines.append(line | {"floor": float(metrics.noise_floor(pair[0]).mean)})
     tidy = pd.DataFrame(lines)
-    table = tidy.drop(columns=["seed", "ece_low", "ece_high"]).assign(seeds=1, winner=False)
+    table = tidy.drop(columns=["seed", "ece_low", "ece_high"])
+    table = table.assign(seeds=1, winner=False, converged=1.0)
     table.loc[0, "winner"] = True
     verdicts = {"predictions + temperature": "better"}
     return posthoc_page(name, tidy, table, shown, verdicts, [note], 15)
