@@ -7,8 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 from rich.console import Console
 
 from calibration.data.predictions import StoredPredictions
@@ -99,8 +99,8 @@ def test_show_marks_it(swept: Sweep, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_posthoc_marks_it(swept: Sweep, capsys: pytest.CaptureFixture[str]) -> None:
-    logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
-    labels = torch.randint(3, (200,), generator=torch.Generator().manual_seed(1))
+    draws = np.random.default_rng(0)
+    logits, labels = draws.normal(size=(200, 3)), draws.integers(0, 3, 200)
     stored = StoredPredictions("mine", logits, labels, ("a", "b", "c"), "logits", ())
     found = evaluate_stored(stored, None, ["restless:Restless", "histogram_mass"], workers=1)
     print_evaluation(found, Console(width=200))
