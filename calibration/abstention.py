@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc
 from scipy.stats import binomtest
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 
 class Accepted(NamedTuple):
@@ -137,8 +137,8 @@ def _starts(rows: int, accuracy: float, risk: float) -> list[int]:
 
 
 def _tested(
-    sure: Floats, right: NDArray[np.bool_], accuracy: float, risk: float
-) -> tuple[Floats, NDArray[np.int64], NDArray[np.bool_]]:
+    sure: _Floats, right: NDArray[np.bool_], accuracy: float, risk: float
+) -> tuple[_Floats, NDArray[np.int64], NDArray[np.bool_]]:
     """Every distinct confidence from high to low: rows at or above it, and whether they pass."""
     levels, counts = np.unique(-sure, return_counts=True)
     kept = np.cumsum(counts)
@@ -148,7 +148,7 @@ def _tested(
     return -levels, kept, (p_value <= risk) & (successes > 0)
 
 
-def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, NDArray[np.bool_]]:
+def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[_Floats, NDArray[np.bool_]]:
     sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct)
     if sure.ndim != 1 or sure.shape != right.shape or not len(sure):
         raise ValueError(

@@ -61,7 +61,7 @@ def evaluation_version(calibrator: str) -> str:
 
 
 @dataclass(frozen=True)
-class Predictions:
+class LabelledLogits:
     """Logits and labels of one part of the data, and the true posterior where it is known."""
 
     logits: Tensor
@@ -115,10 +115,10 @@ def _folds(labels: Tensor, seed: int, folds: int) -> Tensor:
 
 def evaluate_map(
     name: str,
-    validation: Predictions,
-    test: Predictions,
+    validation: LabelledLogits,
+    test: LabelledLogits,
     *,
-    large: Predictions | None = None,
+    large: LabelledLogits | None = None,
     bins: int = 15,
     seed: int = 0,
 ) -> MapEvaluation:
@@ -140,7 +140,7 @@ def evaluate_map(
     )
 
 
-def measure_large(output: Tensor, test: Predictions, *, bins: int) -> dict[str, float]:
+def measure_large(output: Tensor, test: LabelledLogits, *, bins: int) -> dict[str, float]:
     """The metrics on a large draw, whose noise floor is near zero: no intervals are needed."""
     predicted, posterior = test.logits.argmax(-1), test.posterior
     return scores(
@@ -167,7 +167,7 @@ def interval_metrics() -> list[str]:
 
 
 def measure(
-    output: Tensor, test: Predictions, *, bins: int, seed: int
+    output: Tensor, test: LabelledLogits, *, bins: int, seed: int
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]], tuple[float, float]]:
     """Metrics, intervals and noise floor of probability rows or top-label confidences."""
     predicted = test.logits.argmax(-1)
@@ -180,7 +180,7 @@ def measure(
 
 
 def evaluate_oracle(
-    test: Predictions, *, large: Predictions | None = None, bins: int = 15, seed: int = 0
+    test: LabelledLogits, *, large: LabelledLogits | None = None, bins: int = 15, seed: int = 0
 ) -> MapEvaluation:
     """The Bayes-optimal classifier on the same draw: what no method can beat on average.
 
@@ -196,16 +196,16 @@ def evaluate_oracle(
     return MapEvaluation(measured, intervals, floor, validation={}, large=found)
 
 
-def _as_oracle(test: Predictions) -> Predictions:
+def _as_oracle(test: LabelledLogits) -> LabelledLogits:
     if test.posterior is None:
         raise ValueError("posterior: unknown for this dataset; only synthetic ones have it")
-    return Predictions(test.posterior.clamp_min(1e-300).log(), test.labels, test.posterior)
+    return LabelledLogits(test.posterior.clamp_min(1e-300).log(), test.labels, test.posterior)
 
 
 def evaluate(
     maps: Sequence[str],
-    validation: Predictions,
-    test: Predictions,
+    validation: LabelledLogits,
+    test: LabelledLogits,
     *,
     bins: int = 15,
     seed: int = 0,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cluster.jobs import Ended, Jobs
     from sweeps.spec.outline import Outline
 
-STATUS = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 143}
+_STATUS = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 143}
 
 
 def add(commands: Subparsers) -> None:
@@ -152,7 +152,7 @@ def _ended(ended: Ended, job: str, console: Console) -> int:
         return 0
     if ended.exit_code is None:  # its command did not get as far as to say why
         say(console, f"{job} {ended.status.lower()}: {' '.join(ended.message.split())[:500]}")
-    return STATUS[ended.status] if ended.exit_code in (None, 0) else abs(ended.exit_code)
+    return _STATUS[ended.status] if ended.exit_code in (None, 0) else abs(ended.exit_code)
 
 
 def _stop(options: argparse.Namespace, console: Console) -> int:

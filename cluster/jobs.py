@@ -24,14 +24,14 @@ from sweeps.masking import masked
 from sweeps.packing import copy, copy_together, local_modules
 from sweeps.spec.outline import Outline
 
-SWEEP, STORE_KEY, AS = "calsweep.sweep", "calsweep.store", "calsweep.digest"
+_SWEEP, _STORE_KEY, _AS = "calsweep.sweep", "calsweep.store", "calsweep.digest"
 """Keys in a job's metadata: the sweep's name, its store, and a digest of how it was submitted."""
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 STOP_SECONDS = 120
 """What a sweep has to end in good order; Ray's own default is 3."""
-LOOK_SECONDS = 0.5
-PATIENCE_SECONDS = 300.0
+_LOOK_SECONDS = 0.5
+_PATIENCE_SECONDS = 300.0
 """How long a cluster that was reached may be away while a job is followed."""
 STORE = '"${CALSWEEP_STORE:-$HOME/calsweep/runs}"'
 """Where the cluster keeps sweeps, unless a submission says it."""
@@ -82,7 +82,9 @@ class Jobs:
         for job in self._of(sweep):
             if not job.status.is_terminal():
                 about = job.metadata or {}
-                return Running(str(job.submission_id), about.get(STORE_KEY, ""), about.get(AS, ""))
+                return Running(
+                    str(job.submission_id), about.get(_STORE_KEY, ""), about.get(_AS, "")
+                )
         return None
 
     def submit(self, sweep: str, command: str, directory: Path, store: str, digest: str) -> str:
@@ -96,7 +98,7 @@ class Jobs:
             self._client.submit_job(
                 entrypoint=command,
                 submission_id=job,
-                metadata={SWEEP: sweep, STORE_KEY: store, AS: digest},
+                metadata={_SWEEP: sweep, _STORE_KEY: store, _AS: digest},
                 runtime_env={
                     "working_dir": str(directory),
                     "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS)},
@@ -130,11 +132,11 @@ class Jobs:
                 asyncio.run(listen())
             if self._status(job).is_terminal():
                 return self._wait(job)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
 
     def _wait(self, job: str) -> Ended:
         while not self._status(job).is_terminal():
-            time.sleep(LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
         with _explained(self.address):
             info = self._client.get_job_info(job)
         code = getattr(info, "driver_exit_code", None)
@@ -142,7 +144,7 @@ class Jobs:
 
     def _status(self, job: str) -> Any:
         """The job's state, also from a cluster that cannot be reached for a while."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
                 with _explained(self.address):
@@ -150,12 +152,12 @@ class Jobs:
             except UnreachableError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(LOOK_SECONDS)
+                time.sleep(_LOOK_SECONDS)
 
     def _of(self, sweep: str) -> list[Any]:
         with _explained(self.address):
             jobs = self._client.list_jobs()
-        return [job for job in jobs if (job.metadata or {}).get(SWEEP) == sweep]
+        return [job for job in jobs if (job.metadata or {}).get(_SWEEP) == sweep]
 
 
 def working_directory(spec: Path, named: Outline, directory: Path, place: Path) -> Path:

@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 URI = "MLFLOW_BACKEND_STORE_URI"
 PATIENCE = 120.0
 """Seconds that a database may take to start."""
-REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
+_REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
 """What Postgres says to those whom waiting does not help."""
 LOCK = 5_000_2718
 """The number of the lock in Postgres that whoever migrates holds."""
@@ -58,7 +58,7 @@ def _connection(engine: sqlalchemy.Engine, deadline: float) -> sqlalchemy.Connec
         try:
             return engine.connect()
         except OperationalError as error:
-            refused = any(words in str(error.orig) for words in REFUSALS)
+            refused = any(words in str(error.orig) for words in _REFUSALS)
             if refused or time.monotonic() > deadline:
                 raise
         time.sleep(0.5)

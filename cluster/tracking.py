@@ -26,7 +26,7 @@ from sweeps.tracking.drivers import with_driver
 from sweeps.tracking.server import MlflowServer, ServerError
 
 DATABASE = "MLFLOW_BACKEND_STORE_URI"
-SECRETS = {
+REQUIRED_SECRETS = {
     "MLFLOW_AUTH_ADMIN_PASSWORD": "the password that the user admin gets at the first start",
     "MLFLOW_FLASK_SERVER_SECRET_KEY": "what the server signs its forms with",
 }
@@ -72,7 +72,7 @@ def default_database() -> str:
 
 def check_service(service: Service) -> None:
     """Raise ``UserError`` for what is missing or wrong, before anything starts."""
-    for name, what in SECRETS.items():
+    for name, what in REQUIRED_SECRETS.items():
         value = os.environ.get(name, "")
         if not value:
             raise UserError(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from calibration.hyperparameters import Value
 from calibration.methods import make_method
 from sweeps.domains import written
-from sweeps.schema import Objective, SchedulerConfig, SearchConfig
+from sweeps.schema import SchedulerConfig, SearchConfig, SearchObjective
 from sweeps.search import Study
 from sweeps.space import Space
 from sweeps.spec import LoadedSpec
@@ -140,7 +140,7 @@ class Cells:
 
 
 def objective_values(
-    measured: Mapping[str, float], objectives: Sequence[Objective]
+    measured: Mapping[str, float], objectives: Sequence[SearchObjective]
 ) -> tuple[float, ...]:
     """What a trial's validation metrics say to each of the objectives."""
     return tuple(measured.get(objective.metric, float("nan")) for objective in objectives)

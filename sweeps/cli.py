@@ -31,7 +31,7 @@ from sweeps.masking import masked, without_secrets
 from sweeps.places import check_places
 from sweeps.saying import Terminal, complain
 
-REFUSALS = {
+_REFUSALS = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE),
     *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
 }
@@ -90,7 +90,7 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in REFUSALS:
+        if error.errno not in _REFUSALS:
             raise
         complain(f"{error.filename or 'a file'}: {error.strerror}")
         return 1

@@ -22,7 +22,7 @@ from sweeps.analysis.comparisons import UNMEASURED, verdict
 from sweeps.statistics import corrected_t_test, holm
 from sweeps.sweep import Sweep
 
-COLUMNS = (
+_COLUMNS = (
     *("dataset", "method", "map_a", "map_b", "metric", "test", "seeds_a", "seeds_b"),
     *("mean_a", "mean_b", "difference", "low", "high", "p", "p_holm", "verdict"),
 )
@@ -42,7 +42,7 @@ def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] | None = None) -> 
         for method in a.spec.methods
         if all((dataset, method) in sweep.analysis.selection.calibrators for sweep in (a, b))
     ]
-    table = pd.DataFrame(lines, columns=list(COLUMNS))
+    table = pd.DataFrame(lines, columns=list(_COLUMNS))
     for _, family in table.groupby(["dataset", "metric"]):
         table.loc[family.index, "p_holm"] = holm(family["p"].to_numpy(dtype=float))
     table["verdict"] = [_verdict(line) for line in table.to_dict("records")]

@@ -24,12 +24,12 @@ from pathlib import Path
 from sweeps.masking import without_secrets
 from sweeps.saying import visible
 
-EXIT_CODE = 70
+_EXIT_CODE = 70
 """EX_SOFTWARE of sysexits.h: an internal error."""
 DIRECTORY = "crashes"
 KEPT = 20
 LONGEST_LOG = 1_000_000
-LONGEST_REASON = 300
+_LONGEST_REASON = 300
 
 
 def report_crash(
@@ -41,14 +41,14 @@ def report_crash(
     """
     log = _written(_content(error, words), options)
     reason = " ".join(f"{type(error).__name__}: {_message(error)}".split()).removesuffix(":")
-    shown = without_secrets(reason if len(reason) <= LONGEST_REASON else f"{reason[:297]}...")
+    shown = without_secrets(reason if len(reason) <= _LONGEST_REASON else f"{reason[:297]}...")
     where = f"the details are in {log}" if log else "and no log could be written"
     print(
         f"calsweep: internal error: {visible(shown, keep='')}; this is a bug in calsweep, please "
         f"report it; {where}",
         file=sys.stderr,
     )
-    return EXIT_CODE
+    return _EXIT_CODE
 
 
 def _message(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from sweeps.sizing import ASSUMED_MEMORY
 
-ANSWER_SECONDS = 60.0
+_ANSWER_SECONDS = 60.0
 
 
 def least_memory() -> float:
@@ -27,7 +27,7 @@ def least_memory() -> float:
         for node in ray.nodes()
         if node["Alive"] and node["Resources"].get("GPU")
     ]
-    answered, late = ray.wait(asked, num_returns=len(asked), timeout=ANSWER_SECONDS)
+    answered, late = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_SECONDS)
     for reference in late:
         ray.cancel(reference, force=True)
     found = [memory for reference in answered if (memory := _answer(reference))]

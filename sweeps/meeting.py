@@ -19,9 +19,9 @@ import torch
 
 from sweeps.store import Store, StoreError
 
-FILE = "driver.mark"
+_MARK_FILE = "driver.mark"
 """In the sweep's directory: the mark of the driver that runs it now."""
-PATIENCE_SECONDS = 15.0
+_PATIENCE_SECONDS = 15.0
 """A network file system may show a new file only after a while."""
 
 
@@ -40,7 +40,7 @@ class Meeting(NamedTuple):
     def call(cls, store: Store, sweep: str) -> Meeting:
         """The driver leaves its mark in the store."""
         mark = uuid.uuid4().hex
-        store.write_file(sweep, FILE, mark.encode())
+        store.write_file(sweep, _MARK_FILE, mark.encode())
         return cls(sweep, mark, versions())
 
     def attend(self, store: Store, node: str) -> None:
@@ -84,9 +84,9 @@ def versions() -> tuple[str, ...]:
 @lru_cache(maxsize=8)
 def _seen(mark: str, sweep: str, root: str) -> bool:
     store = Store(root)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        if store.read_file(sweep, FILE) == mark.encode():
+        if store.read_file(sweep, _MARK_FILE) == mark.encode():
             return True
         if time.monotonic() > deadline:
             return False

@@ -34,13 +34,13 @@ FAST = (
 )
 """Methods that train about as fast as cross-entropy alone."""
 SMALLEST_CLASS = 20
-FEW_ROWS, MANY_ROWS = 2_000, 50_000
-LONGEST_NAME = 60
+_FEW_ROWS, _MANY_ROWS = 2_000, 50_000
+_LONGEST_NAME = 60
 """Of a column or class in a remark, in characters."""
 IDENTIFIER_SHARE, IDENTIFIER_ROWS = 0.9, 50
 """Texts of which more than this share differ, in more than so many rows, name the rows."""
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-DATE = (
+_DATE = (
     r"(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}/\d{1,2}/\d{2}"
     r"|\d{1,2}\W+[^\W\d]{3,9}\W+\d{4}|[^\W\d]{3,9}\W+\d{1,2}\W+\d{4})(\D.*)?"
 )
@@ -83,7 +83,7 @@ def _quoted(name: str) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
 def _some(names: Iterable[str], most: int = 10) -> str:
@@ -204,7 +204,7 @@ def _text_reason(present: pd.Series[Any]) -> str | None:
     values = pd.Series(present.unique())
     if values.str.fullmatch(r"[+-]?[\d,]+").all() and values.str.contains(",").any():
         return "its numbers have commas; write 1.5 for 1,5 and 1000 for 1,000 to use them"
-    dates = values[values.str.strip().str.fullmatch(DATE)]
+    dates = values[values.str.strip().str.fullmatch(_DATE)]
     parsed = pd.to_datetime(dates, format="mixed", dayfirst=True, utc=True, errors="coerce")
     if parsed.notna().sum() > IDENTIFIER_SHARE * len(values):
         return "it holds dates; turn them into numbers (days, years) to use them"
@@ -262,8 +262,8 @@ def _relative(data: Path, directory: Path) -> str:
 def _text(name: str, options: dict[str, Any], found: Findings, methods: str) -> str:
     image = found.dataset.kind == "image"
     count = len(list(METHODS))
-    large = found.rows > MANY_ROWS
-    epochs, batch = (30, 256) if image or large else (100, 64 if found.rows < FEW_ROWS else 128)
+    large = found.rows > _MANY_ROWS
+    epochs, batch = (30, 256) if image or large else (100, 64 if found.rows < _FEW_ROWS else 128)
     model = "small_cnn" if image else "{name: mlp, widths: [64, 64]}"
     dataset = ", ".join(f"{key}: {_scalar(value)}" for key, value in options.items())
     remarks = "\n".join(f"# - {remark}" for remark in found.remarks)

@@ -21,7 +21,7 @@ from sweeps.process import handlers_kept, quiet
 from sweeps.reaper import end_processes
 from sweeps.variables import variables
 
-TRIES = 3
+_TRIES = 3
 NEEDED = ("raylet", "gcs_server")
 """The processes without which nothing goes on."""
 
@@ -52,7 +52,7 @@ def own_ray(workspace: Path) -> Iterator[None]:
             _shut_down()
 
 
-def started(start: Callable[[], None], clear: Callable[[], None], tries: int = TRIES) -> None:
+def started(start: Callable[[], None], clear: Callable[[], None], tries: int = _TRIES) -> None:
     """Start Ray, again after a clean shutdown if it fails. Raises ``BackendError``.
 
     On a busy machine the half minute that Ray gives its processes, which is fixed in its

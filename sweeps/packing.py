@@ -19,9 +19,9 @@ from typing import Any
 from sweeps.errors import UserError
 from sweeps.spec import LoadedSpec
 
-LIMIT = 100 * 2**20
+PACKAGE_LIMIT = 100 * 2**20
 """Bytes that Ray takes as a working directory."""
-IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
+_IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 OURS = ("calibration", "sweeps", "cluster")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "runs", "mlruns", "*.pyc")
 
@@ -49,7 +49,7 @@ def local_modules(written: Any, directory: Path) -> list[str]:
 def import_paths(written: Any) -> Iterator[str]:
     """The modules of everything in a spec that looks like ``module:Name``."""
     if isinstance(written, str):
-        match = IMPORT_PATH.fullmatch(written)
+        match = _IMPORT_PATH.fullmatch(written)
         if match:
             yield match.group(1)
     elif isinstance(written, dict):
@@ -93,7 +93,7 @@ def copy_together(first: Path, others: list[Path], destination: Path) -> Path:
 
 def _check_size(destination: Path) -> None:
     sizes = {path: path.stat().st_size for path in destination.rglob("*") if path.is_file()}
-    if sum(sizes.values()) <= LIMIT:
+    if sum(sizes.values()) <= PACKAGE_LIMIT:
         return
     largest = sorted(sizes, key=lambda path: sizes[path])[-3:]
     shown = ", ".join(
@@ -102,8 +102,8 @@ def _check_size(destination: Path) -> None:
     )
     raise UserError(
         f"what the cluster would need is {sum(sizes.values()) / 2**20:.0f} MB, and Ray takes "
-        f"{LIMIT / 2**20:.0f} MB at most; the largest: {shown}. Put large files where every node "
-        "can read them and name them by their absolute path or URI"
+        f"{PACKAGE_LIMIT / 2**20:.0f} MB at most; the largest: {shown}. Put large files where "
+        "every node can read them and name them by their absolute path or URI"
     )
 
 

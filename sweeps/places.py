@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from sweeps.errors import UserError
 
-LONGEST_PART = 255
+_LONGEST_PART = 255
 LONGEST_PATH = 4095
 STORE_ROOM = 600
 """What a store needs below its root for the longest names of sweeps, rows and files."""
@@ -40,8 +40,8 @@ def _problem(path: Path, longest: int) -> str | None:
     if "\0" in str(path):
         return "a path cannot hold the character \\0"
     longest_part = max((len(os.fsencode(part)) for part in path.parts), default=0)
-    if longest_part > LONGEST_PART:
-        return f"the name of a file or directory has at most {LONGEST_PART} bytes"
+    if longest_part > _LONGEST_PART:
+        return f"the name of a file or directory has at most {_LONGEST_PART} bytes"
     if len(os.fsencode(path)) > longest:
         return f"the path has {len(os.fsencode(path))} bytes, at most {longest} are possible"
     return None

@@ -53,7 +53,7 @@ def machines(nodes: Sequence[Mapping[str, Any]]) -> list[Machine]:
     ]
 
 
-class Room:
+class Capacity:
     """How many trials run at once: as many as fit into the nodes that there are now.
 
     Nodes come and go, so it is counted again every few seconds. ``concurrent`` is the

@@ -9,7 +9,7 @@ from typing import Any
 from calibration.metrics import METRICS
 
 STATUSES = ("done", "failed", "pruned")
-ROUNDING = 1e-6
+_ROUNDING = 1e-6
 
 
 def flaw(record: Mapping[str, Any]) -> str:
@@ -34,7 +34,7 @@ def _flaw(record: Mapping[str, Any], *, finished: bool) -> str:
         number = float(value)
         low, high = METRICS[name].bounds if name in METRICS else (-math.inf, math.inf)
         # What is not a number is no flaw: no search prefers it.
-        if number < low - ROUNDING or number > high + ROUNDING:
+        if number < low - _ROUNDING or number > high + _ROUNDING:
             return f"its validation {name} is {number:g}"
     curve, times = record.get("curve", []), record.get("times", [])
     if len(times) < len(curve):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 MARK = "CALSWEEP_WORKSPACE"
 """Set for every process that a driver starts, and inherited by theirs: the driver's directory."""
-SECONDS = 20.0
+_SECONDS = 20.0
 PAUSE = 0.1
 
 
@@ -52,7 +52,7 @@ def _listed(directory: str | Path) -> list[str]:
         return []
 
 
-def reap(directory: Path, seconds: float = SECONDS) -> None:
+def reap(directory: Path, seconds: float = _SECONDS) -> None:
     """Kill the processes of a directory and remove it; what resists that long is left."""
     deadline = time.monotonic() + seconds
     end_processes(directory, seconds)
@@ -61,7 +61,7 @@ def reap(directory: Path, seconds: float = SECONDS) -> None:
         time.sleep(0 if not directory.exists() else PAUSE)
 
 
-def end_processes(directory: Path, seconds: float = SECONDS) -> None:
+def end_processes(directory: Path, seconds: float = _SECONDS) -> None:
     """Kill the processes of a directory, and wait until they are gone."""
     deadline = time.monotonic() + seconds
     while (alive := processes(directory)) and time.monotonic() < deadline:

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import torch
 
 from calibration.data import Part, Splits
-from calibration.evaluation import Predictions, evaluate
+from calibration.evaluation import LabelledLogits, evaluate
 from calibration.methods import Method, make_method
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.schema import Spec
 from sweeps.space import extremes
 from sweeps.spec import LoadedSpec
 
-BATCHES = 3
+_BATCHES = 3
 ROWS_LOOKED_AT = 256
 
 
@@ -90,14 +90,14 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> float:
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
     config = spec.row_training(row)
     size = config.batch_size
-    rows = len(splits.train.labels) if size == "full" else BATCHES * size
+    rows = len(splits.train.labels) if size == "full" else _BATCHES * size
     shorter = few(splits, train=rows, validation=ROWS_LOOKED_AT, held_out=ROWS_LOOKED_AT)
     run = start_run(spec, method, dataset.classes, shorter, _short(config, method.window))
     while not run.done:
         curve = run.run_epoch()
     if run.diverged:
         raise ValueError(f"the training loss is {curve['train/loss']}")
-    validation = Predictions(run.predict_validation(), run.validation.labels.cpu())
+    validation = LabelledLogits(run.predict_validation(), run.validation.labels.cpu())
     # Test data is for the end of a sweep: the maps are tried on the data they are fitted to.
     evaluate(spec.maps, validation, validation, bins=spec.bins)
     return curve["train/loss"]

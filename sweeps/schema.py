@@ -35,15 +35,15 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class Choice(_Part):
-    """A named thing with its options: ``mlp`` or ``{name: mlp, widths: [64, 64]}``."""
+class Component(_Part):
+    """A registered dataset or model with its options: ``mlp``, ``{name: mlp, widths: [64]}``."""
 
     name: str
     options: dict[str, Any] = {}
 
 
-def _choice(written: Any) -> Any:
-    if isinstance(written, Choice):
+def _component(written: Any) -> Any:
+    if isinstance(written, Component):
         return written
     if isinstance(written, str):
         return {"name": written}
@@ -55,7 +55,9 @@ def _choice(written: Any) -> Any:
     raise ValueError("write a name, or a mapping with 'name' and its options")
 
 
-Chosen = Annotated[Choice, BeforeValidator(_choice, json_schema_input_type=str | dict[str, Any])]
+_WrittenComponent = Annotated[
+    Component, BeforeValidator(_component, json_schema_input_type=str | dict[str, Any])
+]
 
 
 class Row(_Part):
@@ -148,7 +150,7 @@ Duration = Annotated[
 ]
 
 
-class Objective(_Part):
+class SearchObjective(_Part):
     """What the search improves, measured on validation data."""
 
     metric: _Metric = "nll"
@@ -203,13 +205,13 @@ class SearchConfig(_Part):
         int, _about("how finely a grid cuts every range", "points per range", ge=1, le=1000)
     ] = 3
     objective: Annotated[
-        list[Objective],
+        list[SearchObjective],
         BeforeValidator(
             _objectives,
-            json_schema_input_type=_Metric | Objective | list[_Metric | Objective],
+            json_schema_input_type=_Metric | SearchObjective | list[_Metric | SearchObjective],
         ),
         _about("what is improved; several keep their Pareto set", min_length=1, max_length=4),
-    ] = [Objective()]
+    ] = [SearchObjective()]
     seed: Annotated[
         int | None, _about("of the samplers; the sweep's own seed by default", ge=0, lt=2**31)
     ] = None
@@ -275,7 +277,7 @@ class Resources(_Part):
         return self.device or ("cuda" if self.gpu else "cpu")
 
 
-class Table(_Part):
+class PublishedTable(_Part):
     """A published table to repeat: which of our rows stand in it, and what was published.
 
     ``rows`` maps the table's row names to ours, as the leaderboard calls them
@@ -320,9 +322,12 @@ class Spec(_Part):
         ),
     ]
     datasets: Annotated[
-        list[Chosen], _about("what is trained on, each by itself", min_length=1, max_length=1000)
+        list[_WrittenComponent],
+        _about("what is trained on, each by itself", min_length=1, max_length=1000),
     ]
-    model: Annotated[Chosen, _about("the network that is trained")] = Choice(name="mlp")
+    model: Annotated[_WrittenComponent, _about("the network that is trained")] = Component(
+        name="mlp"
+    )
     methods: Annotated[
         dict[str, Row],
         BeforeValidator(_rows, json_schema_input_type=Any),
@@ -362,7 +367,7 @@ class Spec(_Part):
             "further test rows, where a dataset can draw them", "test rows", ge=0, le=10_000_000
         ),
     ] = 0
-    table: Annotated[Table | None, _about("a published table to repeat")] = None
+    table: Annotated[PublishedTable | None, _about("a published table to repeat")] = None
     seed: Annotated[int, _about("all random numbers of the sweep follow it", ge=0, lt=2**31)] = 0
     resources: Annotated[Resources, _about("what one trial occupies")] = Resources()
     retries: Annotated[

@@ -12,7 +12,7 @@ from pathlib import Path
 from sweeps import reaper, workspace
 from sweeps.store.leftovers import is_leftover, temporary_name
 
-PREFIX = f"{workspace.PREFIX}scratch-"
+_PREFIX = f"{workspace.WORKSPACE_PREFIX}scratch-"
 """So a driver, too, removes those of the dead; its own are not removed here: see there."""
 
 
@@ -26,8 +26,8 @@ def scratch_directory() -> Iterator[Path]:
     place = Path(os.environ.get(reaper.MARK, ""))
     if not place.is_absolute() or not place.is_dir():
         place = Path(tempfile.gettempdir())
-        remove_leftovers(place, PREFIX)
-    with directory_in(place, PREFIX) as directory:
+        remove_leftovers(place, _PREFIX)
+    with directory_in(place, _PREFIX) as directory:
         yield directory
 
 

@@ -30,7 +30,7 @@ WEIGHTS = {
     "temporarily unavailable": 0.5,
 }
 """How Ray says that a machine is gone, or may be, and not only a process."""
-MISSING = re.compile(r"No module named '(calibration|sweeps|cluster)\b")
+_MISSING = re.compile(r"No module named '(calibration|sweeps|cluster)\b")
 _LIVE: dict[int, PlanSearcher] = {}
 
 
@@ -101,7 +101,7 @@ class PlanSearcher(Searcher):
             raise self.failure
         if error:
             cause = self.causes.pop(trial_id, "for no known reason")
-            if MISSING.search(cause):
+            if _MISSING.search(cause):
                 self.failure = StoreError(
                     f"a node of the cluster has no calsweep, or not all of it ({cause[:300]}); "
                     "install the same on every node"

@@ -21,7 +21,7 @@ from sweeps.spec import LoadedSpec
 
 PROCESS_BYTES = 0.8e9
 """A process on a GPU before it trains anything: CUDA's context and the libraries' kernels."""
-COPIES = 8
+_COPIES = 8
 """Of the parameters: weights, gradient, two moments, the same while a step is made, the best."""
 COPIES_PER_STEP = 3
 """Of the parameters, for every further inner step that is kept to be differentiated."""
@@ -72,7 +72,7 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
     kept = max(batch * method.window, PREDICTED_ROWS) * per_row
     data = (rows + len(splits.validation.labels)) * one[0].numel() * one.element_size()
-    copies = COPIES + COPIES_PER_STEP * (method.window - 1)
+    copies = _COPIES + COPIES_PER_STEP * (method.window - 1)
     return float(data + copies * parameters + 2 * kept)
 
 

@@ -27,9 +27,9 @@ from calibration.hyperparameters import (
 from calibration.methods import METHODS
 from sweeps.domains import Condition, describe, extremes, member, parse_domain, parse_knob, points
 
-__all__ = ["Point", "Space", "extremes", "grid", "grid_size", "parse_domain", "resolve"]
+__all__ = ["Configuration", "Space", "extremes", "grid", "grid_size", "parse_domain", "resolve"]
 
-Point = dict[str, Value]
+Configuration = dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Space:
     holds the only points to try, if a spec lists them; ``first`` points to begin with.
     """
 
-    fixed: Point
+    fixed: Configuration
     searched: dict[str, Domain]
     conditions: dict[str, Condition] = field(default_factory=dict)
-    grid: tuple[Point, ...] = ()
-    first: tuple[Point, ...] = ()
+    grid: tuple[Configuration, ...] = ()
+    first: tuple[Configuration, ...] = ()
 
     @property
     def size(self) -> float:
@@ -69,13 +69,13 @@ class Space:
         conditions = self.conditions.get(knob, {})
         return all(name in chosen and chosen[name] in conditions[name] for name in conditions)
 
-    def checked(self, point: Mapping[str, Any]) -> Point:
+    def checked(self, point: Mapping[str, Any]) -> Configuration:
         """Some of the searched knobs' values, in the domains' own types.
 
         Raises ``ValueError`` naming the knob and its domain if one is not searched, lies
         outside its domain or is switched off by the others.
         """
-        chosen: Point = {}
+        chosen: Configuration = {}
         for name, value in point.items():
             if name in self.fixed:
                 raise ValueError(f"{name!r} is fixed at {self.fixed[name]!r}; leave it out")
@@ -123,7 +123,7 @@ def resolve(
     return replace(space, first=_each("try_first", try_first, space.checked))
 
 
-def grid(space: Space, resolution: int) -> list[Point]:
+def grid(space: Space, resolution: int) -> list[Configuration]:
     """Every combination of the searched knobs, each once, in a fixed order.
 
     Choices bring their own points; ranges are cut into ``resolution`` even steps (even in
@@ -132,7 +132,7 @@ def grid(space: Space, resolution: int) -> list[Point]:
     """
     if space.grid:
         return [dict(point) for point in space.grid]
-    cells: list[Point] = [{}]
+    cells: list[Configuration] = [{}]
     for name, domain in space.searched.items():
         values = points(domain, resolution)
         cells = [
@@ -182,7 +182,7 @@ def _listed(
     fixed = {n: k for n, k in own.items() if isinstance(k, Value)}
     written = Space(fixed, {n: k for n, k in own.items() if not isinstance(k, Value)})
 
-    def checked(point: Mapping[str, Any]) -> Point:
+    def checked(point: Mapping[str, Any]) -> Configuration:
         if not point:
             raise ValueError("found an empty point; write at least one knob, e.g. {lr: 0.1}")
         inside = written.checked({n: v for n, v in point.items() if n in own})
@@ -206,8 +206,10 @@ def _listed(
 
 
 def _each(
-    place: str, written: Sequence[Mapping[str, Any]], check: Callable[[Mapping[str, Any]], Point]
-) -> tuple[Point, ...]:
+    place: str,
+    written: Sequence[Mapping[str, Any]],
+    check: Callable[[Mapping[str, Any]], Configuration],
+) -> tuple[Configuration, ...]:
     found = []
     for index, point in enumerate(written):
         try:

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict
 
 from calibration.data import Dataset, Protocol, load_dataset
 from calibration.evaluation import (
-    Predictions,
+    LabelledLogits,
     evaluate_map,
     evaluate_oracle,
     evaluation_version,
@@ -39,7 +39,7 @@ from calibration.text import visible
 from calibration.threads import threads
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.masking import without_secrets
-from sweeps.schema import Choice, Device, Evaluation
+from sweeps.schema import Component, Device, Evaluation
 from sweeps.spec.row_checks import ORACLE
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
 from sweeps.trial_key import key_of
@@ -59,11 +59,11 @@ class TrialConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    dataset: Choice
+    dataset: Component
     dataset_name: str
     fingerprint: str
     protocol: Protocol
-    model: Choice
+    model: Component
     method: str
     hyperparameters: dict[str, Value]
     training: TrainingConfig
@@ -254,15 +254,15 @@ class TrialRun:
         if not missing:
             return
         arrays = self.store.predictions(self.key)
-        validation = Predictions(arrays["validation_logits"], arrays["validation_labels"])
-        test = Predictions(
+        validation = LabelledLogits(arrays["validation_logits"], arrays["validation_labels"])
+        test = LabelledLogits(
             arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
         )
         with threads(1):  # an evaluation is the same whatever its network was trained with
             self._evaluate_maps(missing, validation, test)
 
     def _evaluate_maps(
-        self, missing: list[str], validation: Predictions, test: Predictions
+        self, missing: list[str], validation: LabelledLogits, test: LabelledLogits
     ) -> None:
         # Before the maps: who is killed on the way finds one missing, and comes here again.
         self._draw(test)
@@ -281,7 +281,7 @@ class TrialRun:
                 found = {FAILED: f"{type(error).__name__}: {error}"}
             self._file_evaluation(name, found)
 
-    def _evaluate_oracle(self, test: Predictions) -> None:
+    def _evaluate_oracle(self, test: LabelledLogits) -> None:
         """Where the posterior is known: what no method can beat, measured in the same way."""
         if test.posterior is None:
             return
@@ -296,7 +296,7 @@ class TrialRun:
         self.store.write_map(self.key, self.evaluation.tag, name, found | about)
 
     @cached_property
-    def _large_test(self) -> Predictions | None:
+    def _large_test(self) -> LabelledLogits | None:
         """Predictions on further test rows, where they are asked for and can be drawn."""
         if not self.evaluation.large_test:
             return None
@@ -305,9 +305,9 @@ class TrialRun:
         if rows is None:
             return None
         logits = load_network(self.config, self.store).predict(rows)
-        return Predictions(logits, rows.labels, dataset.posterior(rows.inputs))
+        return LabelledLogits(logits, rows.labels, dataset.posterior(rows.inputs))
 
-    def _draw(self, test: Predictions) -> None:
+    def _draw(self, test: LabelledLogits) -> None:
         """File a reliability diagram; a trial is not lost because its picture cannot be drawn."""
         from calibration import plots  # matplotlib is slow to import; search trials need none
 

@@ -22,7 +22,7 @@ from sweeps.trial import FAILED
 SHORTEST_PREFIX = 4
 CURVE = ("val/nll", "val/ece", "val/error", "train/loss")
 BARS = "▁▂▃▄▅▆▇█"
-WIDTH = 48
+_WIDTH = 48
 
 
 def find_trial(store: Store, name: str) -> str:
@@ -119,8 +119,8 @@ def _print_curve(curve: list[Mapping[str, Any]], console: Console) -> None:
 
 
 def sparkline(values: list[float]) -> str:
-    """Numbers as a row of little bars, at most ``WIDTH`` of them."""
-    step = max(1, -(-len(values) // WIDTH))
+    """Numbers as a row of little bars, at most ``_WIDTH`` of them."""
+    step = max(1, -(-len(values) // _WIDTH))
     shown = values[::step]
     low, high = min(shown), max(shown)
     scale = (len(BARS) - 1) / (high - low) if high > low else 0.0

@@ -19,7 +19,7 @@ from sweeps.cells import Entry
 from sweeps.connecting import Cluster, connected
 from sweeps.meeting import Meeting
 from sweeps.own_ray import BackendError, lost
-from sweeps.placing import Demand, Room, machines
+from sweeps.placing import Capacity, Demand, machines
 from sweeps.plan import Plan
 from sweeps.process import quiet
 from sweeps.spec import LoadedSpec, SpecError
@@ -30,7 +30,7 @@ from sweeps.watch import Watch
 if TYPE_CHECKING:
     from sweeps.searcher import PlanSearcher
 
-ENVIRONMENT = {
+TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -67,7 +67,7 @@ def train(
     if plan.finished:
         return
     settings: dict[str, str | None] = {
-        name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()
+        name: os.environ.get(name, value) for name, value in TUNE_ENVIRONMENT.items()
     }
     # Workers must find the user's own modules where the driver found them.
     settings["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -95,7 +95,7 @@ def _run(
     from sweeps.searcher import PlanSearcher
 
     demand = _demand(plan.loaded, cluster)
-    room = Room(demand, lambda: machines(ray.nodes()), cluster.concurrent)
+    room = Capacity(demand, lambda: machines(ray.nodes()), cluster.concurrent)
     if cluster.address is not None:
         tell(room.describe())
     shared: dict[str, Any] = {

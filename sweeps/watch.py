@@ -16,11 +16,11 @@ from typing import Self
 
 from sweeps.saying import complain
 
-SECONDS = 1.0
+LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 5.0
-PATIENCE_SECONDS = 30.0
+_PATIENCE_SECONDS = 30.0
 """A call that does not come back to Python by then never will."""
-EXIT_CODE = 1
+_EXIT_CODE = 1
 
 Check = Callable[[], None]
 
@@ -71,7 +71,7 @@ class Watch:
             raise self._reason from None
 
     def _look(self) -> None:
-        while not self._over.wait(SECONDS):
+        while not self._over.wait(LOOK_SECONDS):
             try:
                 for check in self._checks:
                     check()
@@ -81,7 +81,7 @@ class Watch:
                 return
 
     def _end(self, reason: Exception) -> None:
-        for _ in range(round(PATIENCE_SECONDS / AGAIN_SECONDS)):
+        for _ in range(round(_PATIENCE_SECONDS / AGAIN_SECONDS)):
             with self._guard:
                 if self._over.is_set():
                     return
@@ -89,7 +89,7 @@ class Watch:
             if self._over.wait(AGAIN_SECONDS):
                 return
         complain(str(reason))
-        os._exit(EXIT_CODE)
+        os._exit(_EXIT_CODE)
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:

@@ -13,8 +13,8 @@ import sys
 import threading
 from collections.abc import Callable
 
-GRACE_SECONDS = 30.0
-EXIT_CODE = 70
+_GRACE_SECONDS = 30.0
+_EXIT_CODE = 70
 
 
 class Watchdog:
@@ -26,7 +26,7 @@ class Watchdog:
         self._timer.daemon = True
         self._timer.start()
         faulthandler.dump_traceback_later(
-            seconds + GRACE_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr
+            seconds + _GRACE_SECONDS, exit=True, file=sys.__stderr__ or sys.stderr
         )
 
     def disarm(self) -> None:
@@ -38,4 +38,4 @@ class Watchdog:
         try:
             self._on_timeout()
         finally:
-            os._exit(EXIT_CODE)
+            os._exit(_EXIT_CODE)

@@ -20,8 +20,8 @@ from sweeps.store import StoreError
 from sweeps.store.leftovers import is_leftover, temporary_name
 from sweeps.variables import variables
 
-PREFIX = "csw-"
-LONGEST = 41
+WORKSPACE_PREFIX = "csw-"
+_LONGEST = 41
 """Bytes: Ray and ``own_ray`` add up to 66 for sockets, whose paths may have 107."""
 
 
@@ -32,7 +32,7 @@ def workspace() -> Iterator[Path]:
     for path in _mine(place):
         if is_leftover(path):
             reaper.reap(path)
-    directory = place / temporary_name(PREFIX)
+    directory = place / temporary_name(WORKSPACE_PREFIX)
     try:
         directory.mkdir(mode=0o700)
     except OSError as error:
@@ -71,9 +71,9 @@ def _watched(directory: Path) -> Iterator[None]:
 def _place() -> Path:
     """The system's temporary directory, or another one if that has too long a name."""
     usual = Path(tempfile.gettempdir())
-    size = len(os.fsencode(temporary_name(f"{os.sep}{PREFIX}")))
+    size = len(os.fsencode(temporary_name(f"{os.sep}{WORKSPACE_PREFIX}")))
     for place in (usual, Path("/tmp"), Path("/var/tmp")):
-        if len(os.fsencode(place)) + size <= LONGEST and os.access(place, os.W_OK | os.X_OK):
+        if len(os.fsencode(place)) + size <= _LONGEST and os.access(place, os.W_OK | os.X_OK):
             return place
     raise StoreError(
         f"{usual}: too long a name for Ray's sockets, and /tmp cannot be written; set TMPDIR to "
@@ -85,7 +85,9 @@ def _mine(place: Path) -> list[Path]:
     """The directories of this kind and this user in ``place``."""
     with os.scandir(place) as entries:
         named = [
-            e for e in entries if e.name.startswith(PREFIX) and e.is_dir(follow_symlinks=False)
+            e
+            for e in entries
+            if e.name.startswith(WORKSPACE_PREFIX) and e.is_dir(follow_symlinks=False)
         ]
         return [
             Path(entry.path)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from calibration.evaluation import Predictions, evaluate_oracle
+from calibration.evaluation import LabelledLogits, evaluate_oracle
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.cells import Entry
@@ -93,7 +93,7 @@ def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
     plan.store.file_record(entry.key, record, files)
     tag = plan.spec.evaluation.tag
     if confirmed and "test_posterior" in arrays:
-        test = Predictions(rows, arrays["test_labels"], arrays["test_posterior"])
+        test = LabelledLogits(rows, arrays["test_labels"], arrays["test_posterior"])
         oracle = asdict(evaluate_oracle(test, seed=entry.config.seed))
         plan.store.write_map(entry.key, tag, ORACLE, current("identity", oracle))
     if confirmed:

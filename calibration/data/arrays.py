@@ -19,7 +19,7 @@ from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.npz import CLASS_NAMES, NpzFile, class_names_in
 from calibration.data.protocol import Share
 
-KEYS = (
+_KEYS = (
     ("inputs", "labels", "test_inputs", "test_labels"),
     ("X", "y", "test_X", "test_y"),
     ("x_train", "y_train", "x_test", "y_test"),
@@ -59,7 +59,7 @@ def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
     Raises ``ValueError`` if the file is absent, damaged, or lacks the arrays.
     """
     stored = NpzFile(path)
-    for keys in KEYS:
+    for keys in _KEYS:
         if all(key in stored.names for key in keys[:2]):
             test = [key for key in keys[2:] if key in stored.names]
             if len(test) == 1:
@@ -71,7 +71,7 @@ def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
             return [content[key] for key in wanted], names
     raise ValueError(
         f"{path}: no inputs and labels; found {', '.join(sorted(stored.names)) or 'nothing'}, "
-        f"expected {' or '.join(f'{k[0]!r} with {k[1]!r}' for k in KEYS)}"
+        f"expected {' or '.join(f'{k[0]!r} with {k[1]!r}' for k in _KEYS)}"
     )
 
 

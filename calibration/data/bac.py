@@ -17,7 +17,7 @@ from calibration.data.columns import Column
 from calibration.data.dataset import DATASETS, Dataset, Kind
 from calibration.data.drawn import DrawnDataset, DrawnOptions, Source
 
-COLUMNS = ("male", "weight", "units", "meal", "hours")
+_COLUMNS = ("male", "weight", "units", "meal", "hours")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class BloodAlcohol(Source):
 
     kind: Kind = "table"
     class_names: tuple[str, ...] = ("below", "above")
-    columns: tuple[Column, ...] = tuple(Column(name, "numeric") for name in COLUMNS)
+    columns: tuple[Column, ...] = tuple(Column(name, "numeric") for name in _COLUMNS)
 
     def draw(
         self, count: int, rng: np.random.Generator

@@ -46,12 +46,12 @@ class Layout:
         return (*self.train, self.test, self.names)
 
 
-BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
 CIFAR10 = (
     Layout(
         "cifar-10-batches-py",
         "cifar-10-python.tar.gz",
-        BATCHES,
+        _BATCHES,
         "test_batch",
         "batches.meta",
         labels="labels",
@@ -60,7 +60,7 @@ CIFAR10 = (
     Layout(
         "cifar-10-batches-bin",
         "cifar-10-binary.tar.gz",
-        tuple(f"{batch}.bin" for batch in BATCHES),
+        tuple(f"{batch}.bin" for batch in _BATCHES),
         "test_batch.bin",
         "batches.meta.txt",
         label_bytes=1,

@@ -2,7 +2,7 @@
 
 Raw inputs of a table are one float64 tensor: a numeric column holds its value, NaN
 where missing; a categorical one the position of its value in the column's
-``categories``, or ``MISSING`` or ``UNKNOWN``.
+``categories``, or ``MISSING_CODE`` or ``UNKNOWN_CODE``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from calibration.data.frames import check_names
 
-UNKNOWN = -1.0
-MISSING = -2.0
+UNKNOWN_CODE = -1.0
+MISSING_CODE = -2.0
 
 MOST_CATEGORIES = 1000
 """Text columns with more distinct values are taken for identifiers or free text."""
@@ -127,5 +127,5 @@ def _encode_number(series: pd.Series[Any], column: Column, origin: str) -> NDArr
 def _encode_category(series: pd.Series[Any], column: Column, origin: str) -> NDArray[np.float64]:
     numbers, distinct = pd.factorize(series)
     positions = {text: float(place) for place, text in enumerate(column.categories)}
-    codes = [positions.get(as_text(value), UNKNOWN) for value in distinct]
-    return np.array([*codes, MISSING])[numbers]  # a missing value has the number −1: the last
+    codes = [positions.get(as_text(value), UNKNOWN_CODE) for value in distinct]
+    return np.array([*codes, MISSING_CODE])[numbers]  # a missing value has the number −1: the last

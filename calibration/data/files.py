@@ -16,7 +16,7 @@ from calibration.data.checksums import MD5
 from calibration.data.dataset import Dataset, DatasetOptions
 from calibration.data.fixed import FixedDataset
 
-Rows = Annotated[int, Field(ge=10)]
+_Rows = Annotated[int, Field(ge=10)]
 
 
 class DataFileError(ValueError):
@@ -34,8 +34,8 @@ class DownloadedOptions(DatasetOptions):
     """
 
     data_dir: Path | None = None
-    train_rows: Rows | None = None
-    test_rows: Rows | None = None
+    train_rows: _Rows | None = None
+    test_rows: _Rows | None = None
 
     def load(self) -> Dataset:
         """Read the files and take the rows that are wanted. Raises ``DataFileError``."""

@@ -17,7 +17,7 @@ from calibration.data.fixed import FixedDataset
 from calibration.memory import check_fits
 
 TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
-TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 DEBIAN_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 FASHION_NAMES = (
@@ -62,8 +62,10 @@ def _load(
     for folder in (*folders, *also):
         if _locate(folder, TRAIN[0]) is not None:
             rows = _read_part(name, folder, TRAIN)
-            return FixedDataset(name, "image", rows, classes, test=_read_part(name, folder, TEST))
-    expected = f"{', '.join((*TRAIN, *TEST))} (with or without .gz, there or in {folders[0].name}/)"
+            return FixedDataset(name, "image", rows, classes, test=_read_part(name, folder, _TEST))
+    expected = (
+        f"{', '.join((*TRAIN, *_TEST))} (with or without .gz, there or in {folders[0].name}/)"
+    )
     raise absent(name, folders[-1], [expected], also, remedy)
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from calibration.data.paths import check_file
 from calibration.memory import TooLargeError, check_fits
 
-CHUNK = 2**20
+_CHUNK = 2**20
 CLASS_NAMES = "class_names"
 """What an array that names the classes is called."""
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
@@ -135,7 +135,7 @@ def _read(
     rest = content.data
     with archive.open(info) as member:
         member.read(header.length)
-        while piece := member.read(CHUNK):  # its end is where the checksum is compared
+        while piece := member.read(_CHUNK):  # its end is where the checksum is compared
             rest[: len(piece)] = piece
             rest = rest[len(piece) :]
     if len(rest):

@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from calibration.data.npz import CLASS_NAMES, NpzFile, class_names_in
 
-Kind = Literal["logits", "probabilities"]
+ScoreKind = Literal["logits", "probabilities"]
 
-SCORES: dict[str, Kind] = {
+SCORES: dict[str, ScoreKind] = {
     "logits": "logits",
     "probs": "probabilities",
     "probabilities": "probabilities",
 }
 LABELS = ("labels", "label", "y")
 VALIDATION = ("val_", "validation_", "valid_")
-TEST = "test_"
+_TEST = "test_"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Found:
     path: Path
     scores: NDArray[Any]
     scores_name: str
-    kind: Kind | None
+    kind: ScoreKind | None
     labels: NDArray[Any] | None
     labels_name: str
     class_names: tuple[str, ...] | None
@@ -55,8 +55,8 @@ def _npz_prefixes(names: tuple[str, ...]) -> list[str]:
     """How the names of each set of predictions begin."""
     for prefix in VALIDATION:
         if any(f"{prefix}{name}" in names for name in SCORES):
-            both = any(f"{TEST}{name}" in names for name in SCORES)
-            return [prefix, TEST] if both else [prefix]
+            both = any(f"{_TEST}{name}" in names for name in SCORES)
+            return [prefix, _TEST] if both else [prefix]
     return [""]
 
 

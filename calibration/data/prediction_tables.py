@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from pandas.api import types
 
 from calibration.data.frames import check_names, read_frame
-from calibration.data.prediction_files import LABELS, Found, Kind
+from calibration.data.prediction_files import LABELS, Found, ScoreKind
 
-PREFIXES: dict[str, Kind] = {
+PREFIXES: dict[str, ScoreKind] = {
     "logit_": "logits",
     "logits_": "logits",
     "prob_": "probabilities",
     "p_": "probabilities",
 }
 LONE_SCORES = ("logit", "logits", "prob", "probs", "probability", "p")
-REMEDY = "call the columns of scores logit_CLASS or prob_CLASS"
+_REMEDY = "call the columns of scores logit_CLASS or prob_CLASS"
 NOT_SCORES = ("id", "index", "row", "predicted", "prediction", "confidence", "class")
 """Columns that tables of predictions often have beside those of the classes."""
 
@@ -47,7 +47,7 @@ def table_part(path: Path, label: str | None, *, labelled: bool) -> Found:
     if len(names) < 2:
         raise ValueError(
             f"{path}: no columns of scores beside the labels; found {', '.join(frame.columns[:20])}"
-            f"; {REMEDY}"
+            f"; {_REMEDY}"
         )
     for name in names:
         if not types.is_numeric_dtype(frame[name]):
@@ -89,7 +89,7 @@ def _label_column(frame: pd.DataFrame, path: Path, labelled: bool) -> str | None
     )
 
 
-def _prefixed(names: list[str]) -> tuple[Kind | None, list[str], str]:
+def _prefixed(names: list[str]) -> tuple[ScoreKind | None, list[str], str]:
     for prefix, kind in PREFIXES.items():
         found = [name for name in names if name.startswith(prefix) and name != prefix]
         if len(found) > 1:
@@ -112,7 +112,7 @@ def _unprefixed(
         if not beside:
             return [name for name in names if name in values]
         raise ValueError(
-            f"{path}: no label is {beside[0]!r}, the name of a column of numbers; {REMEDY} for "
+            f"{path}: no label is {beside[0]!r}, the name of a column of numbers; {_REMEDY} for "
             f"every class, also those that no row has, or leave out what is no class"
         )
     _check_not_lone(numbers, path, labelled=labels is not None)
@@ -124,11 +124,11 @@ def _unprefixed(
         unknown = min(value for value in values if value not in names)
         raise ValueError(
             f"{path}: there is a label {unknown!r}, but no column of that name; found "
-            f"{', '.join(numbers[:20])}; {REMEDY}"
+            f"{', '.join(numbers[:20])}; {_REMEDY}"
         )
     raise ValueError(
         f"{path}: the labels are numbers, but the columns of numbers are not called "
-        f"0…{max(len(numbers), 2) - 1}: found {', '.join(numbers[:20])}; {REMEDY}"
+        f"0…{max(len(numbers), 2) - 1}: found {', '.join(numbers[:20])}; {_REMEDY}"
     )
 
 

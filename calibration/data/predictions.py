@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.data.paths import check_file
-from calibration.data.prediction_files import Found, Kind, npz_parts
+from calibration.data.prediction_files import Found, ScoreKind, npz_parts
 
 LEAST_PROBABILITY = 1e-12
-SUM_TOLERANCE = 2.0**-8
+_SUM_TOLERANCE = 2.0**-8
 LEAST_ROWS = 10
 MOST_LOGIT = 1e6
 
@@ -35,7 +35,7 @@ class StoredPredictions:
     logits: NDArray[Any]
     labels: NDArray[np.int64] | None
     class_names: tuple[str, ...]
-    kind: Kind
+    kind: ScoreKind
     notes: tuple[str, ...]
 
     @property
@@ -170,12 +170,12 @@ def _scores(array: NDArray[Any], origin: str) -> NDArray[Any]:
     return scores
 
 
-def _guessed_kind(scores: NDArray[Any], origin: str) -> Kind:
+def _guessed_kind(scores: NDArray[Any], origin: str) -> ScoreKind:
     """Rows that are not negative and sum to 1 are probabilities."""
-    if scores.min() < 0 or scores.max() > 1 + SUM_TOLERANCE:
+    if scores.min() < 0 or scores.max() > 1 + _SUM_TOLERANCE:
         return "logits"
     sums = scores.sum(1, dtype=np.float64)
-    right = np.abs(sums - 1) <= SUM_TOLERANCE
+    right = np.abs(sums - 1) <= _SUM_TOLERANCE
     if right.all():
         return "probabilities"
     if right.mean() < 0.5:
@@ -208,7 +208,7 @@ def _check_probabilities(scores: NDArray[Any], origin: str, column: bool) -> Non
             f"class {place} (counted from 0); if they are logits, call them {name}"
         )
     sums = scores.sum(1, dtype=np.float64)
-    wrong = np.flatnonzero(np.abs(sums - 1) > SUM_TOLERANCE)
+    wrong = np.flatnonzero(np.abs(sums - 1) > _SUM_TOLERANCE)
     if len(wrong):
         raise ValueError(
             f"{origin} must sum to 1 over the classes, found {sums[wrong[0]]:.6g} in row "

@@ -15,7 +15,7 @@ from calibration.data.drawn import DrawnDataset, DrawnOptions, Source
 TURN = 3 * np.pi
 GROWTH = 2.6
 NODES = 256
-CHUNK = 4096
+_CHUNK = 4096
 
 
 def _arm(t: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -55,7 +55,7 @@ class Spiral(Source):
         arm = torch.from_numpy(_arm(t)).to(inputs.device)
         # In chunks, since every point meets every node.
         return torch.cat(
-            [self._rows(rows, arm, log_weights) for rows in torch.split(inputs, CHUNK)]
+            [self._rows(rows, arm, log_weights) for rows in torch.split(inputs, _CHUNK)]
         )
 
     def _rows(self, rows: Tensor, arm: Tensor, log_weights: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from calibration.data.dataset import Part, Splits, Transform
 from calibration.data.protocol import Protocol, Share
 
-Rows = NDArray[np.int64]
+_Rows = NDArray[np.int64]
 
 FEWEST_ROWS = 3
 """A class with fewer rows stays in the training part whole."""
@@ -32,7 +32,7 @@ def stream(*words: str | int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(entropy))
 
 
-def part_size(share: Share, labels: Rows, what: str) -> int:
+def part_size(share: Share, labels: _Rows, what: str) -> int:
     """Return the number of rows that ``share`` means; classes too rare to divide do not count.
 
     Raises ``ValueError`` naming ``what`` if it comes to none.
@@ -49,7 +49,7 @@ def part_size(share: Share, labels: Rows, what: str) -> int:
     return size
 
 
-def draw_rows(labels: Rows, size: int, rng: np.random.Generator, what: str) -> Rows:
+def draw_rows(labels: _Rows, size: int, rng: np.random.Generator, what: str) -> _Rows:
     """Draw ``size`` row numbers, every class in proportion to its rows.
 
     Every class keeps at least one row, and one with fewer than ``FEWEST_ROWS`` keeps
@@ -77,13 +77,13 @@ def draw_rows(labels: Rows, size: int, rng: np.random.Generator, what: str) -> R
     return np.sort(by_class[rank < np.repeat(taken, rows)])
 
 
-def take(part: Part, rows: Rows) -> Part:
+def take(part: Part, rows: _Rows) -> Part:
     """Return the given rows of a part."""
     index = torch.from_numpy(rows)
     return Part(part.inputs.index_select(0, index), part.labels.index_select(0, index))
 
 
-def without(rows: Rows, taken: Rows) -> Rows:
+def without(rows: _Rows, taken: _Rows) -> _Rows:
     """Return ``rows`` less ``taken``."""
     return np.setdiff1d(rows, taken, assume_unique=True)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from calibration.data.dataset import Dataset
 
 SAMPLED_ROWS = 64
-REMEDY = (
+_REMEDY = (
     "a sweep finds its trials by their data, which must stay the same: take random transforms out "
     "of the dataset and write training: {augmentation: crop_flip} in the spec, and seed inside "
     "the callable what it draws"
@@ -87,4 +87,4 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _changed(origin: str, how: str) -> ValueError:
-    return ValueError(f"{origin}: read twice, {how}; {REMEDY}")
+    return ValueError(f"{origin}: read twice, {how}; {_REMEDY}")

@@ -14,7 +14,7 @@ from torch import Tensor
 from calibration.data.columns import Column
 from calibration.data.dataset import Transform
 
-CHUNK = 256
+_CHUNK = 256
 """Rows converted at a time: few enough to stay in the processor's cache."""
 
 
@@ -53,7 +53,7 @@ class Standardise:
 
 def _chunks(inputs: Tensor) -> Iterator[Tensor]:
     # Whole image sets in float64 would take eight times their memory.
-    return (chunk.double() for chunk in torch.split(inputs, CHUNK))
+    return (chunk.double() for chunk in torch.split(inputs, _CHUNK))
 
 
 def _safe_scale(mean: Tensor, variance: Tensor) -> Tensor:

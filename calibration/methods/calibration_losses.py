@@ -17,14 +17,14 @@ from calibration.methods.method import METHODS
 from calibration.methods.objective_knobs import AccuracyTemperature, Bandwidth, BinTemperature
 from calibration.methods.regularised import Regularised, RegularisedHyperparameters
 
-Weight = Field(ge=0, le=1000)
-Bins = Annotated[int, Field(ge=1, le=200)]
+_Weight = Field(ge=0, le=1000)
+_Bins = Annotated[int, Field(ge=1, le=200)]
 
 
 class MmceHyperparameters(RegularisedHyperparameters):
     """β: the often quoted 8–9 belong to published code of the weighted form, not here."""
 
-    beta: Annotated[float, Weight, LogUniform(0.25, 8.0)] = 1.0
+    beta: Annotated[float, _Weight, LogUniform(0.25, 8.0)] = 1.0
 
 
 @METHODS.register("mmce")
@@ -43,7 +43,7 @@ class MmceWeightedHyperparameters(RegularisedHyperparameters):
     twice: with n errors in a batch they correspond to about 8/n here.
     """
 
-    beta: Annotated[float, Weight, LogUniform(0.05, 4.0)] = 0.5
+    beta: Annotated[float, _Weight, LogUniform(0.05, 4.0)] = 0.5
 
 
 @METHODS.register("mmce_weighted")
@@ -58,7 +58,7 @@ class MmceWeighted(Regularised):
 class MdcaHyperparameters(RegularisedHyperparameters):
     """β is large because the objective, a mean over K classes, is small."""
 
-    beta: Annotated[float, Weight, LogUniform(1.0, 50.0)] = 5.0
+    beta: Annotated[float, _Weight, LogUniform(1.0, 50.0)] = 5.0
 
 
 @METHODS.register("mdca")
@@ -73,7 +73,7 @@ class Mdca(Regularised):
 class DcaHyperparameters(RegularisedHyperparameters):
     """β: one number per batch, and an absolute value: its pull does not fade near 0."""
 
-    beta: Annotated[float, Weight, LogUniform(0.25, 25.0)] = 2.0
+    beta: Annotated[float, _Weight, LogUniform(0.25, 25.0)] = 2.0
 
 
 @METHODS.register("dca")
@@ -88,8 +88,8 @@ class Dca(Regularised):
 class SbEceHyperparameters(RegularisedHyperparameters):
     """``bins`` soft bins, whose memberships sharpen as ``temperature`` falls."""
 
-    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
-    bins: Bins = 15
+    beta: Annotated[float, _Weight, LogUniform(0.05, 5.0)] = 0.25
+    bins: _Bins = 15
     temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
 
 
@@ -105,7 +105,7 @@ class SbEce(Regularised):
 class AvucHyperparameters(RegularisedHyperparameters):
     """``threshold``: the share of maximal entropy that counts as uncertain; ``temperature``."""
 
-    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    beta: Annotated[float, _Weight, LogUniform(0.1, 10.0)] = 1.0
     threshold: Annotated[float, Field(gt=0, lt=1), Uniform(0.1, 0.9)] = 0.5
     temperature: Annotated[float, Field(gt=0, le=10), LogUniform(0.01, 1.0)] = 0.1
 
@@ -122,7 +122,7 @@ class Avuc(Regularised):
 class KsHyperparameters(RegularisedHyperparameters):
     """``sharpness``: how close the smooth maximum comes to the largest cumulative gap."""
 
-    beta: Annotated[float, Weight, LogUniform(0.1, 10.0)] = 1.0
+    beta: Annotated[float, _Weight, LogUniform(0.1, 10.0)] = 1.0
     sharpness: Annotated[float, Field(gt=0, le=1e4), LogUniform(10.0, 1000.0)] = 100.0
 
 
@@ -138,8 +138,8 @@ class Ks(Regularised):
 class BrierHyperparameters(RegularisedHyperparameters):
     """Like ``sb_ece``; β is larger because the gaps are squared."""
 
-    beta: Annotated[float, Weight, LogUniform(0.25, 25.0)] = 1.0
-    bins: Bins = 15
+    beta: Annotated[float, _Weight, LogUniform(0.25, 25.0)] = 1.0
+    bins: _Bins = 15
     temperature: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 0.1)] = 0.01
 
 
@@ -158,7 +158,7 @@ class Brier(Regularised):
 class ConfidencePenaltyHyperparameters(RegularisedHyperparameters):
     """β: more than about 1 would flatten every prediction."""
 
-    beta: Annotated[float, Weight, LogUniform(0.01, 1.0)] = 0.1
+    beta: Annotated[float, _Weight, LogUniform(0.01, 1.0)] = 0.1
 
 
 @METHODS.register("confidence_penalty")
@@ -173,8 +173,8 @@ class ConfidencePenalty(Regularised):
 class DeceHyperparameters(RegularisedHyperparameters):
     """Soft accuracy sharpens with ``accuracy_temperature``, bins as ``bin_temperature`` falls."""
 
-    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
-    bins: Bins = 15
+    beta: Annotated[float, _Weight, LogUniform(0.05, 5.0)] = 0.25
+    bins: _Bins = 15
     accuracy_temperature: AccuracyTemperature = 100.0
     bin_temperature: BinTemperature = 0.01
 
@@ -191,7 +191,7 @@ class Dece(Regularised):
 class SeceHyperparameters(RegularisedHyperparameters):
     """``bandwidth`` h of the kernel over confidence; small batches want a larger one."""
 
-    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
+    beta: Annotated[float, _Weight, LogUniform(0.05, 5.0)] = 0.25
     bandwidth: Bandwidth = 0.05
     accuracy_temperature: Annotated[float, Field(gt=0, le=1e4)] = 100.0
 
@@ -208,8 +208,8 @@ class Sece(Regularised):
 class SoftHistogramHyperparameters(RegularisedHyperparameters):
     """``bins`` triangular bins on equally spaced centres."""
 
-    beta: Annotated[float, Weight, LogUniform(0.05, 5.0)] = 0.25
-    bins: Bins = 15
+    beta: Annotated[float, _Weight, LogUniform(0.05, 5.0)] = 0.25
+    bins: _Bins = 15
 
 
 @METHODS.register("soft_histogram")

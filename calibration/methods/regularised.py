@@ -25,7 +25,7 @@ from calibration.methods.method import Batch, Learner, Method, Numbers, TrainSta
 from calibration.models import Output
 from calibration.objectives import OBJECTIVES
 
-Schedule = Literal["joint", "switch", "interleaved", "gradient_balanced"]
+_Schedule = Literal["joint", "switch", "interleaved", "gradient_balanced"]
 
 
 class RegularisedHyperparameters(BaseLossHyperparameters):
@@ -39,7 +39,7 @@ class RegularisedHyperparameters(BaseLossHyperparameters):
     beta: Annotated[float, Field(ge=0, le=1000)]
     # Not searched unless a spec says so: two of three knobs mean nothing to each schedule, and
     # interleaved ones train on fewer rows.
-    schedule: Schedule = "joint"
+    schedule: _Schedule = "joint"
     switch_at: Annotated[float, Field(ge=0, le=1)] = 0.5
     gradient_share: Annotated[float, Field(ge=0, le=100)] = 0.5
 
@@ -57,7 +57,7 @@ class Regularised(Method):
     def __init__(self, hyperparameters: RegularisedHyperparameters) -> None:
         super().__init__(hyperparameters)
         self.base = hyperparameters.base
-        self.schedule: Schedule = hyperparameters.schedule
+        self.schedule: _Schedule = hyperparameters.schedule
         self.knobs = {
             name: value
             for name, value in hyperparameters.model_dump().items()

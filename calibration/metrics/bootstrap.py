@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from calibration.metrics import bootstrap_features as features
-from calibration.metrics.bootstrap_features import ELEMENTS, Summed
+from calibration.metrics.bootstrap_features import RESAMPLED_ELEMENTS, Summed
 from calibration.metrics.catalogue import METRICS
 from calibration.metrics.checks import Data, check_count, check_positive
 from calibration.metrics.metric import Metric
@@ -222,7 +222,7 @@ def resample_counts(samples: int, resamples: int, seed: int) -> Tensor:
 def _drawn_counts(samples: int, resamples: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     counts = torch.empty(resamples, samples, dtype=torch.uint8)
-    step = max(1, ELEMENTS // samples)
+    step = max(1, RESAMPLED_ELEMENTS // samples)
     for start in range(0, resamples, step):
         part = counts[start : start + step]
         drawn = torch.randint(samples, part.shape, generator=generator)
@@ -245,7 +245,7 @@ def aurc_of_resamples(predictions: Predictions, counts: Tensor) -> Tensor:
     harmonic = level.new_zeros(samples + 1)
     harmonic[1:] = torch.arange(1, samples + 1, device=level.device).double().reciprocal().cumsum(0)
     values = []
-    for part in counts.split(max(1, ELEMENTS // samples)):
+    for part in counts.split(max(1, RESAMPLED_ELEMENTS // samples)):
         drawn = part[:, order].double()
         rank, errors = ((drawn * weight).cumsum(-1)[:, last] for weight in (1.0, wrong))
         count, growth = (x.diff(dim=-1, prepend=x.new_zeros(len(x), 1)) for x in (rank, errors))

@@ -23,7 +23,7 @@ from calibration.metrics.top_label import debiased_square, spread, sup_norm
 
 # Points at which cumulative gaps are compared; more do not change their extremes visibly.
 CUMULATIVE_POINTS = 200
-ELEMENTS = 2**21
+RESAMPLED_ELEMENTS = 2**21
 
 
 class Summed(NamedTuple):
@@ -43,7 +43,7 @@ def dense(width: int, features: Callable[[slice], Tensor]) -> Callable[[Tensor],
     def sums(counts: Tensor) -> Tensor:
         resamples, samples = counts.shape
         total = torch.zeros(resamples, width, dtype=torch.float64, device=counts.device)
-        for part in row_chunks(samples, max(width, resamples), ELEMENTS):
+        for part in row_chunks(samples, max(width, resamples), RESAMPLED_ELEMENTS):
             total += counts[:, part].double() @ features(part)
         return total
 
@@ -94,7 +94,7 @@ def classwise_ece_features(predictions: Predictions, bins: int) -> Summed:
     whole = dense(classes, gaps)
 
     def sums(counts: Tensor) -> Tensor:
-        parts = counts.split(max(1, ELEMENTS // samples))
+        parts = counts.split(max(1, RESAMPLED_ELEMENTS // samples))
         flat = torch.cat([torch.sparse.mm(upper, part.t().double()).t() for part in parts])
         found = flat.unflatten(-1, (classes, bins))
         found[..., 0] = whole(counts) - found[..., 1:].sum(-1)
@@ -134,7 +134,7 @@ def smooth_features(predictions: Predictions, bins: int) -> Summed:
         reflected = kernel(mesh + level) * inside_low + kernel(2 - mesh - level) * inside_high
         return kernel(mesh - level) + reflected
 
-    chunks = row_chunks(len(confidence), len(mesh), ELEMENTS)
+    chunks = row_chunks(len(confidence), len(mesh), RESAMPLED_ELEMENTS)
     mass = sum(float(response(part).sum()) for part in chunks)
     return Summed(dense(len(mesh), lambda part: response(part) * (gap[part, None] / mass)), _l1)
 

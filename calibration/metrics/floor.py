@@ -17,7 +17,7 @@ from calibration.metrics.checks import (
     to_floating,
 )
 
-ELEMENTS = 2**20
+_ELEMENTS = 2**20
 
 
 class NoiseFloor(NamedTuple):
@@ -63,7 +63,7 @@ def _calibrated_errors(
     """ECE (draws) of simulated outcomes; samples in blocks, all draws of a block at once."""
     index = width_index(confidence, bins)
     gap = torch.zeros(draws, bins, dtype=torch.float64, device=confidence.device)
-    step = max(1, ELEMENTS // draws)
+    step = max(1, _ELEMENTS // draws)
     for start in range(0, len(confidence), step):
         level = confidence[start : start + step]
         uniform = torch.rand(draws, len(level), generator=generator, device=level.device)

@@ -10,7 +10,7 @@ from calibration.objectives.confidence_penalty import entropy
 from calibration.objectives.objective import OBJECTIVES, Knob
 from calibration.objectives.top_label import top_label
 
-LEAST = 1e-6
+_LEAST = 1e-6
 
 
 @OBJECTIVES.register("avuc")
@@ -28,11 +28,11 @@ def avuc(
     _, _, correct = top_label(logits, labels)
     nats = entropy(logits)
     # Away from 0 and 1, where a saturated or uniform row would make the logit infinite.
-    share = (nats / math.log(logits.shape[-1])).clamp(LEAST, 1 - LEAST)
+    share = (nats / math.log(logits.shape[-1])).clamp(_LEAST, 1 - _LEAST)
     odds = (share * (1 - threshold)).log() - ((1 - share) * threshold).log()
     uncertain = (odds / temperature).sigmoid() * nats.tanh()
     certain = (-odds / temperature).sigmoid() * (1 - nats.tanh())
     undesired = (correct * uncertain + (1 - correct) * certain).mean()
     desired = (correct * certain + (1 - correct) * uncertain).mean()
     # All samples may be undesired: certain and wrong, or right and uncertain.
-    return (undesired / desired.clamp_min(LEAST)).log1p()
+    return (undesired / desired.clamp_min(_LEAST)).log1p()

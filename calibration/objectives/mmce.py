@@ -8,7 +8,7 @@ from calibration.objectives.objective import OBJECTIVES
 from calibration.objectives.square_root import bounded_sqrt
 from calibration.objectives.top_label import top_label
 
-KERNEL_WIDTH = 0.4
+_KERNEL_WIDTH = 0.4
 
 
 @OBJECTIVES.register("mmce")
@@ -45,4 +45,4 @@ def mmce_weighted(logits: Tensor, labels: Tensor) -> Tensor:
 def _kernel_norm(gap: Tensor, confidence: Tensor) -> Tensor:
     """√(Σ_ij gap_i gap_j k(r_i, r_j)): the gaps' norm in the kernel's space."""
     distance = (confidence.unsqueeze(-1) - confidence).abs()
-    return bounded_sqrt(gap @ (-distance / KERNEL_WIDTH).exp() @ gap)
+    return bounded_sqrt(gap @ (-distance / _KERNEL_WIDTH).exp() @ gap)

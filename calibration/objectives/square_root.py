@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 # Square of the least root resolved: below float32's precision of any mean of errors.
-LEAST = 1e-12
+_LEAST = 1e-12
 
 
 def bounded_sqrt(square: Tensor) -> Tensor:
@@ -16,4 +16,4 @@ def bounded_sqrt(square: Tensor) -> Tensor:
     slightly below 0.
     """
     square = square.clamp_min(0)
-    return square / square.clamp_min(LEAST).sqrt()
+    return square / square.clamp_min(_LEAST).sqrt()

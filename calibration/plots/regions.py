@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibration.plots import style
 
-Floats = NDArray[np.float64]
-Predict = Callable[[Floats], ArrayLike]
+_Floats = NDArray[np.float64]
+Predict = Callable[[_Floats], ArrayLike]
 
 _COLUMNS = 3
 # Greys leave all colours to the samples; the darkest are left out, or dark samples would drown.
@@ -111,7 +111,7 @@ def _draw(
     return figure
 
 
-def _checked(points: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.int64]]:
+def _checked(points: ArrayLike, labels: ArrayLike) -> tuple[_Floats, NDArray[np.int64]]:
     samples = np.asarray(points, dtype=np.float64)
     classes = np.asarray(labels)
     if samples.ndim != 2 or samples.shape[1] != 2 or len(samples) == 0:
@@ -121,14 +121,14 @@ def _checked(points: ArrayLike, labels: ArrayLike) -> tuple[Floats, NDArray[np.i
     return samples, classes.astype(np.int64)
 
 
-def _extent(samples: Floats) -> tuple[float, float, float, float]:
+def _extent(samples: _Floats) -> tuple[float, float, float, float]:
     low, high = samples.min(0), samples.max(0)
     margin = np.where(high > low, 0.08 * (high - low), 1.0)
     (left, bottom), (right, top) = low - margin, high + margin
     return float(left), float(right), float(bottom), float(top)
 
 
-def _surface(predict: Predict, samples: Floats, resolution: int, name: str) -> Floats:
+def _surface(predict: Predict, samples: _Floats, resolution: int, name: str) -> _Floats:
     left, right, bottom, top = _extent(samples)
     # Centres of the pixels, so that a colour stands where its point lies.
     steps = (np.arange(resolution) + 0.5) / resolution
@@ -142,7 +142,7 @@ def _surface(predict: Predict, samples: Floats, resolution: int, name: str) -> F
     return confidence.reshape(resolution, resolution)
 
 
-def _scatter(axes: Axes, samples: Floats, classes: NDArray[np.int64]) -> dict[str, Artist]:
+def _scatter(axes: Axes, samples: _Floats, classes: NDArray[np.int64]) -> dict[str, Artist]:
     """Draw the samples and return a legend entry for each class."""
     handles: dict[str, Artist] = {}
     size = float(np.clip(80 / len(samples) ** 0.5, 3, 6))

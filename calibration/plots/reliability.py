@@ -26,7 +26,7 @@ from calibration import metrics
 from calibration.metrics.checks import Data, check_pairs
 from calibration.plots import style
 
-Floats = NDArray[np.float64]
+_Floats = NDArray[np.float64]
 
 # Beyond this, numbers over the bars would run into each other.
 _MOST_LABELLED_BINS = 30
@@ -38,17 +38,17 @@ _BAND_ALPHA = 0.3
 class _Cell:
     """What one diagram shows; arrays hold the non-empty bins only."""
 
-    left: Floats
+    left: _Floats
     width: float
-    count: Floats
-    confidence: Floats
-    accuracy: Floats
+    count: _Floats
+    confidence: _Floats
+    accuracy: _Floats
     samples: int
     mean_confidence: float
     mean_accuracy: float
 
     @property
-    def share(self) -> Floats:
+    def share(self) -> _Floats:
         return self.count / self.samples
 
 
@@ -136,7 +136,7 @@ def confidence_histogram(
     return figure
 
 
-def wilson_interval(successes: Floats, trials: Floats) -> tuple[Floats, Floats]:
+def wilson_interval(successes: _Floats, trials: _Floats) -> tuple[_Floats, _Floats]:
     """95 % interval of a proportion (Wilson 1927)."""
     z = float(stats.norm.ppf(0.975))
     share = successes / trials
@@ -147,7 +147,7 @@ def wilson_interval(successes: Floats, trials: Floats) -> tuple[Floats, Floats]:
     return np.minimum(centre - half, share), np.maximum(centre + half, share)
 
 
-def noise_band(confidence: Floats, count: Floats) -> tuple[Floats, Floats]:
+def noise_band(confidence: _Floats, count: _Floats) -> tuple[_Floats, _Floats]:
     """Where accuracies of bins would fall in 95 % of draws from a calibrated model.
 
     Within a bin confidences are taken as equal to their mean; the true spread is smaller by
@@ -260,7 +260,7 @@ def _draw_histogram(axes: Axes, cell: _Cell, top: float, columns: int) -> None:
         _write_counts(axes, centre, cell.share, cell.count, upright=columns == 1)
 
 
-def _write_counts(axes: Axes, x: Floats, share: Floats, count: Floats, *, upright: bool) -> None:
+def _write_counts(axes: Axes, x: _Floats, share: _Floats, count: _Floats, *, upright: bool) -> None:
     for position, height, number in zip(x, share, count, strict=True):
         axes.annotate(
             _short(int(number)),

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import betaln
 
 from calibration.post_hoc.calibrator import CALIBRATORS, Floats
-from calibration.post_hoc.histogram import Bins, equal_mass_edges
+from calibration.post_hoc.histogram import StepFunction, equal_mass_edges
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
 EQUIVALENT_SAMPLES = 2.0
@@ -16,7 +16,7 @@ NEGLIGIBLE = 1e-9
 
 
 @CALIBRATORS.register("bbq")
-class BayesianBinning(OneVsRest[Bins]):
+class BayesianBinning(OneVsRest[StepFunction]):
     """Histograms of equal mass, averaged over their number of bins (Naeini et al. 2015).
 
     B runs from N^⅓/10 to 10·N^⅓. In every bin the frequency of the class has a Beta prior
@@ -28,7 +28,7 @@ class BayesianBinning(OneVsRest[Bins]):
     scaling = False
     fast = False
 
-    def _fit_map(self, score: Score, target: Floats) -> Bins:
+    def _fit_map(self, score: Score, target: Floats) -> StepFunction:
         order = np.argsort(score.p, kind="stable")
         ordered, ones = score.p[order], np.concatenate([[0.0], np.cumsum(target[order])])
         root = len(target) ** (1 / 3)
@@ -39,11 +39,11 @@ class BayesianBinning(OneVsRest[Bins]):
         weights[weights < NEGLIGIBLE] = 0
         return _average([bins for bins, _ in models], weights / weights.sum())
 
-    def _apply_map(self, fitted: Bins, score: Score) -> Floats:
+    def _apply_map(self, fitted: StepFunction, score: Score) -> Floats:
         return fitted(score.p)
 
 
-def _posterior(ordered: Floats, ones: Floats, bins: int) -> tuple[Bins, float]:
+def _posterior(ordered: Floats, ones: Floats, bins: int) -> tuple[StepFunction, float]:
     """The posterior means of one histogram and its log marginal likelihood (BDeu)."""
     edges = equal_mass_edges(ordered, bins)
     ends = np.concatenate([[0], np.searchsorted(ordered, edges, side="right"), [len(ordered)]])
@@ -53,13 +53,13 @@ def _posterior(ordered: Floats, ones: Floats, bins: int) -> tuple[Bins, float]:
     alpha = EQUIVALENT_SAMPLES / len(count) * np.clip(middle, 1e-12, 1 - 1e-12)
     beta = EQUIVALENT_SAMPLES / len(count) - alpha
     evidence = betaln(positive + alpha, count - positive + beta) - betaln(alpha, beta)
-    return Bins(edges, (positive + alpha) / (count + alpha + beta)), float(evidence.sum())
+    return StepFunction(edges, (positive + alpha) / (count + alpha + beta)), float(evidence.sum())
 
 
-def _average(models: list[Bins], weights: Floats) -> Bins:
+def _average(models: list[StepFunction], weights: Floats) -> StepFunction:
     """The weighted mean of step functions, itself a step function."""
     used = [(bins, w) for bins, w in zip(models, weights, strict=True) if w > 0]
     edges = np.unique(np.concatenate([bins.edges for bins, _ in used]))
     # Every step holds its right end; the last one reaches to infinity.
     ends = np.append(edges, np.inf)
-    return Bins(edges, sum((w * bins(ends) for bins, w in used), start=np.zeros(len(ends))))
+    return StepFunction(edges, sum((w * bins(ends) for bins, w in used), start=np.zeros(len(ends))))

@@ -10,7 +10,7 @@ from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator, Floats
 from calibration.post_hoc.isotonic import Curve
 from calibration.post_hoc.natural_spline import NaturalSplines
 
-KNOTS = 6
+_KNOTS = 6
 
 
 @CALIBRATORS.register("cdf_spline")
@@ -53,7 +53,7 @@ def gap_curve(confidence: Floats, correct: Floats) -> Curve:
     # Tied samples share their mean, or their order would matter.
     gap = (np.bincount(where, weights=correct) / count - distinct).repeat(count)
     fraction = np.linspace(0, 1, len(gap))
-    splines = NaturalSplines(np.linspace(0, 1, KNOTS))
+    splines = NaturalSplines(np.linspace(0, 1, _KNOTS))
     values = np.linalg.lstsq(splines(fraction), np.cumsum(gap) / len(gap), rcond=None)[0]
     slope = splines.slopes(fraction) @ values
     return Curve(distinct, np.add.reduceat(slope, np.cumsum(count) - count) / count)

@@ -16,7 +16,7 @@ BINS = 15
 
 
 @dataclass(frozen=True)
-class Bins:
+class StepFunction:
     """A step function: ``values`` (M,) between the inner ``edges`` (M−1,), which go left."""
 
     edges: Floats
@@ -33,15 +33,15 @@ class ScaledBins:
     """Platt scaling with parameters ``theta``, then bins."""
 
     theta: Floats
-    bins: Bins
+    bins: StepFunction
 
 
-def bin_means(x: Floats, y: Floats, edges: Floats) -> Bins:
+def bin_means(x: Floats, y: Floats, edges: Floats) -> StepFunction:
     """The mean y of every bin, NaN where it is empty."""
     bins = np.searchsorted(edges, x)
     count = np.bincount(bins, minlength=len(edges) + 1)
     total = np.bincount(bins, weights=y, minlength=len(edges) + 1)
-    return Bins(edges, np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    return StepFunction(edges, np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
 def equal_mass_edges(ordered: Floats, bins: int) -> Floats:
@@ -57,7 +57,7 @@ def equal_mass_edges(ordered: Floats, bins: int) -> Floats:
 
 
 @CALIBRATORS.register("histogram_width")
-class HistogramWidth(OneVsRest[Bins]):
+class HistogramWidth(OneVsRest[StepFunction]):
     """The frequency of each class in 15 bins of equal width (Zadrozny and Elkan 2001).
 
     Probabilities that fall in a bin empty at fitting stay as they are.
@@ -67,25 +67,25 @@ class HistogramWidth(OneVsRest[Bins]):
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: Floats) -> Bins:
+    def _fit_map(self, score: Score, target: Floats) -> StepFunction:
         return bin_means(score.p, target, np.arange(1, BINS) / BINS)
 
-    def _apply_map(self, fitted: Bins, score: Score) -> Floats:
+    def _apply_map(self, fitted: StepFunction, score: Score) -> Floats:
         return fitted(score.p)
 
 
 @CALIBRATORS.register("histogram_mass")
-class HistogramMass(OneVsRest[Bins]):
+class HistogramMass(OneVsRest[StepFunction]):
     """The frequency of each class in 15 bins of equal mass (Zadrozny and Elkan 2001)."""
 
     description = "histogram binning, equal mass, one-vs-rest (Zadrozny and Elkan 2001)"
     scaling = False
     fast = True
 
-    def _fit_map(self, score: Score, target: Floats) -> Bins:
+    def _fit_map(self, score: Score, target: Floats) -> StepFunction:
         return bin_means(score.p, target, equal_mass_edges(np.sort(score.p), BINS))
 
-    def _apply_map(self, fitted: Bins, score: Score) -> Floats:
+    def _apply_map(self, fitted: StepFunction, score: Score) -> Floats:
         return fitted(score.p)
 
 

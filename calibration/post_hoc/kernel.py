@@ -14,8 +14,8 @@ from calibration.post_hoc.isotonic import Curve
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
 # Beyond ±40 a probability rounds to 0 or 1 in float64.
-LIMIT, SPACING = 40.0, 0.05
-GRID = np.linspace(-LIMIT, LIMIT, round(2 * LIMIT / SPACING) + 1)
+_LIMIT, _SPACING = 40.0, 0.05
+GRID = np.linspace(-_LIMIT, _LIMIT, round(2 * _LIMIT / _SPACING) + 1)
 
 
 @CALIBRATORS.register("kernel")
@@ -33,9 +33,9 @@ class Kernel(OneVsRest[Curve]):
     fast = True
 
     def _fit_map(self, score: Score, target: Floats) -> Curve:
-        s = score.log_odds.clip(-LIMIT, LIMIT)
-        width = max(1.06 * float(s.std()) * len(s) ** -0.2, SPACING)
-        position = (s + LIMIT) / SPACING
+        s = score.log_odds.clip(-_LIMIT, _LIMIT)
+        width = max(1.06 * float(s.std()) * len(s) ** -0.2, _SPACING)
+        position = (s + _LIMIT) / _SPACING
         left = np.minimum(position.astype(int), len(GRID) - 2)
         right_share = position - left
         weights = _smooth(left, right_share, np.ones_like(s), width)
@@ -51,6 +51,6 @@ def _smooth(left: NDArray[np.int64], right_share: Floats, value: Floats, width: 
     mass = np.zeros(len(GRID))
     mass += np.bincount(left, weights=(1 - right_share) * value, minlength=len(GRID))
     mass += np.bincount(left + 1, weights=right_share * value, minlength=len(GRID))
-    smooth: Floats = gaussian_filter1d(mass, width / SPACING, mode="constant", truncate=8.0)
+    smooth: Floats = gaussian_filter1d(mass, width / _SPACING, mode="constant", truncate=8.0)
     # The filter's weights sum to 1; the kernel is 1 at its centre.
-    return smooth * math.sqrt(2 * math.pi) * width / SPACING
+    return smooth * math.sqrt(2 * math.pi) * width / _SPACING

@@ -25,11 +25,11 @@ from torch import Tensor
 from calibration.memory import check_fits
 from calibration.post_hoc.calibrator import CALIBRATORS, Calibrator
 
-FORMAT = 1
+_FORMAT = 1
 PACKAGE = "calibration"
 ABOUT = "about"
 """An entry that whoever keeps a saved map may add; it means nothing to ``load_map``."""
-DEEPEST = 50
+_DEEPEST = 50
 PLAIN = (type(None), bool, int, str)
 ROW_BYTES = 64
 """What a map takes for each class of a row that it is tried on."""
@@ -47,7 +47,7 @@ def save_map(calibrator: Calibrator) -> dict[str, Any]:
     kind = type(calibrator)
     name = next((name for name in CALIBRATORS if CALIBRATORS[name] is kind), None)
     return {
-        "format": FORMAT,
+        "format": _FORMAT,
         "calibrator": name or _class_path(kind, "the calibrator"),
         "classes": calibrator._classes,
         "state": _encode(calibrator.__getstate__(), kind, kind.__name__),
@@ -68,9 +68,9 @@ def load_map(saved: Mapping[str, Any]) -> Calibrator:
             raise ValueError(f"not a saved map: there is no entry {name!r}")
     if unknown := sorted(set(saved) - {*entries, ABOUT}):
         raise ValueError(f"not a saved map: the entry {unknown[0]!r} is unknown")
-    if saved["format"] != FORMAT:
+    if saved["format"] != _FORMAT:
         raise ValueError(
-            f"format: found {saved['format']!r}, but this version reads {FORMAT}; "
+            f"format: found {saved['format']!r}, but this version reads {_FORMAT}; "
             "was the map saved by a later version?"
         )
     kind = _calibrator_class(saved["calibrator"])
@@ -105,8 +105,8 @@ def _calibrator_class(name: object) -> type[Calibrator]:
 
 def _encode(value: Any, kind: type, at: str, depth: int = 0) -> Any:
     """``value`` as JSON; what JSON does not know becomes an object of one entry, its kind."""
-    if depth > DEEPEST:
-        raise ValueError(f"{at}: nested deeper than {DEEPEST}, or it holds itself")
+    if depth > _DEEPEST:
+        raise ValueError(f"{at}: nested deeper than {_DEEPEST}, or it holds itself")
 
     def inner(part: Any, name: str) -> Any:
         return _encode(part, kind, f"{at}{name}", depth + 1)

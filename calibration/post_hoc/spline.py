@@ -12,7 +12,7 @@ from calibration.post_hoc.logistic import akaike, logistic_regression
 from calibration.post_hoc.natural_spline import NaturalSplines
 from calibration.post_hoc.one_vs_rest import OneVsRest, Score
 
-KNOTS = 10
+_KNOTS = 10
 SMOOTHINGS = np.logspace(1, -9, 6)
 
 
@@ -38,7 +38,7 @@ class Spline(OneVsRest[SplineMap]):
     fast = False
 
     def _fit_map(self, score: Score, target: Floats) -> SplineMap:
-        splines = NaturalSplines(balanced_quantiles(score.log_odds, target, KNOTS))
+        splines = NaturalSplines(balanced_quantiles(score.log_odds, target, _KNOTS))
         # Straight lines, then curves of unit roughness: the penalty is diagonal.
         curves = splines.by_roughness()
         features = curves.T @ splines(score.log_odds).T

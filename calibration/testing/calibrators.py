@@ -15,7 +15,7 @@ from calibration.post_hoc.calibrator import nll
 from calibration.post_hoc.saving import load_map, save_map
 from calibration.testing.contract import ContractError, require, require_error
 
-SUM_TOLERANCE = 1e-9
+_SUM_TOLERANCE = 1e-9
 
 
 def check_calibrator(calibrator: type[Calibrator]) -> None:
@@ -93,7 +93,7 @@ def _check_output(fitted: Calibrator, logits: Tensor, about: str) -> None:
     require(bool(((result >= 0) & (result <= 1)).all()), about, "must give numbers in [0, 1]")
     if not fitted.top_label:
         off = float((result.sum(1) - 1).abs().max())
-        require(off <= SUM_TOLERANCE, about, f"rows must sum to 1, one is off by {off:.1e}")
+        require(off <= _SUM_TOLERANCE, about, f"rows must sum to 1, one is off by {off:.1e}")
 
 
 def _check_promises(fitted: Calibrator, logits: Tensor, labels: Tensor, about: str) -> None:

@@ -33,14 +33,14 @@ from sweeps.errors import UserError
 from sweeps.schema import Spec
 from sweeps.statistics import corrected_t_test, holm
 
-ALPHA = 0.05
-BETTER, WORSE, UNDECIDED = "better", "worse", "no difference shown"
+_ALPHA = 0.05
+_BETTER, _WORSE, UNDECIDED = "better", "worse", "no difference shown"
 BASELINE, TOO_FEW, UNMEASURED = "baseline", "too few seeds", "not measured"
-VERDICTS = (BETTER, WORSE, UNDECIDED, BASELINE, TOO_FEW, UNMEASURED)
+VERDICTS = (_BETTER, _WORSE, UNDECIDED, BASELINE, TOO_FEW, UNMEASURED)
 CHOSEN, AS_IS = "chosen", "as is"
 """With which calibrators two rows are compared."""
-GROUPS = ["method", "post_hoc"]
-COLUMNS = [
+_GROUPS = ["method", "post_hoc"]
+COMPARISON_COLUMNS = [
     *("dataset", "comparison", "method", "post_hoc", "baseline_post_hoc", "metric", "pairs"),
     *("mean", "baseline_mean", "difference", "low", "high", "effect", "p", "p_holm", "verdict"),
 ]
@@ -126,12 +126,12 @@ def compare(
     lines = []
     for dataset, rows in tidy.groupby("dataset", sort=False):
         chosen = {row: name for (where, row), name in calibrators.items() if where == dataset}
-        by_name = {name: group.set_index("seed") for name, group in rows.groupby(GROUPS)}
+        by_name = {name: group.set_index("seed") for name, group in rows.groupby(_GROUPS)}
         nothing = rows.head(0).set_index("seed")
         for comparison, ours, theirs in _pairs(chosen, list(by_name), baseline):
             own, reference = by_name[ours], by_name.get(theirs, nothing)
             about = {"dataset": dataset, "comparison": comparison, "baseline_post_hoc": theirs[1]}
-            about |= dict(zip(GROUPS, ours, strict=True))
+            about |= dict(zip(_GROUPS, ours, strict=True))
             for metric in METRICS.names(Shown.LEADERBOARD):
                 values = _values(reference, metric)
                 if ours == theirs:
@@ -139,7 +139,7 @@ def compare(
                 else:
                     found = _tested(_values(own, metric), values, ratios[str(dataset)])
                 lines.append(about | {"metric": metric} | found)
-    table = pd.DataFrame(lines, columns=COLUMNS)
+    table = pd.DataFrame(lines, columns=COMPARISON_COLUMNS)
     together = table["metric"].where(~table["metric"].isin(claimed()), "claimed")
     for _, rows in table.groupby(["dataset", "comparison", together]):
         table.loc[rows.index, "p_holm"] = holm(rows["p"])
@@ -149,7 +149,7 @@ def compare(
 
 def by_row(comparisons: pd.DataFrame) -> pd.DataFrame:
     """One line per metric and row of the leaderboard: of a chosen one, that as chosen."""
-    return comparisons.drop_duplicates(["dataset", *GROUPS, "metric"])  # chosen come first
+    return comparisons.drop_duplicates(["dataset", *_GROUPS, "metric"])  # chosen come first
 
 
 def _pairs(
@@ -222,6 +222,6 @@ def verdict(metric: Metric, mean: float, baseline_mean: float, p_holm: float) ->
     untested = np.isnan(p_holm)
     if untested and not (np.isinf(mean) or np.isinf(baseline_mean)):
         return TOO_FEW
-    if mean == baseline_mean or p_holm >= ALPHA:
+    if mean == baseline_mean or p_holm >= _ALPHA:
         return UNDECIDED
-    return BETTER if metric.better(mean, baseline_mean) else WORSE
+    return _BETTER if metric.better(mean, baseline_mean) else _WORSE

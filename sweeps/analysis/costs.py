@@ -13,7 +13,7 @@ from sweeps.cells import Entry
 from sweeps.plan import Plan
 from sweeps.store import Store
 
-COLUMNS = [
+_COLUMNS = [
     *("dataset", "method", "search_trials", "failed", "pruned", "search_seconds"),
     *("confirm_trials", "confirm_seconds", "cpu_seconds", "gpu_seconds", "wall_seconds"),
     *("seconds_per_training", "relative_cost", "ece_change", "error_change", "verdict"),
@@ -75,7 +75,7 @@ def costs(
                 **_brought(comparisons, dataset, method),
             }
         )
-    table = pd.DataFrame(lines, columns=COLUMNS)
+    table = pd.DataFrame(lines, columns=_COLUMNS)
     own = table[table["method"] == baseline.method].set_index("dataset")["seconds_per_training"]
     table["relative_cost"] = table["seconds_per_training"] / table["dataset"].map(own)
     return table

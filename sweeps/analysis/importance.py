@@ -7,7 +7,7 @@ import pandas as pd
 from sweeps.plan import Plan
 from sweeps.store import Store
 
-COLUMNS = ["dataset", "method", "knob", "importance", "trials"]
+_COLUMNS = ["dataset", "method", "knob", "importance", "trials"]
 
 
 def importance(plan: Plan, store: Store) -> pd.DataFrame:
@@ -24,4 +24,4 @@ def importance(plan: Plan, store: Store) -> pd.DataFrame:
         found = store.importance(plan.spec.name, cell.study_id) or {"shares": {}}
         for knob, share in found["shares"].items():
             lines.append((cell.dataset, cell.row, knob, float(share), found["trials"]))
-    return pd.DataFrame(lines, columns=COLUMNS)
+    return pd.DataFrame(lines, columns=_COLUMNS)

@@ -18,8 +18,8 @@ from sweeps.spec import ORACLE
 CHOSEN_BY = "validation_nll"
 NO_SCORE = "no validation NLL"
 FEWER_SEEDS = "no result on some seeds"
-CELL = ["dataset", "method"]
-CANDIDATE = [*CELL, "post_hoc"]
+_CELL = ["dataset", "method"]
+CANDIDATE = [*_CELL, "post_hoc"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def select(tidy: pd.DataFrame) -> Selection:
     if tidy.empty:
         return Selection()
     trained = tidy[tidy["method"] != ORACLE]
-    of_row = _seeds(trained, CELL)
-    of_dataset = _seeds(trained, CELL[:1])
+    of_row = _seeds(trained, _CELL)
+    of_dataset = _seeds(trained, _CELL[:1])
     calibrators: dict[tuple[str, str], str] = {}
     winners: dict[str, tuple[str, str]] = {}
     ineligible: dict[tuple[str, str, str], str] = {}

@@ -11,7 +11,7 @@ from sweeps.analysis.comparisons import Baseline
 from sweeps.spec import ORACLE
 from sweeps.statistics import hypervolume, pareto_front
 
-COLUMNS = [
+_COLUMNS = [
     *("dataset", "method", "post_hoc", "error", "ece", "train_seconds"),
     *("on_front", "on_cost_front"),
 ]
@@ -24,7 +24,7 @@ def fronts(table: pd.DataFrame) -> pd.DataFrame:
     ``on_front`` looks at error and ECE, ``on_cost_front`` at the training time too; all are
     means over seeds on test data, which describe and choose nothing.
     """
-    rows = table.loc[table["method"] != ORACLE, COLUMNS[:-2]].reset_index(drop=True)
+    rows = table.loc[table["method"] != ORACLE, _COLUMNS[:-2]].reset_index(drop=True)
     rows["on_front"] = rows["on_cost_front"] = False
     for _, group in rows.groupby("dataset", sort=False):
         rows.loc[group.index, "on_front"] = pareto_front(group[["error", "ece"]])

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from calibration.post_hoc import Calibrator
     from sweeps.stored import StoredEvaluation
 
-MANY_CLASSES = 1000
+_MANY_CLASSES = 1000
 """Up to here the maps that are called fast are."""
-FILES = (
+_FILES = (
     "NPZ with 'logits' or 'probs' and 'labels', or CSV or Parquet with a column of labels and "
     "columns logit_CLASS or prob_CLASS"
 )
@@ -32,7 +32,7 @@ def add(commands: Subparsers) -> None:
     posthoc = commands.add_parser(
         "posthoc", help="compare post-hoc maps on your own stored predictions"
     )
-    posthoc.add_argument("validation", type=Path, metavar="VAL", help=f"to fit on: {FILES}")
+    posthoc.add_argument("validation", type=Path, metavar="VAL", help=f"to fit on: {_FILES}")
     posthoc.add_argument(
         "test",
         type=Path,
@@ -55,7 +55,7 @@ def add(commands: Subparsers) -> None:
     posthoc.set_defaults(command=_posthoc)
     apply = commands.add_parser("apply", help="apply a saved map to stored predictions")
     apply.add_argument("map", type=Path, metavar="MAP", help="what posthoc --save wrote")
-    apply.add_argument("file", type=Path, metavar="FILE", help=f"{FILES}; labels are ignored")
+    apply.add_argument("file", type=Path, metavar="FILE", help=f"{_FILES}; labels are ignored")
     apply.add_argument(
         "--out", type=Path, required=True, metavar="OUT", help="an .npz, .csv or .parquet file"
     )
@@ -78,7 +78,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         from sweeps.stored.evaluation import notes_on
 
         say(console, *notes_on(validation, test))
-        if options.maps == "fast" and validation.classes > MANY_CLASSES:
+        if options.maps == "fast" and validation.classes > _MANY_CLASSES:
             maps, note = _without_maps_per_class(maps, validation.classes)
             say(console, note)
         evaluation = evaluate_stored(validation, test, maps, bins=options.bins, seed=options.seed)

@@ -18,7 +18,7 @@ from sweeps.saying import say
 if TYPE_CHECKING:
     from sweeps.store import Store
 
-ABOUT = {
+_ABOUT = {
     "results": "confirmed runs, best validation NLL first",
     "charts": "test results and curves, averaged over the seeds",
     "compare": "one run of every row, side by side",
@@ -146,7 +146,7 @@ def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
     for sweep, addresses in links.items():
         say(console, "", sweep)
         for what, address in addresses.items():
-            say(console, f"  {what:8} {ABOUT[what]}", f"           {address}")
+            say(console, f"  {what:8} {_ABOUT[what]}", f"           {address}")
 
 
 def _links(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]:

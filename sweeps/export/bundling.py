@@ -20,7 +20,7 @@ import calibration
 
 REQUIRED = ("mlflow", "numpy", "pandas", "pydantic", "scipy", "torch")
 """What predicting imports, and nothing of what sweeping does."""
-OURS = "calibration"
+_OURS = "calibration"
 
 
 class Bundle(NamedTuple):
@@ -32,13 +32,13 @@ class Bundle(NamedTuple):
 
 def bundle(modules: Iterable[str]) -> Bundle:
     """What it takes to import ``modules``, given by their dotted names, somewhere else."""
-    code = {OURS: Path(next(iter(calibration.__path__)))}
+    code = {_OURS: Path(next(iter(calibration.__path__)))}
     packages = {name: name for name in REQUIRED}
     waiting = [module.partition(".")[0] for module in modules]
     seen: set[str] = set()
     while waiting:
         top = waiting.pop()
-        if top in seen or top == OURS or top in sys.stdlib_module_names:
+        if top in seen or top == _OURS or top in sys.stdlib_module_names:
             continue
         seen.add(top)
         place = _place(top)

@@ -17,8 +17,8 @@ from sweeps.report.escaping import markdown_code as code
 from sweeps.report.escaping import markdown_text
 from sweeps.report.wording import bounds
 
-FEW_ROWS = 50
-MANY_CLASSES = 30
+_FEW_ROWS = 50
+_MANY_CLASSES = 30
 
 
 def card(package: Package, out: Path) -> str:
@@ -80,7 +80,7 @@ def _inputs(package: Package) -> str:
     inputs = package.description.inputs
     if inputs.by_position:
         return f"{inputs.dtype} of shape (N, {', '.join(map(str, inputs.shape))})"
-    shown = [f"{code(c.name)} ({c.kind})" for c in inputs.columns[:MANY_CLASSES]]
+    shown = [f"{code(c.name)} ({c.kind})" for c in inputs.columns[:_MANY_CLASSES]]
     more = len(inputs.columns) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
@@ -88,7 +88,7 @@ def _inputs(package: Package) -> str:
 def _classes(package: Package) -> str:
     shares = package.train_share.tolist()
     names = package.description.class_names
-    pairs = list(zip(names, shares, strict=True))[:MANY_CLASSES]
+    pairs = list(zip(names, shares, strict=True))[:_MANY_CLASSES]
     more = len(names) - len(pairs)
     shown = ", ".join(f"{code(name)} ({percent(share)})" for name, share in pairs)
     return shown + (f" and {more} more" if more else "")
@@ -248,10 +248,10 @@ def _limits(package: Package) -> Iterator[str]:
         "subgroups."
     )
     counts = (package.train_share * package.rows["training"]).round().int().tolist()
-    rare = [n for n, c in zip(description.class_names, counts, strict=True) if c < FEW_ROWS]
+    rare = [n for n, c in zip(description.class_names, counts, strict=True) if c < _FEW_ROWS]
     if rare:
-        shown = ", ".join(code(name) for name in rare[:MANY_CLASSES])
-        yield f"- Rare classes: fewer than {FEW_ROWS} training rows of {shown}."
+        shown = ", ".join(code(name) for name in rare[:_MANY_CLASSES])
+        yield f"- Rare classes: fewer than {_FEW_ROWS} training rows of {shown}."
     yield (
         f"- Confidences that were not seen: those of the {package.rows['test']} test rows lie "
         f"between {confidence(low)} and {confidence(high)}; nothing is known about rows outside."

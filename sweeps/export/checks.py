@@ -16,12 +16,12 @@ from sweeps.sweep import Sweep
 from sweeps.trial import environment
 
 CHECKED_ROWS = 512
-SAME, ELSEWHERE, ROUGH = 1e-5, 1e-3, 1e-2
+_SAME, _ELSEWHERE, _ROUGH = 1e-5, 1e-3, 1e-2
 """How far a probability may be from the record's: with the record's torch on the same kind of
 machine; with another, which rounds otherwise; and where training ran on a GPU or in bfloat16,
 neither of which a processor repeats any closer."""
 METRIC_TOLERANCE = 1e-6
-REMEDY = "Export with the code and the packages of the sweep, or run it anew in another store"
+_REMEDY = "Export with the code and the packages of the sweep, or run it anew in another store"
 
 
 def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen: Chosen) -> None:
@@ -34,7 +34,7 @@ def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen
             f"trial {chosen.entry.key}: the network built from its record gives other "
             f"probabilities than the record, by up to {float(apart):.2g} where {allowed:g} could "
             f"be rounding; has the code of {chosen.entry.config.model.name!r} or "
-            f"{chosen.entry.config.method!r} changed{_changes(chosen)}? {REMEDY}"
+            f"{chosen.entry.config.method!r} changed{_changes(chosen)}? {_REMEDY}"
         )
 
 
@@ -57,7 +57,7 @@ def check_map(
             f"trial {chosen.entry.key}: the post-hoc map {chosen.post_hoc!r}, fitted again to the "
             f"recorded predictions, is not the one that was measured; on {part} rows "
             f"{'; '.join(differing[:3])}. Its code or the environment has changed since the sweep"
-            f"{_changes(chosen)}. {REMEDY}"
+            f"{_changes(chosen)}. {_REMEDY}"
         )
 
 
@@ -70,10 +70,10 @@ def _agree(found: float, recorded: float) -> bool:
 def _tolerance(chosen: Chosen) -> float:
     config = chosen.entry.config
     if config.device != "cpu" or config.training.mixed_precision:
-        return ROUGH
+        return _ROUGH
     then, now = _then(chosen), environment()
     same = all(then.get(name) == now[name] for name in ("torch", "machine", "instructions"))
-    return SAME if same else ELSEWHERE
+    return _SAME if same else _ELSEWHERE
 
 
 def _changes(chosen: Chosen) -> str:

@@ -18,7 +18,7 @@ from calibration.abstention import (
     coverage_threshold,
 )
 from calibration.data import Dataset, Splits
-from calibration.data.columns import MISSING
+from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
 from calibration.data.transforms import TableTransform
 from calibration.deployment import Classifier, Description, Inputs, Named, interpret
@@ -202,7 +202,7 @@ def _seen_missing(splits: Splits, columns: tuple[Any, ...]) -> tuple[str, ...]:
     if not isinstance(transform, TableTransform):
         return ()
     places = [*transform.indicators]
-    places += [place for place, codes in transform.categories if MISSING in codes]
+    places += [place for place, codes in transform.categories if MISSING_CODE in codes]
     return tuple(columns[place].name for place in sorted(places))
 
 

@@ -18,7 +18,7 @@ from sweeps.export.signature import example, signature
 from sweeps.scratch import directory_in, remove_leftovers
 
 CARD = "README.md"
-DRAFT = ".calsweep-export-"
+_DRAFT = ".calsweep-export-"
 CODE = Path(__file__).with_name("pyfunc_model.py")
 
 
@@ -39,8 +39,8 @@ def write(package: Package, out: Path) -> None:
     place = out.absolute()
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(place.parent, DRAFT)
-        with directory_in(place.parent, DRAFT) as scratch:
+        remove_leftovers(place.parent, _DRAFT)
+        with directory_in(place.parent, _DRAFT) as scratch:
             model = scratch / "model"
             _save(package, scratch / "artifacts", model)
             (model / CARD).write_text(card(package, out), encoding="utf-8")

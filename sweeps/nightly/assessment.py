@@ -9,19 +9,19 @@ from dataclasses import replace
 import pandas as pd
 
 from sweeps.nightly import history as past
-from sweeps.nightly.baseline import Baseline
+from sweeps.nightly.baseline import AcceptedNight
 from sweeps.nightly.identity import Change, changes, commits
 from sweeps.nightly.judging import judge, overall
 from sweeps.nightly.night import Day, Nights, NightState
 from sweeps.nightly.results import UNLIKE, SweepCount
 from sweeps.nightly.rules import (
     CELL,
-    COLUMNS,
     COST,
     DRIFTING,
     IDENTICAL,
     TREND_COLUMNS,
-    UNDECIDED,
+    UNCHANGED,
+    VERDICT_COLUMNS,
     Judge,
     judged,
 )
@@ -39,7 +39,7 @@ def assess(
     results: pd.DataFrame,
     sweeps: list[SweepCount],
     reasons: list[str],
-    baseline: Baseline | None,
+    baseline: AcceptedNight | None,
     history: pd.DataFrame,
     settings: Judge,
     *,
@@ -53,7 +53,7 @@ def assess(
     """
     reasons = [*reasons, *_lost(state, baseline, history, nights)]
     complete = not reasons
-    lines, drifts = (pd.DataFrame(columns=names) for names in (COLUMNS, TREND_COLUMNS))
+    lines, drifts = (pd.DataFrame(columns=names) for names in (VERDICT_COLUMNS, TREND_COLUMNS))
     speed = float("nan")
     changed: list[Change] = []
     if baseline is not None:
@@ -66,7 +66,7 @@ def assess(
         changed = changes(about.identity, state.identity)
     identical = baseline is not None and complete and state.digest == baseline.about.digest
     if identical:  # whatever the nights between were: tonight is what was accepted
-        drifts = drifts.replace({"verdict": {DRIFTING: UNDECIDED}})
+        drifts = drifts.replace({"verdict": {DRIFTING: UNCHANGED}})
     word = overall(lines, drifts, complete=complete)
     if complete and (first or (word == "identical" and not identical)):
         word = "fine"
@@ -113,7 +113,7 @@ def _known(speed: float) -> float:
 
 
 def _lost(
-    state: NightState, baseline: Baseline | None, history: pd.DataFrame, nights: Nights
+    state: NightState, baseline: AcceptedNight | None, history: pd.DataFrame, nights: Nights
 ) -> Iterator[str]:
     """A baseline that is gone is not replaced by whatever comes next."""
     earlier = past.others(history, state.night)
@@ -121,7 +121,9 @@ def _lost(
         yield f"{LOST}; accept one: {nights.accept(earlier[-1])}"
 
 
-def _sentences(verdict: Verdict, results: pd.DataFrame, baseline: Baseline | None) -> Iterator[str]:
+def _sentences(
+    verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight | None
+) -> Iterator[str]:
     """What a person should read, the most important first."""
     counted = f"{count(len(results), 'result')} of {count(len(_cells(results)), 'cell')}"
     if verdict.reasons:
@@ -158,7 +160,7 @@ def _incomplete(verdict: Verdict) -> Iterator[str]:
     yield f"This finishes it: {verdict.finish}"
 
 
-def _why(verdict: Verdict, results: pd.DataFrame, baseline: Baseline) -> Iterator[str]:
+def _why(verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight) -> Iterator[str]:
     """What may have caused what is seen."""
     if verdict.identical and verdict.overall == "regression":
         yield "The results themselves are the baseline's, to the bit."

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.errors import UserError
 from sweeps.nightly.history import RESULTS, parquet
-from sweeps.nightly.night import BASELINE, NIGHTS_FORMAT, Nights, NightState, now
+from sweeps.nightly.night import BASELINE_FILE, NIGHTS_FORMAT, Nights, NightState, now
 from sweeps.nightly.results import digest
 from sweeps.nightly.rules import CELL
 from sweeps.nightly.wording import cell_name
@@ -43,21 +43,21 @@ class BaselineFile(Acceptance):
     earlier: list[Acceptance] = []
 
 
-class Baseline(NamedTuple):
+class AcceptedNight(NamedTuple):
     """The accepted night: what is said of it, and its results."""
 
     about: BaselineFile
     results: pd.DataFrame
 
 
-def read_baseline(nights: Nights) -> Baseline | None:
+def read_baseline(nights: Nights) -> AcceptedNight | None:
     """The suite's baseline, or None while there is none.
 
     Raises ``UserError`` if it is damaged, ``StoreError`` if another version of calsweep has made
     it or anything else of these nights.
     """
     nights.check_format()
-    path = nights.directory / BASELINE
+    path = nights.directory / BASELINE_FILE
     remedy = f"accept a night anew: {nights.accept()}"
     if not path.exists():
         return None
@@ -69,7 +69,7 @@ def read_baseline(nights: Nights) -> Baseline | None:
     except (OSError, ValueError, KeyError) as error:  # pydantic's and pyarrow's are among them
         said = "it is no baseline's" if isinstance(error, ValidationError) else str(error)
         raise UserError(f"{path}: is damaged: {said}; {remedy}") from None
-    return Baseline(about, results)
+    return AcceptedNight(about, results)
 
 
 def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reason: str) -> None:
@@ -93,7 +93,9 @@ def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reas
         earlier=earlier,
     )
     write_atomically(nights.directory / COPY, parquet(results))
-    write_atomically(nights.directory / BASELINE, about.model_dump_json(indent=1).encode() + b"\n")
+    write_atomically(
+        nights.directory / BASELINE_FILE, about.model_dump_json(indent=1).encode() + b"\n"
+    )
 
 
 def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile, list[str]]:
@@ -158,7 +160,7 @@ def _given_up(nights: Nights, results: pd.DataFrame) -> list[str]:
 def _before(nights: Nights) -> BaselineFile | None:
     """The last baseline's own words, even if its copy is damaged."""
     try:
-        return BaselineFile.model_validate_json((nights.directory / BASELINE).read_bytes())
+        return BaselineFile.model_validate_json((nights.directory / BASELINE_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
 

@@ -15,7 +15,7 @@ from sweeps.report.chart import Chart, words
 from sweeps.statistics import mean_interval
 
 MOST_NIGHTS = 45
-COLOURS = {
+_COLOURS = {
     "worse": "--bad",
     "missing": "--bad",
     "drifting": "--over",
@@ -23,7 +23,7 @@ COLOURS = {
     "baseline": "--ink",
 }
 USUAL = "--series-0"
-Verdicts = Mapping[tuple[str, ...], str]
+PastVerdicts = Mapping[tuple[str, ...], str]
 """What a night said of a cell: by sweep, dataset, method, map, metric, night."""
 
 
@@ -33,7 +33,7 @@ class ChartData(NamedTuple):
     history: pd.DataFrame
     baseline: pd.DataFrame
     baseline_night: str
-    verdicts: Verdicts
+    verdicts: PastVerdicts
 
 
 def title(metric: str) -> str:
@@ -139,7 +139,7 @@ def _base_line(
 
 def _colour(cell: tuple[str, ...], metric: str, night: str, shown: ChartData) -> str:
     verdict = shown.verdicts.get((*cell, metric, night), "")
-    return COLOURS.get("baseline" if night == shown.baseline_night else verdict, USUAL)
+    return _COLOURS.get("baseline" if night == shown.baseline_night else verdict, USUAL)
 
 
 def _symbol(night: str, shown: ChartData) -> str:

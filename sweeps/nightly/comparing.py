@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sweeps.nightly.pairing import Pairs
-from sweeps.nightly.rules import BETTER, IDENTICAL, MISSING, NEW, TOO_FEW, WORSE, matters
+from sweeps.nightly.rules import BETTER, IDENTICAL, MISSING, NEW, TOO_FEW_PAIRS, WORSE, matters
 from sweeps.statistics import corrected_t_test, noisy_t_test, spread_test
 
 FEWEST = 3
@@ -178,7 +178,7 @@ def _without_test(pairs: Pairs, chancy: Set[str] = frozenset()) -> str | None:
     was, became = bool(np.isinf(before).any()), bool(np.isinf(after).any())
     if was != became and pairs.cell[-1] not in chancy:
         return WORSE if became else BETTER
-    return TOO_FEW if np.count_nonzero(~np.isnan(before)) < FEWEST else None
+    return TOO_FEW_PAIRS if np.count_nonzero(~np.isnan(before)) < FEWEST else None
 
 
 def _log_ratio(pairs: Pairs) -> NDArray[np.float64]:
@@ -193,7 +193,7 @@ def _cost(pairs: Pairs, change: NDArray[np.float64], least: float) -> Compared:
     if pairs.there != "both" or np.array_equal(pairs.before, pairs.after):
         return Compared(pairs, _without_test(pairs))
     if len(change) < FEWEST:
-        return Compared(pairs, TOO_FEW)
+        return Compared(pairs, TOO_FEW_PAIRS)
     test = noisy_t_test(change, least / 2)
     return Compared(
         pairs,

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from sweeps.nightly.night import FORMAT_ENTRY, HISTORY, NIGHTS_FORMAT, Nights, NightState
+from sweeps.nightly.night import FORMAT_ENTRY, HISTORY_FILE, NIGHTS_FORMAT, Nights, NightState
 from sweeps.nightly.results import KEYS
 from sweeps.nightly.rules import judged
 from sweeps.store.files import StoreError, write_atomically
@@ -23,7 +23,7 @@ def read_history(nights: Nights) -> pd.DataFrame:
     missing or damaged is made anew from the nights that are still there. Raises ``StoreError``
     for one that is there and cannot be read: what it knows of deleted nights must not be lost.
     """
-    path = nights.directory / HISTORY
+    path = nights.directory / HISTORY_FILE
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -101,5 +101,5 @@ def _written(nights: Nights, parts: list[pd.DataFrame]) -> pd.DataFrame:
     there = [part for part in parts if len(part)]
     whole = pd.concat(there) if there else pd.DataFrame(columns=_columns())
     whole = whole.sort_values(["night", *KEYS], ignore_index=True)
-    write_atomically(nights.directory / HISTORY, parquet(whole))
+    write_atomically(nights.directory / HISTORY_FILE, parquet(whole))
     return whole

@@ -45,13 +45,13 @@ from sweeps.nightly.pairing import Pairs, paired
 from sweeps.nightly.rules import (
     BETTER,
     CELL,
-    COLUMNS,
     COST,
     DRIFTING,
     IDENTICAL,
     MISSING,
-    TOO_FEW,
-    UNDECIDED,
+    TOO_FEW_PAIRS,
+    UNCHANGED,
+    VERDICT_COLUMNS,
     WORSE,
     Judge,
 )
@@ -78,7 +78,7 @@ def judge(
     values, costs = paired(tonight, baseline, list(settings.minimum))
     found = compare_values(values, settings.minimum)
     found += compare_costs(costs, settings.cost, speed)
-    return pd.DataFrame(_lines(found, settings.baseline_level), columns=COLUMNS)
+    return pd.DataFrame(_lines(found, settings.baseline_level), columns=VERDICT_COLUMNS)
 
 
 def overall(lines: pd.DataFrame, trends: pd.DataFrame, *, complete: bool) -> str:
@@ -91,7 +91,7 @@ def overall(lines: pd.DataFrame, trends: pd.DataFrame, *, complete: bool) -> str
     if WORSE in set(lines["verdict"]) or DRIFTING in set(trends["verdict"]):
         return "regression"
     values = set(lines.loc[lines["metric"] != COST, "verdict"])
-    if not complete or not values or values & {MISSING, TOO_FEW}:
+    if not complete or not values or values & {MISSING, TOO_FEW_PAIRS}:
         return "incomplete"
     return "identical" if values == {IDENTICAL} else "fine"
 
@@ -116,7 +116,7 @@ def _together(paired_p: NDArray[np.float64], spread_p: NDArray[np.float64]) -> N
 
 
 def _verdict(found: Compared, significant: bool) -> str:
-    verdict = found.verdict or UNDECIDED
+    verdict = found.verdict or UNCHANGED
     if found.verdict is None and significant and found.matters:
         verdict = WORSE if found.difference > 0 else BETTER
     return MISSING if found.pairs.lacking and verdict != WORSE else verdict

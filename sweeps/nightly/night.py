@@ -34,11 +34,11 @@ NIGHTS_FORMAT = 2
 """Of all that a suite's nights leave; to be raised when their results can no longer be compared."""
 FORMAT_ENTRY = b"calsweep.format"
 """Where a Parquet file names it, among its metadata."""
-BASELINE, HISTORY, STATE = "baseline.json", "history.parquet", "night.json"
+BASELINE_FILE, HISTORY_FILE, STATE_FILE = "baseline.json", "history.parquet", "night.json"
 RUNS = "runs"
 ROOT, DEFAULT = "nights", "nightly"
 """Where nights are unless ``--nights`` says otherwise, and the suite that needs no name."""
-DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 Status = Literal["running", "complete", "unfinished", "failed"]
 KILLED = "its process ended before its end"
 
@@ -113,10 +113,13 @@ class Nights:
 
     def _formats(self) -> Iterator[tuple[Path, int]]:
         """The files that name their format, and which; what is damaged names none."""
-        for path in (self.directory / BASELINE, *(self.place(n) / STATE for n in self.dates())):
+        for path in (
+            self.directory / BASELINE_FILE,
+            *(self.place(n) / STATE_FILE for n in self.dates()),
+        ):
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                 yield path, int(json.loads(path.read_bytes())["format"])
-        history = self.directory / HISTORY
+        history = self.directory / HISTORY_FILE
         with contextlib.suppress(OSError, ValueError):  # pyarrow's own errors are among them
             # The first format had no such entry.
             yield history, int((pq.read_schema(history).metadata or {}).get(FORMAT_ENTRY, 1))
@@ -150,12 +153,12 @@ class Nights:
         if not self.directory.is_dir():
             return []
         found = [path.name for path in self.directory.iterdir() if path.is_dir()]
-        return sorted(name for name in found if DATE.fullmatch(name))
+        return sorted(name for name in found if _DATE.fullmatch(name))
 
     def state(self, night: str) -> NightState | None:
         """What a night says of itself, or None if it says nothing that can be read."""
         try:
-            return NightState.model_validate_json((self.place(night) / STATE).read_bytes())
+            return NightState.model_validate_json((self.place(night) / STATE_FILE).read_bytes())
         except (OSError, ValidationError):
             return None
 
@@ -165,7 +168,7 @@ class Nights:
 
     def write_state(self, state: NightState) -> None:
         """Replace what a night says of itself."""
-        self.write(state.night, STATE, state.model_dump_json(indent=1).encode() + b"\n")
+        self.write(state.night, STATE_FILE, state.model_dump_json(indent=1).encode() + b"\n")
 
     def mark_unfinished(self, tonight: str) -> list[str]:
         """Mark the other nights that still say they run; only for who holds the suite's lock."""
@@ -204,7 +207,7 @@ def checked_night(text: str | None) -> str:
         return today.isoformat()
     try:
         night = datetime.date.fromisoformat(text)
-        if not DATE.fullmatch(text):
+        if not _DATE.fullmatch(text):
             raise ValueError
     except ValueError:
         raise UserError(f"--night: found {text!r}; write a date such as {today}") from None

@@ -12,20 +12,20 @@ import pandas as pd
 from sweeps.nightly.charts import ChartData, cells_of, history_chart, title
 from sweeps.nightly.night import RUNS, Day
 from sweeps.nightly.report import HEADLINES, changed_rows, cost_words
-from sweeps.nightly.rules import BETTER, CELL, COST, DRIFTING, IDENTICAL, UNDECIDED, WORSE, judged
+from sweeps.nightly.rules import BETTER, CELL, COST, DRIFTING, IDENTICAL, UNCHANGED, WORSE, judged
 from sweeps.nightly.verdict import Verdict
 from sweeps.nightly.wording import cell_name
 from sweeps.report.attempts import Attempts
-from sweeps.report.document import Room, document, folded, missing_html, paragraphs, section
-from sweeps.report.html_table import Cell, Head, Row, sortable, text, value
+from sweeps.report.document import PageBudget, document, folded, missing_html, paragraphs, section
+from sweeps.report.html_table import Head, TableCell, TableRow, sortable, text, value
 from sweeps.report.leaderboard_table import verdict_html
 from sweeps.report.wording import count, number, p_value, seconds
 
-MOST_DAYS = 42
+_MOST_DAYS = 42
 MOST_CHANGED = 8
 """Charts of cells that have changed, above all others."""
-UNREMARKABLE = (IDENTICAL, UNDECIDED)
-WORDS = {
+UNREMARKABLE = (IDENTICAL, UNCHANGED)
+_WORDS = {
     "Identical to the bit": "Seeds are fixed: with the same code, libraries, machine, specs and "
     "data every number comes out as it did, to its last digit. Then there is nothing to test.",
     "Better, worse": "A cell is compared with the baseline by a test paired over seeds. The "
@@ -63,7 +63,7 @@ def night_page(verdict: Verdict, shown: ChartData) -> str:
 
     A chart or table that cannot be made is logged and named; the others are there.
     """
-    room, attempts = Room(), Attempts()
+    room, attempts = PageBudget(), Attempts()
 
     def part(name: str, make: Callable[[], str]) -> str:
         return attempts.part(f"the section {name!r} of the night's page", make, "")
@@ -100,7 +100,7 @@ def _opening(verdict: Verdict) -> str:
         facts.append(f"reference work ×{verdict.speed:.2f} of the baseline's time")
     listed = "".join(f'<li><p class="say">{_subject(each)}</p></li>' for each in others)
     meanings = "".join(
-        f"<dt>{escape(word)}</dt><dd>{escape(said)}</dd>" for word, said in WORDS.items()
+        f"<dt>{escape(word)}</dt><dd>{escape(said)}</dd>" for word, said in _WORDS.items()
     )
     glossary = folded("What the words mean", f'<dl class="words">{meanings}</dl>')
     return (
@@ -119,7 +119,7 @@ def _subject(sentence: str) -> str:
 
 
 def _days(verdict: Verdict) -> str:
-    shown = verdict.days[-MOST_DAYS:]
+    shown = verdict.days[-_MOST_DAYS:]
     items = "".join(
         f'<li class="{_kind(day)}{" tonight" if day.night == verdict.night else ""}" '
         f'title="{escape(f"{day.night}: {_day_words(day)}")}">{day.night[-2:]}</li>'
@@ -152,7 +152,7 @@ def _day_words(day: Day) -> str:
     return ", ".join(dict.fromkeys(words))
 
 
-def _remarkable(room: Room, verdict: Verdict, shown: ChartData) -> str:
+def _remarkable(room: PageBudget, verdict: Verdict, shown: ChartData) -> str:
     """The history of what moved, worst first."""
     found = [(verdict.lines, (WORSE, BETTER)), (verdict.trends, (DRIFTING,))]
     moved = [
@@ -169,7 +169,9 @@ def _remarkable(room: Room, verdict: Verdict, shown: ChartData) -> str:
     return section("moved", "What moved", f'<div class="panels">{"".join(charts)}</div>')
 
 
-def _panel(room: Room, cell: tuple[str, ...], metric: str, shown: ChartData, also: str = "") -> str:
+def _panel(
+    room: PageBudget, cell: tuple[str, ...], metric: str, shown: ChartData, also: str = ""
+) -> str:
     chart = history_chart(cell, metric, shown)
     return room.chart(chart, f"<b>{escape(cell_name(cell) + also)}</b>")
 
@@ -205,7 +207,7 @@ def _cells(verdict: Verdict) -> str:
     return section("cells", "Cells against the baseline", tools + table)
 
 
-def _line(place: int, line: pd.Series, *, minor: bool) -> Row:
+def _line(place: int, line: pd.Series, *, minor: bool) -> TableRow:
     cell = tuple(line[name] for name in CELL)
     cost = line["metric"] == "cost"
     change, bounds = cost_words(line) if cost else _difference(line)
@@ -213,14 +215,14 @@ def _line(place: int, line: pd.Series, *, minor: bool) -> Row:
     words = verdict_html(str(line["verdict"]), float("nan"))
     tested = p_value(float(line["p_holm"])) if pd.notna(line["p_holm"]) else ""
     cells = [
-        Cell(escape(cell_name(cell)).replace("_", "_<wbr>"), float(place)),
+        TableCell(escape(cell_name(cell)).replace("_", "_<wbr>"), float(place)),
         text(title(line["metric"]).partition(",")[0]),
         value(line["baseline"], shown(float(line["baseline"]))),
         value(line["tonight"], shown(float(line["tonight"]))),
-        Cell(f"{escape(change)} <small>{escape(bounds)}</small>", float(line["difference"])),
-        Cell(f"{words} <small>{escape(tested)}</small>"),
+        TableCell(f"{escape(change)} <small>{escape(bounds)}</small>", float(line["difference"])),
+        TableCell(f"{words} <small>{escape(tested)}</small>"),
     ]
-    return Row(cells, "minor" if minor else "")
+    return TableRow(cells, "minor" if minor else "")
 
 
 def _difference(line: pd.Series) -> tuple[str, str]:
@@ -231,7 +233,7 @@ def _difference(line: pd.Series) -> tuple[str, str]:
     return f"{line['difference']:+.4f}", f"[{low:+.4f}, {high:+.4f}]" if known else ""
 
 
-def _history(room: Room, shown: ChartData) -> str:
+def _history(room: PageBudget, shown: ChartData) -> str:
     """All cells' charts, metric by metric; the first is open."""
     blocks: list[str] = []
     for metric in (*judged(), COST):
@@ -287,9 +289,9 @@ def _changed(verdict: Verdict) -> str:
 def _sweeps(verdict: Verdict) -> str:
     heads = [Head("sweep"), Head("trials"), Head("done"), Head("failed"), Head("training")]
     rows = [
-        Row(
+        TableRow(
             [
-                Cell(_linked(each.name, each.directory), float(place)),
+                TableCell(_linked(each.name, each.directory), float(place)),
                 value(each.trials, str(each.trials)),
                 value(each.done, str(each.done)),
                 value(each.failed, str(each.failed)),

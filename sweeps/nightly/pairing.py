@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sweeps.nightly.rules import CELL, COST
 
-Cell = tuple[str, str, str, str]
+_Cell = tuple[str, str, str, str]
 Values = NDArray[np.float64]
 
 
@@ -22,7 +22,7 @@ class Pairs(NamedTuple):
     nights has the cell, ``before`` or ``after`` has all its values and the other none.
     """
 
-    cell: Cell
+    cell: _Cell
     metric: str
     there: Literal["both", "baseline", "tonight"]
     before: Values
@@ -84,7 +84,7 @@ def _side_by_side(
 
 
 def _pairs(
-    cell: Cell, metric: str, there: NDArray[np.str_], before: Values, after: Values
+    cell: _Cell, metric: str, there: NDArray[np.str_], before: Values, after: Values
 ) -> Pairs:
     if (there == "left_only").all():
         return Pairs(cell, metric, "baseline", before, np.empty(0), len(before))

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sweeps.nightly.charts import title
 from sweeps.nightly.night import RUNS
-from sweeps.nightly.rules import CELL, IDENTICAL, UNDECIDED
+from sweeps.nightly.rules import CELL, IDENTICAL, UNCHANGED
 from sweeps.nightly.verdict import MOST_DAYS, Verdict
 from sweeps.nightly.wording import cell_name, percent
 from sweeps.report.escaping import markdown_text
@@ -21,7 +21,7 @@ HEADLINES = {
     "regression": "regression",
     "incomplete": "incomplete",
 }
-MOST_LINES = 20
+_MOST_LINES = 20
 SPEC_WORDS = {
     "git": "revision",
     "code": "source files (digest)",
@@ -66,14 +66,14 @@ def cost_words(line: pd.Series) -> tuple[str, str]:
 
 def _moved(verdict: Verdict) -> list[str]:
     lines = verdict.lines
-    moved = lines[~lines["verdict"].isin((IDENTICAL, UNDECIDED))] if len(lines) else lines
+    moved = lines[~lines["verdict"].isin((IDENTICAL, UNCHANGED))] if len(lines) else lines
     if moved.empty:
         return []
     rows = [
         "| cell | metric | baseline | tonight | change | verdict |",
         "|---|---|--:|--:|--:|---|",
     ]
-    for _, line in moved.head(MOST_LINES).iterrows():
+    for _, line in moved.head(_MOST_LINES).iterrows():
         cell = cell_name([line[name] for name in CELL])
         cost = line["metric"] == "cost"
         shown = seconds if cost else number
@@ -88,7 +88,7 @@ def _moved(verdict: Verdict) -> list[str]:
             f"{line['verdict']}{f' ({p})' if p else ''}",
         ]
         rows.append(f"| {' | '.join(words)} |")
-    left = len(moved) - MOST_LINES
+    left = len(moved) - _MOST_LINES
     return ["## Cells", "\n".join(rows), *([f"… and {left} more."] if left > 0 else [])]
 
 

@@ -10,18 +10,18 @@ from calibration.metrics import METRICS, Shown
 
 COST = "cost"
 CELL = ["sweep", "dataset", "method", "post_hoc"]
-COLUMNS = [
+VERDICT_COLUMNS = [
     *(*CELL, "metric", "pairs", "baseline", "tonight"),
     *("difference", "low", "high", "p", "p_holm", "verdict"),
 ]
 TREND_COLUMNS = [*CELL, "metric", "nights", "distinct", "first", "last", "slope", "total"]
 TREND_COLUMNS += ["p", "p_holm", "verdict"]
 
-IDENTICAL, UNDECIDED = "identical", "no change shown"
+IDENTICAL, UNCHANGED = "identical", "no change shown"
 BETTER, WORSE, DRIFTING = "better", "worse", "drifting"
-MISSING, NEW, TOO_FEW = "missing", "new", "too few seeds"
-VERDICTS = (IDENTICAL, UNDECIDED, BETTER, WORSE, MISSING, NEW, TOO_FEW, DRIFTING)
-ROUNDING = 1e-9
+MISSING, NEW, TOO_FEW_PAIRS = "missing", "new", "too few seeds"
+NIGHT_VERDICTS = (IDENTICAL, UNCHANGED, BETTER, WORSE, MISSING, NEW, TOO_FEW_PAIRS, DRIFTING)
+_ROUNDING = 1e-9
 """By what part a change may fall short of the minimum: 0.15 − 0.1 is less than 0.05."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -74,4 +74,4 @@ def judged() -> tuple[str, ...]:
 
 def matters(change: float, minimum: float) -> bool:
     """Whether a change is at least the smallest that matters, either way."""
-    return abs(change) >= minimum * (1 - ROUNDING)
+    return abs(change) >= minimum * (1 - _ROUNDING)

@@ -17,11 +17,11 @@ from calibration.metrics import METRICS, Shown
 from sweeps.masking import masked
 from sweeps.nightly import history as past
 from sweeps.nightly.assessment import assess
-from sweeps.nightly.baseline import FIRST, Baseline, make_baseline, read_baseline
-from sweeps.nightly.charts import ChartData, Verdicts
+from sweeps.nightly.baseline import FIRST, AcceptedNight, make_baseline, read_baseline
+from sweeps.nightly.charts import ChartData, PastVerdicts
 from sweeps.nightly.identity import identity
 from sweeps.nightly.keeping import TimeUp, time_limit
-from sweeps.nightly.night import RUNS, STATE, Nights, NightState, now
+from sweeps.nightly.night import RUNS, STATE_FILE, Nights, NightState, now
 from sweeps.nightly.page import night_page
 from sweeps.nightly.reference import reference_seconds
 from sweeps.nightly.report import night_markdown
@@ -29,7 +29,7 @@ from sweeps.nightly.results import Collected, collect, digest, has_work
 from sweeps.nightly.rules import CELL
 from sweeps.nightly.suite import LoadedSuite, for_night
 from sweeps.nightly.tracking import VERDICT, NightRun, metric_name
-from sweeps.nightly.verdict import FILE, GOOD, Verdict
+from sweeps.nightly.verdict import GOOD, VERDICT_FILE, Verdict
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store, StoreError
 
@@ -149,7 +149,7 @@ def _measure(night: Night, state: NightState) -> NightState:
 
 def _forget(nights: Nights, date: str) -> None:
     """What was said of a night that is begun again, or came to no end, is said no longer."""
-    for name in (FILE, MARKDOWN, PAGE):
+    for name in (VERDICT_FILE, MARKDOWN, PAGE):
         (nights.place(date) / name).unlink(missing_ok=True)
     past.forget(nights, date)
 
@@ -172,7 +172,7 @@ def _conclude(
     state: NightState,
     collected: Collected,
     stopped: str,
-    baseline: Baseline | None,
+    baseline: AcceptedNight | None,
 ) -> Verdict:
     """Judge the night and write its files; its state says so last."""
     nights, date = night.nights, night.date
@@ -205,7 +205,7 @@ def _conclude(
         nights=nights,
         first=first,
     )
-    nights.write(date, FILE, verdict.json())
+    nights.write(date, VERDICT_FILE, verdict.json())
     nights.write(date, MARKDOWN, night_markdown(verdict).encode())
     shown = _shown(nights, verdict, history, baseline)
     nights.write(date, PAGE, night_page(verdict, shown).encode())
@@ -214,7 +214,7 @@ def _conclude(
 
 
 def _shown(
-    nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: Baseline | None
+    nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: AcceptedNight | None
 ) -> ChartData:
     """What the page's charts are drawn from: tonight's verdicts, and those of earlier nights."""
     empty = history.iloc[:0]
@@ -227,12 +227,12 @@ def _shown(
     return ChartData(at_speed, baseline.results, baseline.about.night, said)
 
 
-def _said(nights: Nights, dates: list[str]) -> Verdicts:
+def _said(nights: Nights, dates: list[str]) -> PastVerdicts:
     names = (*CELL, "metric")
     found: dict[tuple[str, ...], str] = {}
     for date in dates:
         try:
-            cells = json.loads((nights.place(date) / FILE).read_bytes())["cells"]
+            cells = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())["cells"]
         except (OSError, ValueError, KeyError):  # an old night that was deleted
             continue
         for cell in cells:
@@ -243,7 +243,7 @@ def _said(nights: Nights, dates: list[str]) -> Verdicts:
 def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
     """Verdict, numbers and files of the night's MLflow run; one line if that fails."""
     place = night.nights.place(night.date)
-    names = (FILE, PAGE, MARKDOWN, past.RESULTS, STATE)
+    names = (VERDICT_FILE, PAGE, MARKDOWN, past.RESULTS, STATE_FILE)
     files = {name: (place / name).read_bytes() for name in names}
     tags = {
         VERDICT: verdict.overall,

@@ -18,20 +18,20 @@ from sweeps.nightly.rules import (
     IDENTICAL,
     MISSING,
     NEW,
-    TOO_FEW,
-    UNDECIDED,
+    TOO_FEW_PAIRS,
+    UNCHANGED,
     WORSE,
 )
 from sweeps.nightly.wording import MINUS, cell_name, percent
 from sweeps.report.wording import count, listed, number, p_value, seconds
 
-MOST = 12
+_MOST = 12
 """Sentences of one kind; the report's table has the rest."""
 NOTABLE = 0.2
 """What change of all training times together is worth a sentence."""
 UNJUDGED = {
     MISSING: "Missing tonight, though the baseline has it",
-    TOO_FEW: "Too few seeds to judge",
+    TOO_FEW_PAIRS: "Too few seeds to judge",
 }
 """What makes a night incomplete in which all that was asked for is done."""
 INCOMPLETE = "Incomplete: "
@@ -79,7 +79,7 @@ def _summary(lines: pd.DataFrame, trends: pd.DataFrame, complete: bool) -> str:
         return f"{INCOMPLETE}{'; '.join(each[0].lower() + each[1:] for each in unjudged)}."
     if same == len(values):
         return f"{begin}Identical to the baseline to the bit: {count(same, 'value')}."
-    differ = int((values["verdict"].isin((UNDECIDED, BETTER))).sum())
+    differ = int((values["verdict"].isin((UNCHANGED, BETTER))).sum())
     end = f" ({better} better)" if better else ""
     return (
         f"{begin}Nothing is shown to be worse than the baseline: of {count(len(values), 'value')} "
@@ -142,9 +142,9 @@ def _pace(lines: pd.DataFrame, speed: float) -> Iterator[str]:
 
 
 def _some(found: list[str], verdict: str) -> list[str]:
-    if len(found) <= MOST + 1:
+    if len(found) <= _MOST + 1:
         return found
-    return [*found[:MOST], f"… and {len(found) - MOST} more that are {verdict}."]
+    return [*found[:_MOST], f"… and {len(found) - _MOST} more that are {verdict}."]
 
 
 def _of(lines: pd.DataFrame, verdict: str) -> list[dict[str, Any]]:

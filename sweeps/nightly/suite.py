@@ -30,7 +30,7 @@ from sweeps.spec.reading import parse, place, read_text
 from sweeps.spec.ready import SPECS, spec_path
 
 READY = SPECS / "nightly.yaml"
-LONGEST_NAME = 80
+_LONGEST_NAME = 80
 """Of a sweep in a suite: the night's date is added to it."""
 REPEATABLE = ("grid", "random")
 ENOUGH_SEEDS = 5
@@ -150,9 +150,9 @@ def _check_repeatable(loaded: LoadedSpec, file: Path) -> None:
 
 def _unrepeatable(spec: Spec) -> ProblemError | None:
     search = spec.search
-    if len(spec.name) > LONGEST_NAME:
+    if len(spec.name) > _LONGEST_NAME:
         return ProblemError(
-            ("name",), f"found {len(spec.name)} characters; in a suite at most {LONGEST_NAME}"
+            ("name",), f"found {len(spec.name)} characters; in a suite at most {_LONGEST_NAME}"
         )
     if spec.confirm_seeds < FEWEST:
         return ProblemError(

@@ -35,13 +35,13 @@ from sweeps.nightly.rules import (
     DRIFTING,
     IDENTICAL,
     TREND_COLUMNS,
-    UNDECIDED,
+    UNCHANGED,
     Judge,
     matters,
 )
 from sweeps.statistics import distinct_runs, holm, mann_kendall, theil_sen
 
-SAME = 0.1
+_SAME = 0.1
 """The part of the smallest change that matters within which nights are the same."""
 
 
@@ -94,14 +94,14 @@ def _line(
     """What the nights (rows) of a cell's seeds (columns) come to."""
     names = ("first", "last", "slope", "total", "p", "p_holm")
     line: dict[str, Any] = dict.fromkeys(names, math.nan)
-    line |= {"nights": 0, "distinct": 0, "verdict": UNDECIDED, "asked": False, "matters": False}
+    line |= {"nights": 0, "distinct": 0, "verdict": UNCHANGED, "asked": False, "matters": False}
     # An infinite NLL has no place on a line; the comparison with the baseline speaks of it.
     known = np.isfinite(values)
     measured = known.any(axis=1)
     rows, times = values[measured][:, known[measured].all(axis=0)], nights[measured]
     if not rows.size:
         return line
-    starts = distinct_runs(rows, SAME * minimum)
+    starts = distinct_runs(rows, _SAME * minimum)
     means, when = rows.mean(axis=1), times[starts]
     line |= {"nights": len(rows), "distinct": len(starts), "first": means[0], "last": means[-1]}
     if len(distinct_runs(rows)) == 1:

@@ -48,14 +48,14 @@ from sweeps.nightly.baseline import Acceptance, BaselineFile
 from sweeps.nightly.identity import Change
 from sweeps.nightly.night import Day
 from sweeps.nightly.results import SweepCount
-from sweeps.nightly.rules import BETTER, IDENTICAL, MISSING, NEW, TOO_FEW, UNDECIDED, WORSE
+from sweeps.nightly.rules import BETTER, IDENTICAL, MISSING, NEW, TOO_FEW_PAIRS, UNCHANGED, WORSE
 
-FORMAT = 1
-FILE = "verdict.json"
+_FORMAT = 1
+VERDICT_FILE = "verdict.json"
 MOST_DAYS = 60
 GOOD = ("identical", "fine")
 # Worst first.
-ORDER = (WORSE, MISSING, TOO_FEW, NEW, BETTER, UNDECIDED, IDENTICAL)
+ORDER = (WORSE, MISSING, TOO_FEW_PAIRS, NEW, BETTER, UNCHANGED, IDENTICAL)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Verdict:
             said = {name: getattr(self.baseline, name) for name in Acceptance.model_fields}
             accepted = said | {"first": self.first}
         content = {
-            "format": FORMAT,
+            "format": _FORMAT,
             "suite": self.suite,
             "night": self.night,
             "verdict": self.overall,

@@ -10,7 +10,7 @@ from calibration.text import visible
 from sweeps.store import StoreError
 
 LOG = logging.getLogger("calsweep")
-LONGEST_REASON = 300
+_LONGEST_REASON = 300
 T = TypeVar("T")
 
 
@@ -31,7 +31,7 @@ class Attempts:
             raise
         except Exception as error:  # a plot, a table or a user's own map may raise anything
             said = " ".join(f"{type(error).__name__}: {error}".split())
-            reason = visible(said if len(said) <= LONGEST_REASON else f"{said[:LONGEST_REASON]}…")
+            reason = visible(said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}…")
             self.failures[name] = reason
             LOG.warning("report: %s could not be made: %s", visible(name, keep=""), reason)
             LOG.debug("report: %s", visible(name, keep=""), exc_info=error)

@@ -17,7 +17,7 @@ import numpy as np
 
 from calibration.text import visible
 
-COLOURS = 7
+_COLOURS = 7
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = (
     "circle",
@@ -94,7 +94,7 @@ def looks(rows: Iterable[tuple[str, str]], methods: Iterable[str]) -> dict[tuple
         number = colours.setdefault(method, len(colours))
         which = maps.setdefault(post_hoc, len(maps))
         found[method, post_hoc] = Look(
-            f"--series-{number % COLOURS}",
+            f"--series-{number % _COLOURS}",
             DASHES[which % len(DASHES)],
             SYMBOLS[which % len(SYMBOLS)],
         )

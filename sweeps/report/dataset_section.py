@@ -18,19 +18,19 @@ from sweeps.plan import Plan
 from sweeps.report.attempts import Attempts
 from sweeps.report.chart import Look, looks
 from sweeps.report.detail_tables import comparisons_html, costs_html, importance_html
-from sweeps.report.document import Room, folded
+from sweeps.report.document import PageBudget, folded
 from sweeps.report.gather import CURVES, Gathered
 from sweeps.report.images import Picture, image_html
-from sweeps.report.leaderboard_table import Verdict, Verdicts, leaderboard_html
+from sweeps.report.leaderboard_table import RowVerdict, RowVerdicts, leaderboard_html
 from sweeps.report.line_charts import bins_chart, coverage_chart, curves_chart
-from sweeps.report.reliability_charts import ABOUT, reliability_charts
+from sweeps.report.reliability_charts import RELIABILITY_NOTE, reliability_charts
 from sweeps.report.trade_off_charts import cost_chart, pareto_chart
 from sweeps.report.wording import count
 from sweeps.store import file_name
 
 FEW_PANELS = 8
 KINDS = {"points": "points of the plane", "table": "a table", "image": "images"}
-KEY = (
+_KEY = (
     ("--pale", "accuracy of the bin"),
     ("--over", "over-confident by so much"),
     ("--under", "under-confident by so much"),
@@ -54,7 +54,7 @@ class DatasetParts(NamedTuple):
 
 
 def dataset_parts(
-    room: Room,
+    room: PageBudget,
     plan: Plan,
     analysis: Analysis,
     gathered: Gathered,
@@ -77,7 +77,7 @@ def dataset_parts(
 
 
 def _sections(
-    room: Room,
+    room: PageBudget,
     plan: Plan,
     analysis: Analysis,
     gathered: Gathered,
@@ -104,7 +104,7 @@ def _sections(
     }
 
 
-def pictures_html(room: Room, pictures: Sequence[Picture]) -> str:
+def pictures_html(room: PageBudget, pictures: Sequence[Picture]) -> str:
     """Pictures that fit; the others by the names of their files."""
     made = []
     for shown in pictures:
@@ -130,7 +130,7 @@ def leaderboard_tools(rows: int, headline: int) -> str:
 
 
 def reliability_html(
-    room: Room,
+    room: PageBudget,
     shown: Mapping[str, tuple[Tensor, Tensor]],
     bins: int,
     seeds: str,
@@ -146,7 +146,7 @@ def reliability_html(
         heading = f"<b>{escape(name)}</b> ECE {error:.3f} · floor {float(floor):.3f}"
         panels.append(room.chart(chart, heading, f"{files}_reliability.png"))
     key = "".join(
-        f'<li><i style="background:var({colour})"></i>{escape(text)}</li>' for colour, text in KEY
+        f'<li><i style="background:var({colour})"></i>{escape(text)}</li>' for colour, text in _KEY
     )
     few, more = "", ""
     if len(panels) > FEW_PANELS:
@@ -156,13 +156,13 @@ def reliability_html(
             f"show all {len(panels)} diagrams</button></div>"
         )
     return (
-        f'<h3>Reliability</h3><p class="note">{escape(f"{ABOUT} {seeds}")}</p>'
+        f'<h3>Reliability</h3><p class="note">{escape(f"{RELIABILITY_NOTE} {seeds}")}</p>'
         f'<ul class="key">{key}</ul><div class="panels{few}">{"".join(panels)}</div>{more}'
     )
 
 
 def rows_html(
-    room: Room,
+    room: PageBudget,
     shown: Mapping[str, tuple[Tensor, Tensor]],
     styles: Mapping[str, Look],
     files: str,
@@ -176,7 +176,7 @@ def rows_html(
 
 
 def _leaderboard(
-    room: Room, plan: Plan, analysis: Analysis, dataset: str, rows: pd.DataFrame
+    room: PageBudget, plan: Plan, analysis: Analysis, dataset: str, rows: pd.DataFrame
 ) -> str:
     headline = headline_rows(analysis.leaderboard, dataset)
     verdicts = _verdicts(analysis, dataset)
@@ -208,11 +208,11 @@ def _facts_html(plan: Plan, dataset: str) -> str:
     return f'<p class="facts data">{escape(facts)}</p>'
 
 
-def _verdicts(analysis: Analysis, dataset: str) -> Verdicts:
+def _verdicts(analysis: Analysis, dataset: str) -> RowVerdicts:
     table = by_row(analysis.comparisons)
     found = table if table.empty else table[table["dataset"] == dataset]
     return {
-        (line["method"], line["post_hoc"], line["metric"]): Verdict(
+        (line["method"], line["post_hoc"], line["metric"]): RowVerdict(
             line["verdict"], line["p_holm"], line["difference"]
         )
         for _, line in found.iterrows()
@@ -231,7 +231,7 @@ def _seed_note(gathered: Gathered, dataset: str) -> str:
 
 
 def _trade_offs(
-    room: Room, analysis: Analysis, dataset: str, styles: Mapping[tuple[str, str], Look]
+    room: PageBudget, analysis: Analysis, dataset: str, styles: Mapping[tuple[str, str], Look]
 ) -> str:
     points = analysis.fronts
     if points.empty or points[points["dataset"] == dataset].empty:
@@ -249,7 +249,7 @@ def _trade_offs(
     return f'<h3>Trade-offs</h3><div class="charts">{charts}</div>'
 
 
-def _curves(room: Room, gathered: Gathered, dataset: str, plan: Plan, files: str) -> str:
+def _curves(room: PageBudget, gathered: Gathered, dataset: str, plan: Plan, files: str) -> str:
     plain = looks(((method, "identity") for method in plan.spec.methods), plan.spec.methods)
     styles = {method: look for (method, _), look in plain.items()}
     charts = [
@@ -259,7 +259,7 @@ def _curves(room: Room, gathered: Gathered, dataset: str, plan: Plan, files: str
     return f'<h3>Training</h3><div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
-def _tables(room: Room, analysis: Analysis, dataset: str) -> str:
+def _tables(room: PageBudget, analysis: Analysis, dataset: str) -> str:
     def mine(table: pd.DataFrame) -> pd.DataFrame:
         return table if table.empty else table[table["dataset"] == dataset]
 

@@ -11,7 +11,7 @@ from calibration.metrics import METRICS
 from sweeps.analysis.comparisons import BASELINE, Baseline
 from sweeps.analysis.results import label
 from sweeps.report.gather import Gathered
-from sweeps.report.html_table import Cell, Head, Row, sortable, text, value
+from sweeps.report.html_table import Head, TableCell, TableRow, sortable, text, value
 from sweeps.report.leaderboard_table import verdict_html
 from sweeps.report.wording import number, p_value, seconds
 
@@ -49,9 +49,9 @@ def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: Baseline
             value(line["p"], _p(line["p"])),
             value(line["p_holm"], _p(line["p_holm"])),
             value(line["pairs"], str(int(line["pairs"]))),
-            Cell(verdict_html(str(line["verdict"]))),
+            TableCell(verdict_html(str(line["verdict"]))),
         ]
-        rows.append(Row(cells))
+        rows.append(TableRow(cells))
     return sortable(f"Comparisons on {dataset}", heads, rows)
 
 
@@ -88,7 +88,7 @@ def costs_html(dataset: str, costs: pd.DataFrame, baseline: str) -> str:
             value(line["ece_change"], _signed(line["ece_change"])),
             value(line["error_change"], _signed(line["error_change"])),
         ]
-        rows.append(Row(cells))
+        rows.append(TableRow(cells))
     return sortable(f"Costs on {dataset}", heads, rows)
 
 
@@ -115,20 +115,22 @@ def failures_html(gathered: Gathered) -> str:
     if gathered.failures:
         heads = [Head("confirm trial"), Head("seed"), Head("reason", kind="words")]
         rows = [
-            Row([text(f"{f.method} on {f.dataset}"), value(f.seed, str(f.seed)), text(f.reason)])
+            TableRow(
+                [text(f"{f.method} on {f.dataset}"), value(f.seed, str(f.seed)), text(f.reason)]
+            )
             for f in gathered.failures
         ]
         parts.append(sortable("Failed confirm trials", heads, rows, "plain"))
     if gathered.reasons:
         heads = [Head("reason of a failed trial"), Head("trials")]
         rows = [
-            Row([text(reason), value(times, str(times))])
+            TableRow([text(reason), value(times, str(times))])
             for reason, times in gathered.reasons.items()
         ]
         parts.append(sortable("Reasons of failures", heads, rows, "plain"))
     if gathered.failed_maps:
         heads = [Head("post-hoc map that failed"), Head("one of its reasons", kind="words")]
-        rows = [Row([text(n), text(reason)]) for n, reason in gathered.failed_maps.items()]
+        rows = [TableRow([text(n), text(reason)]) for n, reason in gathered.failed_maps.items()]
         parts.append(sortable("Failed post-hoc maps", heads, rows, "plain"))
     return "".join(parts)
 

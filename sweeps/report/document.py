@@ -10,7 +10,7 @@ from importlib.resources import files
 from calibration.text import visible
 from sweeps.report.chart import Chart
 
-LIMIT = 6_000_000
+PAGE_LIMIT = 6_000_000
 """The size of a page in bytes, at most: it can be mailed, and opens at once."""
 RESERVED = 50_000
 """Of these, for headings, contents and what else holds the parts together."""
@@ -18,12 +18,12 @@ MOST_MISSING = 20
 """Failures that a page names: few enough for what is reserved."""
 
 
-class Room:
+class PageBudget:
     """What still fits into a page, and the charts it has taken so far."""
 
     def __init__(self) -> None:
         self.charts: dict[str, str] = {}
-        self.left = LIMIT - RESERVED - len(document("", "", {}, self).encode())
+        self.left = PAGE_LIMIT - RESERVED - len(document("", "", {}, self).encode())
 
     def take(self, content: str, otherwise: str = "") -> str:
         """``content`` if it fits, or else what is put in its place if that does, or nothing."""
@@ -55,7 +55,7 @@ class Room:
         return self.take(f'<p class="note">{escape(f"{chart.title}: {note}.")}</p>')
 
 
-def document(title: str, body: str, sections: Mapping[str, str], room: Room) -> str:
+def document(title: str, body: str, sections: Mapping[str, str], room: PageBudget) -> str:
     """The whole file: ``sections`` maps the anchors of the contents to their names."""
     links = "".join(
         f'<a href="#{escape(anchor)}">{escape(name)}</a>' for anchor, name in sections.items()

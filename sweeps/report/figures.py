@@ -20,7 +20,7 @@ from sweeps.report.gather import CURVES, Gathered, first_confirmed
 from sweeps.store import Store, file_name
 from sweeps.trial import load_network
 
-FILES = {
+_FILES = {
     "val/ece": "ece-curve",
     "val/gamma_mean": "gamma-mean",
     "val/gamma_std": "gamma-std",
@@ -53,7 +53,7 @@ def figures(plan: Plan, store: Store, gathered: Gathered) -> Iterator[Drawing]:
         yield Drawing(f"{start}_reliability", dataset, grid)
         yield Drawing(f"{start}_bins", dataset, partial(plots.bin_robustness, shown))
         yield Drawing(f"{start}_coverage", dataset, partial(plots.risk_coverage, shown))
-        for column, name in FILES.items():
+        for column, name in _FILES.items():
             if column in gathered.curves[dataset]:
                 points = gathered.curves[dataset][column]
                 curves = partial(plots.curves, points, CURVES[column])

@@ -25,7 +25,7 @@ CURVES = {
     "val/gamma_mean": "mean of γ on validation data",
     "val/gamma_std": "standard deviation of γ on validation data",
 }
-Points = list[tuple[float, float]]
+_Points = list[tuple[float, float]]
 
 
 class ShownRow(NamedTuple):
@@ -62,7 +62,7 @@ class Gathered:
     """
 
     shown: dict[str, dict[str, ShownRow]]
-    curves: dict[str, dict[str, dict[str, Points]]]
+    curves: dict[str, dict[str, dict[str, _Points]]]
     failures: list[Failure]
     reasons: Mapping[str, int]
     failed_maps: dict[str, str]
@@ -145,9 +145,9 @@ def _shown(store: Store, tidy: pd.DataFrame, dataset: str, method: str, map_name
     return ShownRow(method, map_name, int(first["seed"]), *pair)
 
 
-def _curves(plan: Plan, store: Store, dataset: str) -> dict[str, dict[str, Points]]:
+def _curves(plan: Plan, store: Store, dataset: str) -> dict[str, dict[str, _Points]]:
     """What was measured over epochs, where there is more than a point of it."""
-    found: dict[str, dict[str, Points]] = {}
+    found: dict[str, dict[str, _Points]] = {}
     for row, entry in first_confirmed(plan, store, dataset).items():
         record = store.record(entry.key)
         assert record is not None, "it was done a moment ago"

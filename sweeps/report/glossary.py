@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-WORDS = {
+_WORDS = {
     "Calibrated": "Of the predictions made with confidence 0.8, eight in ten are right; so for "
     "every confidence.",
     "ECE": "Expected calibration error: test points are put into {bins} bins by their confidence; "
@@ -45,6 +45,6 @@ def glossary_html(bins: int) -> str:
     """The words and their meanings."""
     pairs = "".join(
         f"<dt>{escape(word)}</dt><dd>{escape(meaning.format(bins=bins))}</dd>"
-        for word, meaning in WORDS.items()
+        for word, meaning in _WORDS.items()
     )
     return f'<dl class="words">{pairs}</dl>'

@@ -17,31 +17,31 @@ class Head(NamedTuple):
     below: str = ""
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """A cell's HTML and, where it is a number, what it sorts by."""
 
     html: str
     value: float | None = None
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The cells of a row, the first being its name, and the row's classes."""
 
-    cells: Sequence[Cell]
+    cells: Sequence[TableCell]
     kind: str = ""
 
 
-def text(words: str) -> Cell:
+def text(words: str) -> TableCell:
     """A cell of plain text."""
-    return Cell(escape(words))
+    return TableCell(escape(words))
 
 
-def value(number: float, shown: str) -> Cell:
+def value(number: float, shown: str) -> TableCell:
     """A cell of a number, sorted by it; NaN sorts last."""
-    return Cell(escape(shown), number)
+    return TableCell(escape(shown), number)
 
 
-def sortable(name: str, heads: Sequence[Head], rows: Sequence[Row], kind: str = "") -> str:
+def sortable(name: str, heads: Sequence[Head], rows: Sequence[TableRow], kind: str = "") -> str:
     """A table in a box of its own that scrolls sideways; a click on a heading sorts it."""
     head = "".join(_head(each) for each in heads)
     body = "\n".join(_row(heads, row) for row in rows)
@@ -61,7 +61,7 @@ def _head(head: Head) -> str:
     )
 
 
-def _row(heads: Sequence[Head], row: Row) -> str:
+def _row(heads: Sequence[Head], row: TableRow) -> str:
     first, *others = row.cells
     cells = [f'<th scope="row"{_sorted_by(first)}>{first.html}</th>']
     for head, cell in zip(heads[1:], others, strict=True):
@@ -71,7 +71,7 @@ def _row(heads: Sequence[Head], row: Row) -> str:
     return f"<tr{kind}>{''.join(cells)}</tr>"
 
 
-def _sorted_by(cell: Cell) -> str:
+def _sorted_by(cell: TableCell) -> str:
     if cell.value is None:
         return ""
     if math.isnan(cell.value):

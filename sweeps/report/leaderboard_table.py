@@ -12,11 +12,11 @@ import pandas as pd
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis.results import label
-from sweeps.report.html_table import Cell, Head, Row, sortable, value
+from sweeps.report.html_table import Head, TableCell, TableRow, sortable, value
 from sweeps.report.wording import bounds, interval, number, p_value, seconds
 from sweeps.spec import ORACLE
 
-WIDTH, HEIGHT, MARGIN = 128, 12, 4
+_WIDTH, _HEIGHT, _MARGIN = 128, 12, 4
 
 
 class Scale(NamedTuple):
@@ -28,10 +28,10 @@ class Scale(NamedTuple):
     def x(self, number: float) -> float:
         """Where a number lies in a bar, cut off at its ends."""
         share = (number - self.low) / (self.high - self.low)
-        return round(MARGIN + (WIDTH - 2 * MARGIN) * min(1.0, max(0.0, share)), 1)
+        return round(_MARGIN + (_WIDTH - 2 * _MARGIN) * min(1.0, max(0.0, share)), 1)
 
 
-class Verdict(NamedTuple):
+class RowVerdict(NamedTuple):
     """A row beside the baseline: the words, the p-value, and the difference to sort by."""
 
     words: str
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
     difference: float = math.nan
 
 
-Verdicts = Mapping[tuple[str, str, str], Verdict]
+RowVerdicts = Mapping[tuple[str, str, str], RowVerdict]
 """By method, post-hoc map and metric."""
 
 
@@ -47,7 +47,7 @@ def leaderboard_html(
     name: str,
     rows: pd.DataFrame,
     headline: pd.DataFrame,
-    verdicts: Verdicts,
+    verdicts: RowVerdicts,
     baseline: str,
     seeds_planned: int,
 ) -> str:
@@ -80,7 +80,7 @@ def leaderboard_html(
     made = []
     for place, (index, row) in enumerate(rows.iterrows()):
         oracle = row["method"] == ORACLE
-        cells = [Cell(_name(row, seeds_planned), float(place))]
+        cells = [TableCell(_name(row, seeds_planned), float(place))]
         cells += [_drawn(row, m, scales[m]) for m in drawn]
         cells += [_verdict(row, m, verdicts) for m in compared]
         cells.append(value(row["floor"], number(row["floor"])))
@@ -89,7 +89,7 @@ def leaderboard_html(
             took = math.nan if oracle else float(row["train_seconds"])
             cells.append(value(took, "" if oracle else seconds(took)))
         cells += [value(row[m], number(row[m])) for m in further]
-        made.append(Row(cells, _kind(row, index in headline.index)))
+        made.append(TableRow(cells, _kind(row, index in headline.index)))
     return sortable(f"Leaderboard of {name}", heads, made, "leaderboard")
 
 
@@ -117,19 +117,19 @@ def bar(row: pd.Series, metric: str, at: Scale) -> str:
     if math.isnan(mean):
         return ""
     low, high = bounds(row, metric)
-    middle = HEIGHT // 2
+    middle = _HEIGHT // 2
     paths = []
     if not (math.isnan(low) or math.isnan(high)):
         paths.append(f'<path class="i" d="M{at.x(low):g} {middle}H{at.x(high):g}"/>')
     if metric == "ece" and not math.isnan(row["floor"]):
-        paths.append(f'<path class="f" d="M{at.x(row["floor"]):g} 1v{HEIGHT - 2}"/>')
+        paths.append(f'<path class="f" d="M{at.x(row["floor"]):g} 1v{_HEIGHT - 2}"/>')
     if mean > at.high:  # beyond the scale: an arrow, not a point
-        end = WIDTH - MARGIN
+        end = _WIDTH - _MARGIN
         paths.append(f'<path class="a" d="M{end - 3} {middle - 4}l5 4l-5 4"/>')
     else:
         paths.append(f'<circle cx="{at.x(mean):g}" cy="{middle}" r="2.6"/>')
     return (
-        f'<svg class="bar" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
+        f'<svg class="bar" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
         f'aria-hidden="true">{"".join(paths)}</svg>'
     )
 
@@ -148,19 +148,19 @@ def _ends(at: Scale) -> str:
     return f'<span class="ends"><i>{at.low:.2f}</i><i>{at.high:.2f}</i></span>'
 
 
-def _drawn(row: pd.Series, metric: str, at: Scale) -> Cell:
+def _drawn(row: pd.Series, metric: str, at: Scale) -> TableCell:
     known = interval(row, metric)
     shown = f"<b>{number(row[metric])}</b>"
     if known:
         shown += f" <small>{known}</small>"
-    return Cell(shown + bar(row, metric, at), float(row[metric]))
+    return TableCell(shown + bar(row, metric, at), float(row[metric]))
 
 
-def _verdict(row: pd.Series, metric: str, verdicts: Verdicts) -> Cell:
+def _verdict(row: pd.Series, metric: str, verdicts: RowVerdicts) -> TableCell:
     found = verdicts.get((row["method"], row["post_hoc"], metric))
     if found is None:
-        return Cell("", math.nan)
-    return Cell(verdict_html(found.words, found.p), found.difference)
+        return TableCell("", math.nan)
+    return TableCell(verdict_html(found.words, found.p), found.difference)
 
 
 def verdict_html(words: str, p: float = math.nan) -> str:

@@ -11,13 +11,13 @@ from torch import Tensor
 from calibration import metrics
 from sweeps.report.chart import Chart, Key, Look, words
 
-MOST_LINES = 8
-MOST_POINTS = 120
-Points = Sequence[tuple[float, float]]
+_MOST_LINES = 8
+_MOST_POINTS = 120
+_Points = Sequence[tuple[float, float]]
 
 
 def curves_chart(
-    title: str, about: str, named: Mapping[str, Points], styles: Mapping[str, Look]
+    title: str, about: str, named: Mapping[str, _Points], styles: Mapping[str, Look]
 ) -> Chart:
     """Values over epochs, one line for each name's list of (epoch, value)."""
     traces = []
@@ -88,18 +88,18 @@ def _line(name: str, x: Any, y: Any, look: Look, place: int, axes: str = "") -> 
     }
     if axes:
         trace |= {"xaxis": f"x{axes}", "yaxis": f"y{axes}"}
-    return trace if place < MOST_LINES else trace | {"visible": False}
+    return trace if place < _MOST_LINES else trace | {"visible": False}
 
 
 def _keys(named: Mapping[str, object], styles: Mapping[str, Look]) -> list[Key]:
     return [
-        Key(name, name, styles[name], shown=place < MOST_LINES) for place, name in enumerate(named)
+        Key(name, name, styles[name], shown=place < _MOST_LINES) for place, name in enumerate(named)
     ]
 
 
 def _thinned(points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """So many points as can be told apart on a screen, the first and last among them."""
-    if len(points) <= MOST_POINTS:
+    if len(points) <= _MOST_POINTS:
         return points
-    kept = np.unique(np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int))
+    kept = np.unique(np.linspace(0, len(points) - 1, _MOST_POINTS).round().astype(int))
     return np.asarray(points[kept])

@@ -13,7 +13,7 @@ from sweeps.plan import Plan
 from sweeps.report.attempts import Attempts
 from sweeps.report.dataset_section import DatasetParts, dataset_parts, pictures_html
 from sweeps.report.detail_tables import failures_html
-from sweeps.report.document import Room, document, folded, missing_html, paragraphs, section
+from sweeps.report.document import PageBudget, document, folded, missing_html, paragraphs, section
 from sweeps.report.gather import Gathered
 from sweeps.report.glossary import glossary_html
 from sweeps.report.headline import Headline, across, headlines, outdated
@@ -33,10 +33,10 @@ def page(
 ) -> str:
     """The whole page: headlines, the published table, every dataset, and how it was made.
 
-    It is smaller than ``document.LIMIT``: charts come before pictures, and what does not fit
+    It is smaller than ``document.PAGE_LIMIT``: charts come before pictures, and what does not fit
     is named with the file that has it. So is what failed, here or earlier in ``attempts``.
     """
-    room = Room()
+    room = PageBudget()
 
     def part(name: str, make: Callable[[], str], otherwise: str = "") -> str:
         return room.take(attempts.part(f"the section {name!r}", make, otherwise))
@@ -65,7 +65,7 @@ def page(
 
 
 def _with_pictures(
-    room: Room, part: DatasetParts, pictures: Sequence[Picture], attempts: Attempts
+    room: PageBudget, part: DatasetParts, pictures: Sequence[Picture], attempts: Attempts
 ) -> str:
     mine = [each for each in pictures if each.dataset == part.dataset and each.title]
     shown = attempts.part(f"the pictures of {part.dataset}", partial(pictures_html, room, mine), "")

@@ -23,7 +23,7 @@ from sweeps.report.chance import like_perfect
 from sweeps.report.escaping import markdown_text
 from sweeps.report.wording import convergence_note, dagger
 from sweeps.saying import print_whole
-from sweeps.schema import Table
+from sweeps.schema import PublishedTable
 from sweeps.spec import ORACLE
 
 
@@ -133,13 +133,13 @@ def notes(plan: Plan, lines: pd.DataFrame) -> str:
     return "; ".join(said) + "." + convergence_note(lines["converged"])
 
 
-def table_rows(lines: pd.DataFrame, table: Table) -> list[list[str]]:
+def table_rows(lines: pd.DataFrame, table: PublishedTable) -> list[list[str]]:
     """One dataset's table as texts: a row of headings, then the rows with their names."""
     heads = ["", *map(_heading, table.metrics)]
     return [heads, *([_row_name(lines, row), *_cells(lines, row, table)] for row in table.rows)]
 
 
-def _terminal_table(lines: pd.DataFrame, table: Table, dataset: str) -> TerminalTable:
+def _terminal_table(lines: pd.DataFrame, table: PublishedTable, dataset: str) -> TerminalTable:
     shown = TerminalTable(
         title=f"{table.title} · {dataset}",
         title_justify="left",
@@ -162,11 +162,11 @@ def _row_name(lines: pd.DataFrame, row: str) -> str:
     return name if seeds == lines["seeds"].max() else f"{name} ({seeds} seeds)"
 
 
-def _cells(lines: pd.DataFrame, row: str, table: Table) -> list[str]:
+def _cells(lines: pd.DataFrame, row: str, table: PublishedTable) -> list[str]:
     return [_cell(line, table) for _, line in lines[lines["row"] == row].iterrows()]
 
 
-def _cell(line: pd.Series, table: Table) -> str:
+def _cell(line: pd.Series, table: PublishedTable) -> str:
     scale = 100 if table.percent and _is_share(line["metric"]) else 1
     digits = 2 if scale == 100 else 3
     text = "–" if math.isnan(line["mean"]) else f"{scale * line['mean']:.{digits}f}"
@@ -197,7 +197,7 @@ def markdown(lines: pd.DataFrame, plan: Plan) -> str:
     return "\n".join([*pieces, note, ""] if note else pieces)
 
 
-def across(lines: pd.DataFrame, table: Table, metric: str) -> list[str]:
+def across(lines: pd.DataFrame, table: PublishedTable, metric: str) -> list[str]:
     """One metric in Markdown, with a column for each dataset, as tables are often published."""
     here = lines[lines["metric"] == metric]
     datasets = list(here["dataset"].unique())

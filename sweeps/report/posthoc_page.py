@@ -12,11 +12,11 @@ from sweeps.analysis.results import label
 from sweeps.report.attempts import Attempts
 from sweeps.report.chart import looks
 from sweeps.report.dataset_section import leaderboard_tools, reliability_html, rows_html
-from sweeps.report.document import Room, document, folded, missing_html, paragraphs, section
+from sweeps.report.document import PageBudget, document, folded, missing_html, paragraphs, section
 from sweeps.report.glossary import glossary_html
-from sweeps.report.leaderboard_table import Verdict, leaderboard_html
+from sweeps.report.leaderboard_table import RowVerdict, leaderboard_html
 
-NOTE = (
+_NOTE = (
     "Lines are 95 % bootstrap intervals over test points; the tick in ECE is what chance would "
     "give if the row were calibrated; ★ is the row to use. Press a heading to sort."
 )
@@ -39,11 +39,13 @@ def posthoc_page(
     against the predictions as they are, ``notes`` sentences for the top of the page. A table
     or chart that cannot be made is logged and named; the others are there.
     """
-    room, attempts = Room(), Attempts()
+    room, attempts = PageBudget(), Attempts()
     rows = _with_intervals(leaderboard, tidy)
     names = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
     found = {
-        (*names[name], "ece"): Verdict(words) for name, words in verdicts.items() if name in names
+        (*names[name], "ece"): RowVerdict(words)
+        for name, words in verdicts.items()
+        if name in names
     }
     top = room.take(
         f'<header id="summary"><h1>{escape(title)}</h1>'
@@ -54,7 +56,7 @@ def posthoc_page(
     def table() -> str:
         made = leaderboard_html(title, rows, rows, found, "no map", int(rows["seeds"].max()))
         tools = leaderboard_tools(len(rows), len(rows))
-        return room.take(f'{tools}{made}<p class="note">{escape(NOTE)}</p>')
+        return room.take(f'{tools}{made}<p class="note">{escape(_NOTE)}</p>')
 
     # There is one method: here the maps have the colours.
     styles = looks(((name, "identity") for name in names), names)

@@ -9,7 +9,7 @@ from calibration.metrics import METRICS
 from sweeps.report.wording import p_value
 from sweeps.statistics import Ranks
 
-ROW, TOP, WIDTH, BRACKET = 24, 50, 210, 10
+_ROW, _TOP, _WIDTH, _BRACKET = 24, 50, 210, 10
 
 
 def rank_diagram(metric: str, ranks: Ranks) -> str:
@@ -20,19 +20,19 @@ def rank_diagram(metric: str, ranks: Ranks) -> str:
     """
     methods = [str(name) for name in ranks.average.index]
     groups = [group for group in ranks.groups if len(group) > 1]
-    scale = WIDTH / max(1, len(methods) - 1)
-    height = TOP + ROW * len(methods) + 6
+    scale = _WIDTH / max(1, len(methods) - 1)
+    height = _TOP + _ROW * len(methods) + 6
     # Names first: on a phone the rest scrolls, and they stay in sight.
     left = 18 + 7 * max(len(name) for name in methods)
-    total = left + WIDTH + 14 + BRACKET * len(groups)
+    total = left + _WIDTH + 14 + _BRACKET * len(groups)
 
     def x(rank: float) -> float:
         return round(left + (rank - 1) * scale, 1)
 
-    parts = [_axis(len(methods), x), _difference(ranks.critical_difference, x, left + WIDTH)]
+    parts = [_axis(len(methods), x), _difference(ranks.critical_difference, x, left + _WIDTH)]
     for place, (name, rank) in enumerate(zip(methods, ranks.average, strict=True)):
-        y = TOP + ROW * place + ROW // 2
-        parts.append(f'<path class="g" d="M{left} {y}H{left + WIDTH}"/>')
+        y = _TOP + _ROW * place + _ROW // 2
+        parts.append(f'<path class="g" d="M{left} {y}H{left + _WIDTH}"/>')
         parts.append(f'<circle cx="{x(rank):g}" cy="{y}" r="5"/>')
         side = -1 if x(rank) > left + 60 else 1
         anchor = "end" if side < 0 else "start"
@@ -43,8 +43,8 @@ def rank_diagram(metric: str, ranks: Ranks) -> str:
         parts.append(f'<text x="0" y="{y + 4}">{escape(name)}</text>')
     for number, group in enumerate(groups):
         places = [methods.index(name) for name in group]
-        at = left + WIDTH + 12 + BRACKET * number
-        first, last = (TOP + ROW * place + ROW // 2 for place in (min(places), max(places)))
+        at = left + _WIDTH + 12 + _BRACKET * number
+        first, last = (_TOP + _ROW * place + _ROW // 2 for place in (min(places), max(places)))
         parts.append(f'<path class="k" d="M{at} {first - 6}V{last + 6}"/>')
     test = p_value(ranks.friedman_p)
     about = f"Mean ranks in {METRICS.title(metric)} over {ranks.datasets} datasets"
@@ -62,10 +62,10 @@ def rank_diagram(metric: str, ranks: Ranks) -> str:
 def _axis(methods: int, x: Callable[[float], float]) -> str:
     step = max(1, methods // 8)
     ticks = "".join(
-        f'<text class="t" x="{x(rank):g}" y="{TOP - 4}" text-anchor="middle">{rank}</text>'
+        f'<text class="t" x="{x(rank):g}" y="{_TOP - 4}" text-anchor="middle">{rank}</text>'
         for rank in range(1, methods + 1, step)
     )
-    return f'<path class="g" d="M{x(1):g} {TOP}H{x(methods):g}"/>{ticks}'
+    return f'<path class="g" d="M{x(1):g} {_TOP}H{x(methods):g}"/>{ticks}'
 
 
 def _difference(difference: float, x: Callable[[float], float], end: float) -> str:

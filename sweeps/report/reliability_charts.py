@@ -12,7 +12,7 @@ from calibration import metrics
 from calibration.plots.reliability import noise_band, wilson_interval
 from sweeps.report.chart import Chart
 
-ABOUT = (
+RELIABILITY_NOTE = (
     "Accuracy of test points by their confidence. Bars are accuracies; the coloured part is the "
     "gap to the mean confidence of the bin. Vertical lines are 95 % Wilson intervals. The grey "
     "band is where the accuracy of a calibrated model would fall in 95 % of draws. Underneath, "

@@ -29,7 +29,7 @@ from sweeps.saying import Terminal, width_of
 from sweeps.store import Store
 
 Write = Callable[[str, bytes], None]
-Files = Iterator[tuple[str, Callable[[], bytes]]]
+_Files = Iterator[tuple[str, Callable[[], bytes]]]
 """Names of files, and what makes their content."""
 
 
@@ -102,7 +102,7 @@ def parquet(table: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _tables(plan: Plan, analysis: Analysis) -> Files:
+def _tables(plan: Plan, analysis: Analysis) -> _Files:
     yield "results.csv", partial(csv, analysis.results)
     yield "results.parquet", partial(parquet, analysis.results)
     yield "leaderboard.csv", partial(csv, analysis.leaderboard)

@@ -29,7 +29,7 @@ CREATE_TRIAL = 4
 SET_TRIAL_STATE_VALUES = 6
 SET_TRIAL_INTERMEDIATE_VALUE = 7
 
-METRIC_NAMES = "study:metric_names"
+_METRIC_NAMES = "study:metric_names"
 WRITER = "calsweep"
 
 Line = dict[str, Any]
@@ -120,7 +120,7 @@ class Journal:
             {
                 "op_code": SET_STUDY_SYSTEM_ATTR,
                 "study_id": self._studies[name],
-                "system_attr": {METRIC_NAMES: names},
+                "system_attr": {_METRIC_NAMES: names},
             },
         ]
 

@@ -16,7 +16,7 @@ from sweeps.process import quiet
 from sweeps.schema import SchedulerConfig, SearchConfig
 from sweeps.search.pruners import pruner
 from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
-from sweeps.space import Point, Space
+from sweeps.space import Configuration, Space
 
 # Its warnings tell how a sampler works inside, not what went wrong.
 QUIET = {"optuna": optuna.logging.ERROR}
@@ -49,7 +49,7 @@ class OptunaStudy:
                 pruner=pruner(scheduler, epochs),
             )
 
-    def next(self, number: int, given: Point, *, replayed: bool) -> Point:
+    def next(self, number: int, given: Configuration, *, replayed: bool) -> Configuration:
         """The searched knobs of the next trial, those that are ``given`` as they are."""
         seed = derive_seed(self._seed, self._label, number) % 2**32
         # With several objectives TPE treats knobs one by one and needs no groups.
@@ -62,7 +62,7 @@ class OptunaStudy:
         listed = {n: self._distributions[n] for n in given} if self._space.grid else None
         with quiet(QUIET):
             trial = self._study.ask(self._always if listed is None else listed)
-        chosen: Point = trial.params
+        chosen: Configuration = trial.params
         for knob, domain in self._distributions.items():
             if knob in self._space.conditions and self._space.active(knob, chosen):
                 chosen[knob] = suggest(trial, knob, domain)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from calibration.hyperparameters import Value
 from sweeps.schema import SchedulerConfig, SearchConfig
 from sweeps.search.stopping import rungs
-from sweeps.space import Point, Space, grid
+from sweeps.space import Configuration, Space, grid
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -253,7 +253,7 @@ class Study:
         else:
             self._events.append(event)
 
-    def _given(self, number: int, suggestion: dict[str, Any]) -> Point:
+    def _given(self, number: int, suggestion: dict[str, Any]) -> Configuration:
         """The searched knobs of a persisted suggestion."""
         if self.points:
             wanted = list(self.points[number]) if number < len(self.points) else []

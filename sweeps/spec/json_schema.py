@@ -22,20 +22,20 @@ from sweeps.spec.descriptions import declaring, note, plain
 from sweeps.spec.knob_schema import WHEN, knob_schema, value_schema
 from sweeps.spec.meaning import table_metrics
 
-Schema = dict[str, Any]
+_Schema = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-IMPORT_PATH = {
+_IMPORT_PATH = {
     "type": "string",
     "pattern": r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
     "description": "something of your own, as package.module:Name",
 }
 
 
-def json_schema() -> Schema:
+def json_schema() -> _Schema:
     """What a spec's YAML may say, for ``yaml-language-server`` and its like."""
     schema = Spec.model_json_schema()
-    definitions: Schema = schema["$defs"]
+    definitions: _Schema = schema["$defs"]
     for model in (TrainingConfig, Protocol):
         _describe(definitions[model.__name__], model)
     definitions |= {f"method.{name}": _row_of(name, definitions) for name in METHODS}
@@ -49,7 +49,7 @@ def json_schema() -> Schema:
     _say(fields["methods"], _methods())
     _say(fields["protocol"], _protocol(), default="honest")
     _say(fields["post_hoc"], _maps())
-    definitions["Table"]["properties"]["metrics"]["items"] = {"enum": table_metrics()}
+    definitions["PublishedTable"]["properties"]["metrics"]["items"] = {"enum": table_metrics()}
     for name, field in fields.items():
         if "$ref" in field or name in ("scheduler", "tracking"):
             field.pop("default", None)  # the fields inside tell theirs
@@ -60,14 +60,14 @@ def json_schema() -> Schema:
     }
 
 
-def _say(field: Schema, form: Schema, **more: Any) -> None:
+def _say(field: _Schema, form: _Schema, **more: Any) -> None:
     """Replace what pydantic knows of a field's form, keeping what the field is said to be."""
     kept = {key: field[key] for key in ("title", "description", "default") if key in field}
     field.clear()
     field.update(form | kept | more)
 
 
-def _describe(schema: Schema, model: type[BaseModel]) -> None:
+def _describe(schema: _Schema, model: type[BaseModel]) -> None:
     for name, field in schema.setdefault("properties", {}).items():
         about = note(model, name)
         field["description"] = about.text
@@ -75,11 +75,11 @@ def _describe(schema: Schema, model: type[BaseModel]) -> None:
             field["unit"] = about.unit
 
 
-def _names(names: Iterable[str]) -> Schema:
-    return {"anyOf": [{"enum": sorted(names)}, IMPORT_PATH]}
+def _names(names: Iterable[str]) -> _Schema:
+    return {"anyOf": [{"enum": sorted(names)}, _IMPORT_PATH]}
 
 
-def _choice(registry: Registry[Any], further: Schema) -> Schema:
+def _choice(registry: Registry[Any], further: _Schema) -> _Schema:
     """A name, or a mapping of the name and the options that belong to it."""
     by_name = []
     for name in registry:
@@ -103,24 +103,24 @@ def _choice(registry: Registry[Any], further: Schema) -> Schema:
     return {"anyOf": [*_names(alone)["anyOf"], mapping]}
 
 
-def _otherwise() -> Schema:
+def _otherwise() -> _Schema:
     return {"enum": sorted(DATASETS), "description": "what takes its place where it is absent"}
 
 
-def _protocol() -> Schema:
+def _protocol() -> _Schema:
     return {"anyOf": [{"enum": sorted(PROTOCOLS)}, _reference("Protocol")]}
 
 
-def _maps() -> Schema:
+def _maps() -> _Schema:
     listed = {"type": "array", "items": _names(CALIBRATORS), "uniqueItems": True}
     return {"anyOf": [{"enum": ["fast", "all"]}, listed]}
 
 
-def _row_of(method: str, definitions: Schema) -> Schema:
+def _row_of(method: str, definitions: _Schema) -> _Schema:
     """A row whose method is known, with the knobs it has. New knobs join ``definitions``."""
     kind = METHODS[method].Hyperparameters
-    knobs: Schema = {}
-    values: Schema = {}
+    knobs: _Schema = {}
+    values: _Schema = {}
     for name in kind.model_fields:
         # Knobs that methods inherit are told once.
         key = f"{declaring(kind, name).__name__}.{name}"
@@ -138,11 +138,11 @@ def _row_of(method: str, definitions: Schema) -> Schema:
     }
 
 
-def _reference(name: str) -> Schema:
+def _reference(name: str) -> _Schema:
     return {"$ref": f"#/$defs/{name}"}
 
 
-def _own(point: Mapping[str, Any]) -> Schema:
+def _own(point: Mapping[str, Any]) -> _Schema:
     """What every row may say beside its knobs."""
     points = {"type": "array", "items": point}
     return {
@@ -155,7 +155,7 @@ def _own(point: Mapping[str, Any]) -> Schema:
     }
 
 
-def _any_row() -> Schema:
+def _any_row() -> _Schema:
     """A row with ``method:``, whose knobs are those of that method."""
     by_method = [
         {
@@ -171,7 +171,7 @@ def _any_row() -> Schema:
     }
 
 
-def _rows() -> Schema:
+def _rows() -> _Schema:
     """Rows by name: a method's own name needs no ``method:``, any other name does."""
     row = _reference("row")
     named = {
@@ -186,12 +186,12 @@ def _rows() -> Schema:
     return {
         "type": "object",
         "properties": named,
-        "patternProperties": {IMPORT_PATH["pattern"]: row},
+        "patternProperties": {_IMPORT_PATH["pattern"]: row},
         "additionalProperties": {"allOf": [row, {"type": "object", "required": ["method"]}]},
     }
 
 
-def _methods() -> Schema:
+def _methods() -> _Schema:
     rows = _reference("rows")
     one = {"allOf": [rows, {"minProperties": 1, "maxProperties": 1}]}
     listed = {

@@ -8,7 +8,7 @@ from calibration.hyperparameters import Hyperparameters
 from sweeps.domains import describe
 from sweeps.spec.descriptions import note
 
-Schema = dict[str, Any]
+_Schema = dict[str, Any]
 
 _PLAIN = {"type": ["boolean", "number", "string"]}
 WHEN = {
@@ -19,13 +19,13 @@ WHEN = {
 }
 
 
-def value_schema(kind: type[Hyperparameters], name: str) -> Schema:
+def value_schema(kind: type[Hyperparameters], name: str) -> _Schema:
     """Which values the knob takes."""
-    found: Schema = dict(kind.model_json_schema()["properties"][name])
+    found: _Schema = dict(kind.model_json_schema()["properties"][name])
     return {key: rule for key, rule in found.items() if key not in ("title", "default")}
 
 
-def knob_schema(kind: type[Hyperparameters], name: str, value: Schema) -> Schema:
+def knob_schema(kind: type[Hyperparameters], name: str, value: _Schema) -> _Schema:
     """What a spec may write for the knob: a ``value`` or a domain; with default and meaning.
 
     Conditions refer to a definition ``when`` that must be ``WHEN``.
@@ -35,7 +35,7 @@ def knob_schema(kind: type[Hyperparameters], name: str, value: Schema) -> Schema
     searched = f" (searched by default: {describe(domain)})" if domain is not None else ""
     listed = {"type": "array", "items": value, "minItems": 1, "uniqueItems": True}
     forms = _domains(value_schema(kind, name).get("type"), value, listed)
-    schema: Schema = {
+    schema: _Schema = {
         "title": name,
         "description": note(kind, name).text + searched,
         "anyOf": [value, listed, *forms],
@@ -43,8 +43,8 @@ def knob_schema(kind: type[Hyperparameters], name: str, value: Schema) -> Schema
     return schema if field.is_required() else schema | {"default": field.default}
 
 
-def _domains(kind: Any, value: Schema, listed: Schema) -> list[Schema]:
-    forms: dict[str, Schema] = {"choice": listed}
+def _domains(kind: Any, value: _Schema, listed: _Schema) -> list[_Schema]:
+    forms: dict[str, _Schema] = {"choice": listed}
     bounds = {"type": "array", "items": value, "minItems": 2, "maxItems": 2}
     if kind in ("number", "integer"):
         forms["integer"] = bounds | {"items": {"allOf": [value, {"type": "integer"}]}}

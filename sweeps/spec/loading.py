@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from calibration.data import DATASETS, AbsentDataError, Dataset, Protocol, load_dataset
 from calibration.training import TrainingConfig
 from sweeps.masking import masked
-from sweeps.schema import Choice, Spec
+from sweeps.schema import Component, Spec
 from sweeps.spec.meaning import check_meaning
 from sweeps.spec.reading import (
     Lines,
@@ -187,7 +187,7 @@ def _from_directory(spec: Spec, directory: Path) -> Spec:
             name: str(directory / value) if name in paths and isinstance(value, str) else value
             for name, value in choice.options.items()
         }
-        choices.append(Choice(name=choice.name, options=options))
+        choices.append(Component(name=choice.name, options=options))
     return spec.model_copy(update={"datasets": choices})
 
 
@@ -202,15 +202,15 @@ def _with_available_datasets(spec: Spec) -> tuple[Spec, list[str]]:
             if not isinstance(otherwise, str):
                 raise ProblemError(location, f"found {otherwise!r}; write a dataset's name")
             named(location, lambda name=otherwise: DATASETS[name])
-            choice = Choice(name=choice.name, options=options)
+            choice = Component(name=choice.name, options=options)
             if named(location[:-1], lambda c=choice: _is_absent(c)):
                 notes.append(f"{choice.name} is not on this machine; {otherwise} takes its place")
-                choice = Choice(name=otherwise)
+                choice = Component(name=otherwise)
         choices.append(choice)
     return spec.model_copy(update={"datasets": choices}), notes
 
 
-def _is_absent(choice: Choice) -> bool:
+def _is_absent(choice: Component) -> bool:
     try:
         load_dataset(choice.name, choice.options)
     except AbsentDataError:

@@ -15,7 +15,7 @@ from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
-from sweeps.schema import Resources, Spec, Table
+from sweeps.schema import PublishedTable, Resources, Spec
 from sweeps.spec.reading import Location, ProblemError, shortened
 from sweeps.spec.row_checks import check_rows, named
 from sweeps.spec.tracking_uri import tracking_problem
@@ -159,7 +159,7 @@ def _check_maps(spec: Spec) -> None:
             raise ProblemError(location, f"{name!r} is not a subclass of Calibrator")
 
 
-def _check_table(spec: Spec, table: Table) -> None:
+def _check_table(spec: Spec, table: PublishedTable) -> None:
     for index, metric in enumerate(table.metrics):
         if metric not in table_metrics():
             raise ProblemError(

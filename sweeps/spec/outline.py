@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from calibration.data import DATASETS, AbsentDataError, load_dataset
-from sweeps.schema import Choice, Spec
+from sweeps.schema import Component, Spec
 from sweeps.spec.loading import load_spec, validated
 from sweeps.spec.meaning import check_words
 from sweeps.spec.reading import ProblemError, SpecError, is_there, parse, place, read_text
@@ -51,7 +51,7 @@ def outline(path: Path) -> Outline:
     return Outline(spec, written, files, absent)
 
 
-def _named_files(choice: Choice, directory: Path) -> tuple[list[Path], list[Path]]:
+def _named_files(choice: Component, directory: Path) -> tuple[list[Path], list[Path]]:
     """The files that a dataset's options name: relative ones, and absolute ones not here."""
     if ":" in choice.name or choice.name not in DATASETS:
         return [], []
@@ -68,7 +68,7 @@ def _named_files(choice: Choice, directory: Path) -> tuple[list[Path], list[Path
     return relative, elsewhere
 
 
-def _is_absent(choice: Choice) -> bool:
+def _is_absent(choice: Component) -> bool:
     options = {name: value for name, value in choice.options.items() if name != "otherwise"}
     if len(options) != len(choice.options):
         return False  # its substitute is at hand

@@ -22,7 +22,7 @@ Lines = dict[Location, int]
 
 LARGEST_TEXT = 200_000
 MOST_VALUES = 50_000
-DEEPEST = 40
+_DEEPEST = 40
 LARGEST_NUMBER = 2**53
 LONGEST_MESSAGE = 700
 OWN = "x-"
@@ -61,7 +61,7 @@ class _Loader(yaml.SafeLoader):
         return added
 
     def _refuse_deeper_than(self, level: int) -> None:
-        if level > DEEPEST:
+        if level > _DEEPEST:
             raise yaml.MarkedYAMLError(
                 problem="it is nested too deeply", problem_mark=self.get_mark()
             )
@@ -208,7 +208,7 @@ def _check_size(root: yaml.Node, lines: Lines) -> None:
     def measure(node: yaml.Node) -> tuple[int, int]:
         known = sizes.get(id(node))
         if known is None:
-            sizes[id(node)] = (MOST_VALUES, DEEPEST)  # met again below itself: it never ends
+            sizes[id(node)] = (MOST_VALUES, _DEEPEST)  # met again below itself: it never ends
             inside = [measure(child) for child in _children(node)]
             known = 1 + sum(size for size, _ in inside), 1 + max((d for _, d in inside), default=0)
             sizes[id(node)] = known
@@ -218,9 +218,9 @@ def _check_size(root: yaml.Node, lines: Lines) -> None:
     for key, value in [*top_level, (root, root)]:
         size, depth = measure(value)
         location: Location = () if key is root else (_text(key),)
-        if depth > DEEPEST or size > MOST_VALUES:
+        if depth > _DEEPEST or size > MOST_VALUES:
             lines[location] = key.start_mark.line + 1
-        if depth > DEEPEST:
+        if depth > _DEEPEST:
             raise ProblemError(location, "is nested too deeply, or contains itself")
         if size > MOST_VALUES:
             raise ProblemError(

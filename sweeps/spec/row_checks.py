@@ -13,7 +13,7 @@ from sweeps.spec.reading import Location, ProblemError
 from sweeps.store import file_name
 
 LARGEST_GRID = 100_000
-LONGEST_NAME = 80
+_LONGEST_NAME = 80
 MOST_EPOCHS = 10_000_000
 ORACLE = "oracle (true posterior)"
 RESERVED_ROWS = ("oracle", ORACLE)
@@ -46,9 +46,9 @@ def named(location: Location, look_up: Any) -> Any:
 def _check_name(name: str, files: dict[str, str]) -> None:
     """Names stand in tables, files and labels such as 'row + map': they must be fit for it."""
     location: Location = ("methods", name)
-    if len(name) > LONGEST_NAME or not name.isprintable() or not any(c.isalnum() for c in name):
+    if len(name) > _LONGEST_NAME or not name.isprintable() or not any(c.isalnum() for c in name):
         raise ProblemError(
-            location, f"a row's name has letters or digits, at most {LONGEST_NAME} characters"
+            location, f"a row's name has letters or digits, at most {_LONGEST_NAME} characters"
         )
     if " + " in name or name in RESERVED_ROWS:
         raise ProblemError(

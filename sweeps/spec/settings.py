@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from calibration.models import MODELS
 from sweeps.masking import masked
-from sweeps.schema import Choice, Objective, Spec
+from sweeps.schema import Component, SearchObjective, Spec
 from sweeps.spec.descriptions import Note, note
 
 LISTED_ELSEWHERE = ("datasets", "methods", "table")
@@ -37,7 +37,7 @@ def settings(spec: Spec, written: Mapping[str, Any]) -> list[Setting]:
         if name in LISTED_ELSEWHERE:
             continue
         value, said = getattr(spec, name), written.get(name)
-        if isinstance(value, Choice):
+        if isinstance(value, Component):
             found += _choice(name, value, said, note(Spec, name))
         elif isinstance(value, BaseModel):
             standard = Spec.model_fields[name].default
@@ -58,7 +58,7 @@ def _nested(
         yield _setting(spec, f"{prefix}.{name}", inner, note(type(value), name), default=is_default)
 
 
-def _choice(name: str, value: Choice, said: Any, about: Note) -> Iterator[Setting]:
+def _choice(name: str, value: Component, said: Any, about: Note) -> Iterator[Setting]:
     yield Setting(name, value.name, about.unit, said is None, about.text)
     if value.name not in MODELS:
         for option, chosen in value.options.items():
@@ -105,7 +105,7 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
-    if isinstance(value, Objective):
+    if isinstance(value, SearchObjective):
         return value.metric
     if isinstance(value, list | tuple):
         return ", ".join(_shown(item) for item in value) or "none"

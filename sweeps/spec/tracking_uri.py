@@ -13,9 +13,9 @@ from sweeps.spec.reading import shortened
 
 SERVERS = ("http", "https")
 DATABASES = ("postgresql", "mysql", "mssql")
-LONGEST = 2000
+_LONGEST = 2000
 WRONG_PORT = "whose port is not a number from 1 to 65535"
-HOST = re.compile(r"(?!-)[\w-]{1,63}(?:\.[\w-]{1,63})*\.?")
+_HOST = re.compile(r"(?!-)[\w-]{1,63}(?:\.[\w-]{1,63})*\.?")
 EXAMPLES = (
     "write e.g. http://host:5000, sqlite:////path/mlflow.db or postgresql://user@host/database"
 )
@@ -69,7 +69,7 @@ def _scheme(uri: str) -> str:
 
 def _reason(uri: str) -> str | None:
     """None if all is well; empty if it is nothing of the kind."""
-    if len(uri) > LONGEST:
+    if len(uri) > _LONGEST:
         return f"{len(uri)} characters long"
     if not uri.isprintable():
         return "which has control characters"
@@ -141,6 +141,6 @@ def _host_reason(host: str | None) -> str | None:
         except ValueError:
             return f"whose host {host} is not an IP address"
         return None
-    if len(host) > 253 or not HOST.fullmatch(host):
+    if len(host) > 253 or not _HOST.fullmatch(host):
         return f"whose host {shortened(host)} is not a name"
     return None

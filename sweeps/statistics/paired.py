@@ -11,7 +11,7 @@ from scipy import special
 
 from sweeps.statistics.intervals import check_ratio, half_width
 
-ROUNDING = 1e-12
+_ROUNDING = 1e-12
 NORMAL = 1e9
 """Degrees of freedom with which Student's t is the normal distribution to ten digits."""
 
@@ -68,7 +68,7 @@ def corrected_t_test(
     if n < 2 or not (np.isfinite(first).all() and np.isfinite(second).all()):
         mean = float(first.mean()) - float(second.mean()) if n else math.nan
         return PairedTest(mean, math.nan, math.nan, math.nan, math.nan, math.nan, n)
-    rounding = ROUNDING * np.maximum(np.abs(first), np.abs(second))
+    rounding = _ROUNDING * np.maximum(np.abs(first), np.abs(second))
     difference = first - second
     difference[np.abs(difference) <= rounding] = 0.0
     mean = float(difference.mean())

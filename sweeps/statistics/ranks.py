@@ -14,7 +14,7 @@ import pandas as pd
 from scipy import stats
 
 FEWEST_DATASETS, FEWEST_METHODS = 2, 3
-ALPHA = 0.05
+_ALPHA = 0.05
 
 
 class Ranks(NamedTuple):
@@ -55,7 +55,7 @@ def critical_difference(methods: int, datasets: int) -> float:
 
 @lru_cache
 def _quantile(methods: int) -> float:
-    return float(stats.studentized_range.ppf(1 - ALPHA, methods, np.inf)) / math.sqrt(2)
+    return float(stats.studentized_range.ppf(1 - _ALPHA, methods, np.inf)) / math.sqrt(2)
 
 
 def _friedman(scores: pd.DataFrame) -> float:

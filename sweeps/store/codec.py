@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-FORMAT = 3
+STORE_FORMAT = 3
 """Of everything in a store; to be raised with any change that another version would misread."""
 # Up to format 2 checkpoints were numbered apart, and did not name the store's format.
 CHECKPOINT_HEADER = re.compile(rb"calsweep checkpoint (?:1 )?sha256:([0-9a-f]{64})\n")
-CHECKPOINT_FORMAT = re.compile(rb"format (\d{1,9})\n")
+CHECKPOINT_LINE = re.compile(rb"format (\d{1,9})\n")
 # The checksum comes first and in fixed form, so that it is verified on the bytes as they are.
 SEAL = re.compile(rb'\{"checksum": "sha256:([0-9a-f]{64})",\n')
 SEAL_LENGTH = len(b'{"checksum": "sha256:",\n') + 64
@@ -51,7 +51,7 @@ def seal(values: Mapping[str, Any]) -> bytes:
     """
     if taken := {"checksum", "format"} & values.keys():
         raise ValueError(f"found an entry {sorted(taken)[0]!r}, which the store adds itself")
-    entries = sorted({**values, "format": FORMAT}.items())
+    entries = sorted({**values, "format": STORE_FORMAT}.items())
     body = (",\n".join(f"{json.dumps(name)}: {_dump(v)}" for name, v in entries) + "}\n").encode()
     return b'{"checksum": "sha256:%s",\n' % digest(body).encode() + body
 
@@ -72,9 +72,9 @@ def unseal(content: bytes) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise DamagedError("it is no JSON object")
     version = values.get("format", 1)
-    if not isinstance(version, int) or (version == FORMAT and not found):
+    if not isinstance(version, int) or (version == STORE_FORMAT and not found):
         raise DamagedError("its checksum is missing")
-    if version != FORMAT:
+    if version != STORE_FORMAT:
         raise OtherFormatError(version)
     return values
 
@@ -98,7 +98,7 @@ def _finite(value: Any) -> Any:
 
 def encode_checkpoint(values: dict[str, Any]) -> bytes:
     """A line with a checksum of all that follows it, one with the format, ``encode_tensors``."""
-    content = b"format %d\n" % FORMAT + encode_tensors(values)
+    content = b"format %d\n" % STORE_FORMAT + encode_tensors(values)
     return b"calsweep checkpoint sha256:%s\n" % digest(content).encode() + content
 
 
@@ -107,9 +107,9 @@ def decode_checkpoint(content: bytes) -> dict[str, Any]:
     header = CHECKPOINT_HEADER.match(content)
     if header is None or digest(content[header.end() :]).encode() != header[1]:
         raise DamagedError("its checksum is wrong")
-    line = CHECKPOINT_FORMAT.match(content, header.end())
+    line = CHECKPOINT_LINE.match(content, header.end())
     version = 2 if line is None else int(line[1])
-    if line is None or version != FORMAT:
+    if line is None or version != STORE_FORMAT:
         raise OtherFormatError(version)
     return decode_tensors(content[line.end() :])
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sweeps.store.codec import FORMAT, DamagedError, OtherFormatError, unseal
+from sweeps.store.codec import STORE_FORMAT, DamagedError, OtherFormatError, unseal
 from sweeps.store.files import Files, StoreError
-from sweeps.store.layout import RESERVED_NAMES, STATE
+from sweeps.store.layout import RESERVED_NAMES, SWEEP_STATE
 
 
 def check_format(files: Files) -> None:
@@ -33,7 +33,7 @@ def check_format(files: Files) -> None:
 def store_refusal(place: str, error: OtherFormatError) -> StoreError:
     """What is said of a store of another format, or of a file in one."""
     remedy = "run the sweep into another store with --store (this one is left untouched)"
-    return refusal(place, error.found, FORMAT, remedy)
+    return refusal(place, error.found, STORE_FORMAT, remedy)
 
 
 def refusal(place: str | Path, found: int, readable: int, remedy: str) -> StoreError:
@@ -48,6 +48,6 @@ def refusal(place: str | Path, found: int, readable: int, remedy: str) -> StoreE
 def _telling(files: Files) -> Iterator[str]:
     """The files that may name the store's format, those that take the fewest requests first."""
     sweeps = files.directories("")
-    yield from (f"{name}/{STATE}" for name in sweeps if name not in RESERVED_NAMES)
+    yield from (f"{name}/{SWEEP_STATE}" for name in sweeps if name not in RESERVED_NAMES)
     if "records" in sweeps:
         yield from (f"records/{key}/record.json" for key in files.directories("records"))

@@ -14,13 +14,13 @@ RESERVED_NAMES = frozenset({"damaged", "mlartifacts", "mlflow.db", "records", "r
 # What lies beside a sweep's plain files, and beside the files of a trial's record.
 SWEEP_PARTS = frozenset({"stopped", "suggestions"})
 TRIAL_PARTS = frozenset({"checkpoint.bin", "live.json", "maps", "record.json"})
-STATE = ".state.json"
-KEY = re.compile(r"[0-9a-f]{1,64}")
+SWEEP_STATE = ".state.json"
+TRIAL_KEY = re.compile(r"[0-9a-f]{1,64}")
 # No separators, nothing unprintable, nothing that a remote file system takes for a pattern.
 PART = re.compile(r"[^\x00-\x1f\x7f/\\*?\[\]]+")
-LONGEST_PART = 255
+_LONGEST_PART = 255
 """In bytes: file systems count these, not characters."""
-LONGEST_NAME = 110
+_LONGEST_NAME = 110
 """Of a name that is made fit for a path, in bytes: some files are named after two of them."""
 
 
@@ -30,24 +30,24 @@ def file_name(name: str) -> str:
     Of a long name the end is replaced by a digest, so that different names stay different.
     """
     plain = "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
-    if len(plain.encode()) <= LONGEST_NAME:
+    if len(plain.encode()) <= _LONGEST_NAME:
         return plain
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:12]
-    return f"{plain.encode()[: LONGEST_NAME - 13].decode(errors='ignore')}-{digest}"
+    return f"{plain.encode()[: _LONGEST_NAME - 13].decode(errors='ignore')}-{digest}"
 
 
 def part(name: str, argument: str = "name") -> str:
     """One part of a path that is no hidden file: ``name`` itself."""
     if name.startswith(".") or not _is_part(name):
         raise ValueError(
-            f"{argument}: found {name!r}; a name has 1 to {LONGEST_PART} bytes, none of the "
+            f"{argument}: found {name!r}; a name has 1 to {_LONGEST_PART} bytes, none of the "
             "characters / \\ * ? [ ], and does not begin with a dot"
         )
     return name
 
 
 def _is_part(name: str) -> bool:
-    return bool(PART.fullmatch(name)) and len(os.fsencode(name)) <= LONGEST_PART
+    return bool(PART.fullmatch(name)) and len(os.fsencode(name)) <= _LONGEST_PART
 
 
 def sweep_directory(sweep: str) -> str:
@@ -75,7 +75,7 @@ def study_directory(sweep: str, kind: str, study: str) -> str:
 
 def checked_key(key: str) -> str:
     """A trial's key: hexadecimal digits."""
-    if not KEY.fullmatch(key):
+    if not TRIAL_KEY.fullmatch(key):
         raise ValueError(f"key: found {key!r}; a trial's key is 1 to 64 of the digits 0-9 and a-f")
     return key
 

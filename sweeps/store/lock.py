@@ -30,7 +30,7 @@ from typing import Any, Self
 from sweeps.store.files import Files, LocalFiles, StoreError
 from sweeps.store.leftovers import UNKNOWN, is_dead, machine, started
 
-TRIES = 10
+_TRIES = 10
 UNREADABLE = (-1, -1)
 
 log = logging.getLogger("calsweep")
@@ -156,7 +156,7 @@ class LocalLock(SweepLock):
 
     def _locked(self) -> tuple[int, tuple[int, int] | None]:
         """The file, open and locked, and which one it is. Raises ``OSError``, ``StoreError``."""
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             handle, identity = self._opened()
             if identity is not None:
                 break

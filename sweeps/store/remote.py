@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sweeps.store.files import StoreError
 
 READERS = 16
-TRIES = 5
+_TRIES = 5
 PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
@@ -102,7 +102,7 @@ class RemoteFiles:
             self._system.pipe_file(self._path(name), content)
 
     def create(self, name: str, content: bytes) -> bool:  # noqa: D102
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             # Asked first, for servers that ignore the condition of the PUT.
             if (there := self.read(name)) is not None:
                 return there == content

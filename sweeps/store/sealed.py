@@ -25,7 +25,7 @@ from sweeps.store.files import Files, StoreError
 from sweeps.store.format import store_refusal
 
 PLACE = "place"
-TRIES = 3
+_TRIES = 3
 
 T = TypeVar("T")
 log = logging.getLogger("calsweep")
@@ -117,7 +117,7 @@ class SealedFiles:
 
     def create(self, path: str, content: bytes, there: Callable[[], object]) -> bool:
         """Create a file unless ``there`` reads one: a damaged one does not count."""
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             if self._files.create(path, content):
                 return True
             if there() is not None:  # else it was damaged, and is out of the way now

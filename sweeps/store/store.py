@@ -36,9 +36,9 @@ from sweeps.store.codec import (
 from sweeps.store.files import Files, LocalFiles, StoreError, clear_drafts, open_files
 from sweeps.store.format import check_format
 from sweeps.store.layout import (
-    KEY,
     RESERVED_NAMES,
-    STATE,
+    SWEEP_STATE,
+    TRIAL_KEY,
     attempt_directory,
     attempt_parts,
     checked_key,
@@ -89,7 +89,7 @@ class Store:
 
     def trial_keys(self) -> list[str]:
         """The keys of all trials that have a record or are on their way."""
-        return [name for name in self._files.directories("records") if KEY.fullmatch(name)]
+        return [name for name in self._files.directories("records") if TRIAL_KEY.fullmatch(name)]
 
     # --- a sweep's own files
 
@@ -117,12 +117,12 @@ class Store:
 
     def state(self, sweep: str) -> dict[str, Any] | None:
         """What ``write_state`` wrote last, or None."""
-        path = f"{sweep_directory(sweep)}/{STATE}"
+        path = f"{sweep_directory(sweep)}/{SWEEP_STATE}"
         return self._sealed.read(path, sweep, lambda content: self._sealed.content(path, content))
 
     def write_state(self, sweep: str, values: dict[str, Any]) -> None:
         """Replace what a sweep remembers from run to run beside its spec."""
-        self._sealed.write(f"{sweep_directory(sweep)}/{STATE}", values)
+        self._sealed.write(f"{sweep_directory(sweep)}/{SWEEP_STATE}", values)
 
     # --- trials
 

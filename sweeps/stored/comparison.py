@@ -13,9 +13,9 @@ from calibration.metrics.bootstrap import Resampled
 from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.statistics import holm
 
-ALPHA = 0.05
-ROUNDING = 1e-12
-BASELINE = "identity"
+_ALPHA = 0.05
+_ROUNDING = 1e-12
+UNCALIBRATED = "identity"
 
 
 def comparisons(
@@ -31,19 +31,19 @@ def comparisons(
     difference over its deviation from row to row, s·√rows.
     """
     lines = []
-    baseline = maps.get(BASELINE, {})
+    baseline = maps.get(UNCALIBRATED, {})
     for metric in baseline:
         there = {name: found[metric] for name, found in maps.items() if metric in found}
         tested = [_compared(found, baseline[metric], rows) for found in there.values()]
         frame = pd.DataFrame(tested)
         frame.insert(0, "metric", metric)
         frame.insert(0, "post_hoc", list(there))
-        known = [name != BASELINE for name in there]
+        known = [name != UNCALIBRATED for name in there]
         adjusted = np.full(len(there), np.nan)
         adjusted[known] = holm(frame["p"].to_numpy(np.float64)[known])
         frame["p_holm"] = adjusted
         frame["verdict"] = [
-            "baseline" if name == BASELINE else verdict(mean, reference, p)
+            "baseline" if name == UNCALIBRATED else verdict(mean, reference, p)
             for name, mean, reference, p in zip(
                 there, frame["mean"], frame["baseline_mean"], adjusted, strict=True
             )
@@ -63,7 +63,7 @@ def verdict(mean: float, baseline: float, p: float) -> str:
         return UNMEASURED
     infinite = math.isinf(mean), math.isinf(baseline)
     # Two infinite losses have no difference to test; an infinite one needs no test.
-    if mean == baseline or (not any(infinite) and not p < ALPHA):
+    if mean == baseline or (not any(infinite) and not p < _ALPHA):
         return "no difference shown"
     return "better" if mean < baseline else "worse"
 
@@ -79,7 +79,7 @@ def _compared(ours: Resampled, baseline: Resampled, rows: int) -> dict[str, floa
     deviations = deviations - deviations.mean()
     error = float(np.sqrt(np.square(deviations).mean()))
     low, high = np.quantile(deviations, [0.025, 0.975])
-    if error <= ROUNDING and abs(difference) <= ROUNDING:
+    if error <= _ROUNDING and abs(difference) <= _ROUNDING:
         return found | {"difference": 0.0, "low": 0.0, "high": 0.0, "effect": 0.0, "p": 1.0}
     t = difference / error if error > 0 else math.copysign(math.inf, difference)
     return found | {

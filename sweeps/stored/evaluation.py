@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from calibration.data.predictions import StoredPredictions, check_same_classes
-from calibration.evaluation import Predictions
+from calibration.evaluation import LabelledLogits
 from calibration.memory import COPIES, available_memory, check_fits
 from calibration.metrics.bootstrap import resample_counts
 from calibration.post_hoc import Calibrator
@@ -23,10 +23,10 @@ from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.analysis.results import leaderboard
 from sweeps.analysis.selection import select
 from sweeps.report.wording import listed
-from sweeps.stored.comparison import BASELINE, comparisons
+from sweeps.stored.comparison import UNCALIBRATED, comparisons
 from sweeps.stored.judging import (
+    EvaluationSetup,
     Judged,
-    Setting,
     folds_for,
     judge,
     resamples_for,
@@ -93,7 +93,7 @@ def evaluate_stored(
     """
     if test is not None:
         check_same_classes(validation, test, validation.name, test.name)
-    setting = Setting(
+    setting = EvaluationSetup(
         _predictions(validation),
         None if test is None else _predictions(test),
         bins=bins,
@@ -101,7 +101,7 @@ def evaluate_stored(
         resamples=resamples_for(len((test or validation).logits)),
         folds=folds_for(len(validation.logits)),
     )
-    names = list(dict.fromkeys([BASELINE, *maps]))
+    names = list(dict.fromkeys([UNCALIBRATED, *maps]))
     judged, failed = _judged(names, setting, _workers(setting, workers or os.cpu_count() or 1))
     # A file's name need not be text, and a table holds nothing else.
     name = visible((test or validation).name, keep="")
@@ -133,7 +133,7 @@ def evaluate_stored(
     )
 
 
-def _workers(setting: Setting, wanted: int) -> int:
+def _workers(setting: EvaluationSetup, wanted: int) -> int:
     """As many maps at a time as memory holds. Raises ``ValueError`` if there is none for one.
 
     Most is taken by the resampled class-wise ECE, a number for each bin of each class, and by
@@ -161,15 +161,15 @@ def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> t
     )
 
 
-def _predictions(stored: StoredPredictions) -> Predictions:
+def _predictions(stored: StoredPredictions) -> LabelledLogits:
     if stored.labels is None:
         raise ValueError(f"{stored.name}: there are no labels")
     # Once for all maps, which work in double precision.
-    return Predictions(torch.from_numpy(stored.logits).double(), torch.from_numpy(stored.labels))
+    return LabelledLogits(torch.from_numpy(stored.logits).double(), torch.from_numpy(stored.labels))
 
 
 def _judged(
-    names: Sequence[str], setting: Setting, workers: int
+    names: Sequence[str], setting: EvaluationSetup, workers: int
 ) -> tuple[dict[str, Judged], dict[str, str]]:
     # Drawn before the threads start, or each would draw the same ones.
     resample_counts(len(setting.measured.labels), setting.resamples, setting.seed)
@@ -183,6 +183,6 @@ def _judged(
                 judged[name] = task.result()
             except Exception as error:  # one map's failure must not take the others' results
                 failed[name] = f"{type(error).__name__}: {error}"
-    if BASELINE not in judged:
-        raise ValueError(f"the predictions cannot be evaluated: {failed[BASELINE]}")
+    if UNCALIBRATED not in judged:
+        raise ValueError(f"the predictions cannot be evaluated: {failed[UNCALIBRATED]}")
     return judged, failed

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from calibration import metrics, post_hoc
-from calibration.evaluation import FOLDS, Predictions, cross_fitted, interval_metrics, scores
+from calibration.evaluation import FOLDS, LabelledLogits, cross_fitted, interval_metrics, scores
 from calibration.metrics import METRICS, Shown
 from calibration.metrics.bootstrap import Resampled, interval_of, resampled_metrics
 from calibration.post_hoc import Calibrator
@@ -19,22 +19,22 @@ MANY_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Setting:
+class EvaluationSetup:
     """What all maps are fitted to and measured on, and how.
 
     Without ``test`` a map is measured on the validation rows, each by a map fitted on the
     folds that do not hold it.
     """
 
-    validation: Predictions
-    test: Predictions | None
+    validation: LabelledLogits
+    test: LabelledLogits | None
     bins: int
     seed: int
     resamples: int
     folds: int
 
     @property
-    def measured(self) -> Predictions:
+    def measured(self) -> LabelledLogits:
         """The rows that the tables speak of."""
         return self.test or self.validation
 
@@ -65,7 +65,7 @@ class Judged:
     correct: Tensor
 
 
-def judge(name: str, setting: Setting) -> Judged:
+def judge(name: str, setting: EvaluationSetup) -> Judged:
     """Fit the map ``name`` and measure it; raises whatever the map raises."""
     validation, bins, seed = setting.validation, setting.bins, setting.seed
     start = time.perf_counter()

@@ -17,7 +17,7 @@ from sweeps.saying import print_whole
 from sweeps.stored.evaluation import StoredEvaluation
 from sweeps.stored.wording import FLATTERED, procedure
 
-AS_IS = "as is"
+_AS_IS = "as is"
 SIGNS = {"better": "✓", "worse": "✗", "no difference shown": " ", "baseline": " ", UNMEASURED: " "}
 
 
@@ -49,7 +49,7 @@ def leaderboard_table(evaluation: StoredEvaluation) -> Table:
             cells.append(f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}")
             cells += [number(row["floor"])] if metric == "ece" else []
         star = " ★" if row["winner"] else ""
-        label = f"{AS_IS if name == 'identity' else name}{dagger(row)}{star}"
+        label = f"{_AS_IS if name == 'identity' else name}{dagger(row)}{star}"
         style = "bold" if row["winner"] else ""
         shown.add_row(label, *cells, style=style)
     return shown

@@ -17,15 +17,15 @@ from sweeps.tracking.settings import mlflow_settings
 if TYPE_CHECKING:
     from requests import Response
 
-SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 """How long a server may take to answer before it counts as away."""
 USERNAME, WORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 BUSY = (408, 425, 429)
 """Refusals that pass by themselves."""
 WRITERS = ("EDIT", "MANAGE")
-REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
+_REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
 """What Postgres says to those whom waiting does not help."""
-REMEDY = "have its owner or an admin grant EDIT, or name another in tracking.experiment"
+_REMEDY = "have its owner or an admin grant EDIT, or name another in tracking.experiment"
 
 
 def check_access(uri: str, experiment: str | None = None) -> None:
@@ -88,7 +88,7 @@ def _ask(uri: str, path: str, **query: str) -> Response | None:
                 "GET",
                 params=query,
                 max_retries=0,
-                timeout=SECONDS,
+                timeout=ANSWER_SECONDS,
                 raise_on_status=False,
             )
             answers.append(answer)
@@ -99,7 +99,7 @@ def _ask(uri: str, path: str, **query: str) -> Response | None:
     # A server that answers a byte at a time is away as well; requests would wait for its last.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
-    asking.join(2 * SECONDS)
+    asking.join(2 * ANSWER_SECONDS)
     if insecure:
         said = without_secrets(" ".join(insecure[0].split()), uri)[-200:]
         raise UserError(
@@ -142,7 +142,7 @@ def _check_writing(uri: str, experiment: str, number: Any) -> None:
     if permission is not None and permission not in WRITERS:
         raise UserError(
             f"{_server(uri)}: the user {_user(uri)!r} may not write to the experiment "
-            f"{experiment!r} (permission {permission}); {REMEDY}"
+            f"{experiment!r} (permission {permission}); {_REMEDY}"
         )
 
 
@@ -169,7 +169,7 @@ def _forbidden(uri: str, text: str, experiment: str | None) -> str:
             "with, or add this one to its allowed hosts"
         )
     what = "list experiments" if experiment is None else f"read the experiment {experiment!r}"
-    return f"{_server(uri)}: the user {_user(uri)!r} may not {what}; {REMEDY}"
+    return f"{_server(uri)}: the user {_user(uri)!r} may not {what}; {_REMEDY}"
 
 
 def _user(uri: str) -> str:
@@ -198,11 +198,11 @@ def _check_database(uri: str) -> None:
         raise UserError(f"{masked(uri)}: {without_secrets(str(error), uri)}") from None
     if url.get_backend_name() != "postgresql":
         return
-    timeout = {"connect_timeout": int(SECONDS)}
+    timeout = {"connect_timeout": int(ANSWER_SECONDS)}
     try:
         sqlalchemy.create_engine(url, poolclass=NullPool, connect_args=timeout).connect().close()
     except OperationalError as error:
         said = without_secrets(str(error.orig).strip(), uri)
-        if any(words in said for words in REFUSALS):
+        if any(words in said for words in _REFUSALS):
             remedy = "a password is read from PGPASSWORD, or stands in the URI"
             raise UserError(f"{masked(uri)}: {said.splitlines()[-1]} ({remedy})") from None

@@ -23,15 +23,15 @@ from typing import NamedTuple
 from sweeps.scratch import directory_in, remove_leftovers
 from sweeps.tracking.database_file import SCHEMA_REVISION, check_database_file, database_path
 
-PREFIX = "sqlite:///"
-DRAFT = ".mlflow-"
+SQLITE_PREFIX = "sqlite:///"
+_DRAFT = ".mlflow-"
 BUSY_SECONDS = 60.0
 RUN = (
     "INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, "
     "status, start_time, end_time, source_version, lifecycle_stage, artifact_uri, experiment_id) "
     "VALUES (?, ?, 'UNKNOWN', '', '', 'unknown', ?, ?, ?, '', 'active', ?, ?)"
 )
-TAG = "INSERT INTO tags (run_uuid, key, value) VALUES (?, ?, ?)"
+_TAG = "INSERT INTO tags (run_uuid, key, value) VALUES (?, ?, ?)"
 PARAMETER = "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)"
 METRIC = (
     "INSERT OR IGNORE INTO metrics (run_uuid, key, value, timestamp, step, is_nan) "
@@ -43,7 +43,7 @@ LATEST = (
 )
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     """One value of one metric; ``time`` in milliseconds."""
 
     name: str
@@ -64,16 +64,16 @@ def create_database(uri: str) -> None:
     path = database_path(uri)
     if path is None:
         return
-    remove_leftovers(path.parent, DRAFT)
+    remove_leftovers(path.parent, _DRAFT)
     check_database_file(uri)
     if path.exists():
         return
     from mlflow.tracking import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with directory_in(path.parent, DRAFT) as directory:
+    with directory_in(path.parent, _DRAFT) as directory:
         draft = directory / path.name
-        MlflowClient(tracking_uri=f"{PREFIX}{draft}").search_experiments(max_results=1)
+        MlflowClient(tracking_uri=f"{SQLITE_PREFIX}{draft}").search_experiments(max_results=1)
         try:
             path.hardlink_to(draft)
         except FileExistsError:
@@ -94,7 +94,7 @@ class FinishedRun:
     end: int
     tags: Mapping[str, str]
     parameters: Mapping[str, str]
-    points: Iterable[Point]
+    points: Iterable[MetricPoint]
 
 
 class FoundRun(NamedTuple):
@@ -149,7 +149,7 @@ class Database:
         """Set tags of runs that are there: all of them or, if ``sqlite3.Error`` is raised, none."""
         rows = [(run_id, *item) for run_id, named in tags.items() for item in named.items()]
         with self._transaction() as connection:
-            connection.executemany(f"{TAG} ON CONFLICT DO UPDATE SET value = excluded.value", rows)
+            connection.executemany(f"{_TAG} ON CONFLICT DO UPDATE SET value = excluded.value", rows)
 
     def new_id(self, *parts: str) -> str:
         """An id for a run: the same for the same parts until some run, be it deleted, has it.
@@ -168,7 +168,7 @@ class Database:
     def insert(self, experiment: str, artifacts: str, run: FinishedRun) -> None:
         """Insert all of a run or, if ``sqlite3.Error`` is raised, none of it."""
         run_id, points = run.run_id, list(run.points)
-        latest: dict[str, Point] = {}
+        latest: dict[str, MetricPoint] = {}
         for point in points:
             known = latest.get(point.name)
             if known is None or _order(point) > _order(known):
@@ -177,7 +177,7 @@ class Database:
         tags = {**run.tags, "mlflow.runName": run.name}
         with self._transaction() as connection:
             connection.execute(RUN, about)
-            connection.executemany(TAG, ((run_id, *tag) for tag in tags.items()))
+            connection.executemany(_TAG, ((run_id, *tag) for tag in tags.items()))
             connection.executemany(PARAMETER, ((run_id, *item) for item in run.parameters.items()))
             connection.executemany(METRIC, ((run_id, *point) for point in points))
             connection.executemany(LATEST, ((run_id, *point) for point in latest.values()))
@@ -195,6 +195,6 @@ class Database:
             raise
 
 
-def _order(point: Point) -> tuple[int, int, float]:
+def _order(point: MetricPoint) -> tuple[int, int, float]:
     """MLflow's order of what is the latest."""
     return point.step, point.time, point.value

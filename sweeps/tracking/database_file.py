@@ -14,11 +14,11 @@ from sweeps.errors import UserError
 from sweeps.spec.reading import shortened
 
 SCHEMA_REVISION = "dc11669786a5"  # of mlflow 3.17
-SECONDS = 5.0
-LONGEST_NAME = 500
+_SECONDS = 5.0
+_LONGEST_NAME = 500
 MAGIC = b"SQLite format 3\0"
-TABLES = frozenset({"experiments", "runs", "metrics", "params", "tags"})
-ELSEWHERE = "name another file"
+_TABLES = frozenset({"experiments", "runs", "metrics", "params", "tags"})
+_ELSEWHERE = "name another file"
 
 
 def database_path(uri: str) -> Path | None:
@@ -45,7 +45,7 @@ def check_database_file(uri: str, *, migrated: bool = False) -> None:
         problem = f"cannot be used: {error.strerror or error}"
     if problem is not None:
         name = str(path)
-        plain = name.isprintable() and len(name) <= LONGEST_NAME
+        plain = name.isprintable() and len(name) <= _LONGEST_NAME
         raise UserError(f"{name if plain else shortened(name)}: {problem}")
 
 
@@ -56,24 +56,24 @@ def _problem(path: Path, *, migrated: bool) -> str | None:
         above = next(p for p in path.absolute().parents if p.exists() or p.is_symlink())
         return None if above.is_dir() else f"cannot be made: {above} is not a directory"
     if not path.is_file():
-        return f"is not a file; {ELSEWHERE}"
+        return f"is not a file; {_ELSEWHERE}"
     with path.open("rb") as file:
         start = file.read(len(MAGIC))
     if not start:
-        return None if migrated else f"is empty; delete it, or {ELSEWHERE}"
+        return None if migrated else f"is empty; delete it, or {_ELSEWHERE}"
     if start != MAGIC:
-        return f"is not a sqlite database; {ELSEWHERE}"
+        return f"is not a sqlite database; {_ELSEWHERE}"
     try:
         tables, revisions = _read(path)
     except sqlite3.OperationalError:  # locked
         return None
     except sqlite3.DatabaseError as error:
-        return f"is a damaged sqlite database ({error}); restore it, or {ELSEWHERE}"
+        return f"is a damaged sqlite database ({error}); restore it, or {_ELSEWHERE}"
     if not tables:
-        return None if migrated else f"is an empty database; delete it, or {ELSEWHERE}"
-    if not tables >= TABLES or not revisions:
+        return None if migrated else f"is an empty database; delete it, or {_ELSEWHERE}"
+    if not tables >= _TABLES or not revisions:
         there = ", ".join(sorted(tables)[:5])
-        return f"is a sqlite database of something else (its tables: {there}); {ELSEWHERE}"
+        return f"is a sqlite database of something else (its tables: {there}); {_ELSEWHERE}"
     fits = migrated or revisions == {SCHEMA_REVISION}
     return None if fits else _version_problem(path, revisions)
 
@@ -81,7 +81,7 @@ def _problem(path: Path, *, migrated: bool) -> str | None:
 def _read(path: Path) -> tuple[set[str], set[str]]:
     """The tables of a sqlite database, and which version of MLflow's schema it says it has."""
     address = f"{path.absolute().as_uri()}?mode=ro"
-    with closing(sqlite3.connect(address, uri=True, timeout=SECONDS)) as connection:
+    with closing(sqlite3.connect(address, uri=True, timeout=_SECONDS)) as connection:
         named = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
         tables = {str(name) for (name,) in named}
         if "alembic_version" not in tables:
@@ -103,6 +103,8 @@ def _version_problem(path: Path, found: set[str]) -> str | None:
     try:
         scripts.get_revisions(tuple(found))
     except CommandError:
-        return f"was made by another version of MLflow than is installed; update it, or {ELSEWHERE}"
+        return (
+            f"was made by another version of MLflow than is installed; update it, or {_ELSEWHERE}"
+        )
     upgrade = f"mlflow db upgrade {shlex.quote(f'sqlite:///{path.absolute()}')}"
-    return f"was made by an older version of MLflow; back it up and run {upgrade}, or {ELSEWHERE}"
+    return f"was made by an older version of MLflow; back it up and run {upgrade}, or {_ELSEWHERE}"

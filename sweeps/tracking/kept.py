@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 
-SECONDS = 5.0
+_SECONDS = 5.0
 """What a command that was asked to end is given before it is killed."""
 
 
@@ -24,7 +24,7 @@ def _end_when_alone(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(SECONDS)
+            process.wait(_SECONDS)
         os.killpg(process.pid, signal.SIGKILL)
 
 

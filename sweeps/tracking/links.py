@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
     from mlflow.tracking import MlflowClient
 
-KIND = "workflowType=machine_learning"
+_KIND = "workflowType=machine_learning"
 """Without it MLflow's UI takes a newcomer to be here for language models."""
-COMPARED = 20
+_COMPARED = 20
 """Runs on the compare page: more make it slow, and nobody reads them."""
 
 
@@ -54,13 +54,13 @@ def sweep_links(client: MlflowClient, base: str, sweep: TrackedSweep) -> dict[st
     compared = compared_runs(client, sweep)
     if len(compared) > 1:
         pages = {"runs": _list(compared), "experiments": _list([sweep.experiment])}
-        query = f"{urlencode(pages, quote_via=quote)}&{KIND}"  # the page wants the runs first
+        query = f"{urlencode(pages, quote_via=quote)}&{_KIND}"  # the page wants the runs first
         links["compare"] = f"{base.rstrip('/')}/#/compare-runs?{query}"
     return links | {
         "search": f"{root}/runs?{_view(client, sweep, 'search', 'search', 'selected/nll')}",
-        "table": f"{own}/artifacts/{TABLE}?{KIND}",
-        "report": f"{own}/artifacts/report.html?{KIND}",
-        "sweep": f"{own}?{KIND}",
+        "table": f"{own}/artifacts/{TABLE}?{_KIND}",
+        "report": f"{own}/artifacts/report.html?{_KIND}",
+        "sweep": f"{own}?{_KIND}",
     }
 
 
@@ -78,9 +78,9 @@ def compared_runs(client: MlflowClient, sweep: TrackedSweep) -> list[str]:
     datasets: dict[str, list[Run]] = {}
     for (dataset, _), run in first.items():
         datasets.setdefault(dataset, []).append(run)
-    each = COMPARED // max(len(datasets), 1)
+    each = _COMPARED // max(len(datasets), 1)
     best = [run for group in datasets.values() for run in sorted(group, key=_score)[: max(each, 1)]]
-    return [run.info.run_id for run in best[:COMPARED]]
+    return [run.info.run_id for run in best[:_COMPARED]]
 
 
 def _score(run: Run) -> float:
@@ -94,10 +94,10 @@ def _view(client: MlflowClient, sweep: TrackedSweep, what: str, phase: str, orde
     query = {"compareRunsMode": "CHART"} if what == "charts" else {}
     key = view_key(sweep.name, what)
     if f"{TAG}{key}" in client.get_experiment(sweep.experiment).tags:
-        return f"{KIND}&{urlencode(query | {'viewStateShareKey': key}, quote_via=quote)}"
+        return f"{_KIND}&{urlencode(query | {'viewStateShareKey': key}, quote_via=quote)}"
     query |= {"searchFilter": runs_filter(sweep.name, phase)}
     query |= {"orderByKey": f"metrics.`{order}`", "orderByAsc": "true"}
-    return f"{KIND}&{urlencode(query, quote_via=quote)}"
+    return f"{_KIND}&{urlencode(query, quote_via=quote)}"
 
 
 def _list(names: list[str]) -> str:

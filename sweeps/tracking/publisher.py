@@ -22,11 +22,11 @@ from sweeps.store import Store, file_name
 from sweeps.tracking import run_content as content
 from sweeps.tracking.artifacts import chooses_place, is_local, local_path, write_files
 from sweeps.tracking.database import (
-    PREFIX,
+    SQLITE_PREFIX,
     Database,
     FinishedRun,
     FoundRun,
-    Point,
+    MetricPoint,
     create_database,
 )
 from sweeps.tracking.run_content import (
@@ -349,14 +349,14 @@ class Publisher:
     def _log(
         self,
         run: Known,
-        rows: Iterable[list[Point]],
+        rows: Iterable[list[MetricPoint]],
         parameters: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Everything in as few calls as there can be, and no row of a curve in two of them."""
         from mlflow.entities import Metric, Param, RunTag
 
-        calls: list[list[Point]] = [[]]
+        calls: list[list[MetricPoint]] = [[]]
         for row in rows:
             if len(calls[-1]) + len(row) > POINTS_PER_CALL:
                 calls.append([])
@@ -378,7 +378,7 @@ class Publisher:
 
     def store_artifacts(self, run_id: str, place: str, files: Mapping[str, bytes]) -> None:
         """Give files to a run; ``place`` is its artifact location, or empty if that is unknown."""
-        if place and self.uri.startswith(PREFIX) and is_local(place):
+        if place and self.uri.startswith(SQLITE_PREFIX) and is_local(place):
             write_files(place, files)
             return
         with scratch_directory() as directory:
@@ -406,6 +406,6 @@ class _Heard:
         return told
 
 
-def _whole_curve(outcome: Mapping[str, Any], *, after: int) -> list[list[Point]]:
+def _whole_curve(outcome: Mapping[str, Any], *, after: int) -> list[list[MetricPoint]]:
     curve, times = outcome.get("curve", []), outcome.get("times", [])
     return content.curve_rows(curve, times, after=after, whole=True)

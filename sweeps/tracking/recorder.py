@@ -31,8 +31,8 @@ LIVE_REST = 9.0
 FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
 STUCK_SECONDS = 60.0
 """Beyond its patience a driver waits so long for a call that neither returns nor fails."""
-REFUSALS = 3
-LONGEST_REASON = 300
+_REFUSALS = 3
+_LONGEST_REASON = 300
 
 
 class TrackingError(UserError):
@@ -95,8 +95,8 @@ def reason(error: Exception, uri: str) -> str:
     line = " ".join(said.split())
     line = without_secrets(f"{line} It was a web page, not MLflow" if page else line, uri)
     # What was tried stands at the beginning, and at the end why it failed.
-    half = LONGEST_REASON // 2
-    return line if len(line) <= LONGEST_REASON else f"{line[:half]} … {line[-half:]}"
+    half = _LONGEST_REASON // 2
+    return line if len(line) <= _LONGEST_REASON else f"{line[:half]} … {line[-half:]}"
 
 
 class _Close(NamedTuple):
@@ -249,7 +249,7 @@ class Recorder:
                 return False
             self._waiting.popleft()
             self._refusals[entry.key] += 1
-            if self._refusals[entry.key] >= REFUSALS:
+            if self._refusals[entry.key] >= _REFUSALS:
                 self._set_aside += 1
                 return True
             if not self._waiting:

@@ -18,7 +18,7 @@ from sweeps.plan import Plan
 from sweeps.progress import format_value
 from sweeps.spec import ORACLE
 from sweeps.store import Store
-from sweeps.tracking.database import Point
+from sweeps.tracking.database import MetricPoint
 from sweeps.tracking.predictions_table import predictions_parquet
 from sweeps.trial import FAILED, MADE, VERSION, TrialConfig
 
@@ -29,7 +29,7 @@ POST_HOC, WINNER = "calsweep.post_hoc", "calsweep.winner"
 """Of confirmed runs, once the sweep has ended: the map chosen for their row; true or false."""
 SUPERSEDED = "calsweep.superseded"
 """Of runs whose trial is no longer part of the sweep."""
-CELL = "row"
+CELL_TAG = "row"
 """Row and dataset, to group runs by: its short name stands in every label of a grouped chart."""
 PARENT, COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
 EVERY_ROW_HAS = "train/lr"
@@ -86,7 +86,7 @@ def outcome_tags(entry: Entry, outcome: Mapping[str, Any]) -> dict[str, str]:
 
 def _row_tags(entry: Entry) -> dict[str, str]:
     cell = f"{entry.row} · {entry.config.dataset_name}"
-    return {ROW: entry.row[:LONGEST_TAG], CELL: cell[:LONGEST_TAG]}
+    return {ROW: entry.row[:LONGEST_TAG], CELL_TAG: cell[:LONGEST_TAG]}
 
 
 def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, maps: Maps) -> str:
@@ -123,9 +123,9 @@ def of_calibrators(evaluations: Maps) -> Maps:
 
 def curve_rows(
     curve: list[Mapping[str, Any]], times: list[float], *, after: int, whole: bool
-) -> list[list[Point]]:
+) -> list[list[MetricPoint]]:
     """The evaluated epochs after step ``after``, and the last epoch of a ``whole`` curve."""
-    rows: list[list[Point]] = []
+    rows: list[list[MetricPoint]] = []
     for index, row in enumerate(curve):
         step = int(row["epoch"])
         last = whole and index == len(curve) - 1
@@ -133,15 +133,17 @@ def curve_rows(
             continue
         at = milliseconds(times[index])
         values = ((name, float(value)) for name, value in row.items() if name != "epoch")
-        rows.append([Point(n, value, at, step) for n, value in values if math.isfinite(value)])
+        rows.append(
+            [MetricPoint(n, value, at, step) for n, value in values if math.isfinite(value)]
+        )
     return [row for row in rows if row]
 
 
-def result_points(outcome: Mapping[str, Any], maps: Maps) -> Iterator[Point]:
+def result_points(outcome: Mapping[str, Any], maps: Maps) -> Iterator[MetricPoint]:
     """What a trial has come to: chosen epoch, test and cross-fitted validation of every map."""
     for name, value, at in _results(outcome, maps):
         if math.isfinite(value):
-            yield Point(name, value, at, 0)
+            yield MetricPoint(name, value, at, 0)
 
 
 def _results(outcome: Mapping[str, Any], maps: Maps) -> Iterator[tuple[str, float, int]]:

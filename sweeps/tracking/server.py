@@ -20,12 +20,12 @@ from sweeps.masking import masked, without_secrets
 from sweeps.store.leftovers import temporary_name
 from sweeps.tracking.drivers import with_driver
 
-HOST = "127.0.0.1"
+_HOST = "127.0.0.1"
 FIRST_PORT = 5000
 PORTS_TRIED = 100
 START_SECONDS = 600.0
 LOG_READ = 10_000
-ENVIRONMENT = {
+_ENVIRONMENT = {
     # Jobs are no part of looking at runs, and their processes take a gigabyte.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -38,7 +38,7 @@ class ServerError(UserError):
     exit_code = 1
 
 
-def free_port(first: int = FIRST_PORT, tried: int = PORTS_TRIED, host: str = HOST) -> int | None:
+def free_port(first: int = FIRST_PORT, tried: int = PORTS_TRIED, host: str = _HOST) -> int | None:
     """The first port from ``first`` on that nobody listens on; None if all are taken."""
     ports = range(first, min(first + tried, 65536))
     return next((port for port in ports if _is_free(host, port)), None)
@@ -66,7 +66,7 @@ class MlflowServer:
         uri: str,
         port: int,
         *,
-        host: str = HOST,
+        host: str = _HOST,
         arguments: Sequence[str] = ("--workers", "1"),
         environment: Mapping[str, str] | None = None,
         aloud: bool = False,
@@ -76,7 +76,7 @@ class MlflowServer:
         self._command = ["-m", "mlflow", "server", "--host", host, "--port", str(port), *arguments]
         # The database in the environment, so that no list of processes shows a password.
         database = {"MLFLOW_BACKEND_STORE_URI": self.uri}
-        self._environment = ENVIRONMENT | database | dict(environment or {})
+        self._environment = _ENVIRONMENT | database | dict(environment or {})
         self._mark = Path(temporary_name("mlflow-server-"))
         self._aloud = aloud
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # without a name: none is left behind

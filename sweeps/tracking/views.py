@@ -16,7 +16,7 @@ from typing import Any, Literal
 from calibration.metrics import METRICS, Shown
 from sweeps.plan import Plan
 from sweeps.store import file_name
-from sweeps.tracking.run_content import CELL, PHASE, POST_HOC, ROW, SUPERSEDED, SWEEP, WINNER
+from sweeps.tracking.run_content import CELL_TAG, PHASE, POST_HOC, ROW, SUPERSEDED, SWEEP, WINNER
 
 TAG = "mlflow.sharedViewState."
 DATASET = "calsweep.dataset"
@@ -130,7 +130,7 @@ def _charts(plan: Plan) -> Json:
     return _runs(plan.spec.name, "confirm", "validation/nll", []) | {
         "groupBy": {
             "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "tag", "groupByData": CELL}],
+            "groupByKeys": [{"mode": "tag", "groupByData": CELL_TAG}],
         },
         "compareRunSections": [_section(name, display=name in shown) for name in shown + folded],
         "isAccordionReordered": True,

@@ -93,9 +93,9 @@ def measure(
     """
     import ray
 
-    from sweeps.tuning import ENVIRONMENT  # not for the actors, which need no torch
+    from sweeps.tuning import TUNE_ENVIRONMENT  # not for the actors, which need no torch
 
-    for name, value in ENVIRONMENT.items():
+    for name, value in TUNE_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="calsweep-tune-") as scratch:

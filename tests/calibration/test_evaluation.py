@@ -8,7 +8,7 @@ from torch import Tensor
 
 from calibration import metrics, post_hoc
 from calibration.data import load_dataset
-from calibration.evaluation import Predictions, cross_fitted, evaluate, evaluate_oracle
+from calibration.evaluation import LabelledLogits, cross_fitted, evaluate, evaluate_oracle
 from calibration.post_hoc import Calibrator
 
 
@@ -30,11 +30,11 @@ class Memoriser(Calibrator):
         return torch.where(known[:, None], certain, even)
 
 
-def predictions(n: int, seed: int, classes: int = 3) -> Predictions:
+def predictions(n: int, seed: int, classes: int = 3) -> LabelledLogits:
     generator = torch.Generator().manual_seed(seed)
     logits = 2 * torch.randn(n, classes, generator=generator)
     labels = torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(1)
-    return Predictions(2.5 * logits, labels)  # over-confident by a temperature of 2.5
+    return LabelledLogits(2.5 * logits, labels)  # over-confident by a temperature of 2.5
 
 
 @pytest.mark.parametrize("n", [7, 40, 301])
@@ -80,11 +80,11 @@ def test_the_oracle_is_calibrated_up_to_noise_and_nobody_beats_its_posterior() -
     part = dataset.test(0)
     posterior = dataset.posterior(part.inputs)
     assert posterior is not None
-    test = Predictions(torch.randn(4000, 5), part.labels, posterior)
+    test = LabelledLogits(torch.randn(4000, 5), part.labels, posterior)
     oracle = evaluate_oracle(test)
     assert oracle.test["posterior_gap"] == pytest.approx(0, abs=1e-9)
     assert oracle.test["true_ce"] == pytest.approx(0, abs=1e-9)
     assert oracle.test["ece"] < 2 * oracle.floor[1]
     assert oracle.test["error"] == pytest.approx(1 - 0.868, abs=0.02)
     with pytest.raises(ValueError, match="posterior"):
-        evaluate_oracle(Predictions(test.logits, test.labels))
+        evaluate_oracle(LabelledLogits(test.logits, test.labels))

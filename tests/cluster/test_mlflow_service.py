@@ -235,7 +235,7 @@ def test_without_the_right_password_a_command_ends_at_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(access, "SECONDS", LIMIT)  # or a busy server counts as away
+    monkeypatch.setattr(access, "ANSWER_SECONDS", LIMIT)  # or a busy server counts as away
     if password is None:
         monkeypatch.delenv(PASSWORD)
     else:
@@ -254,7 +254,7 @@ def test_without_the_right_password_a_command_ends_at_once(
 def test_who_may_only_read_is_told_before_the_work(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "SECONDS", LIMIT)
+    monkeypatch.setattr(access, "ANSWER_SECONDS", LIMIT)
     service.ask("experiments/create", name="theirs")
     with pytest.raises(UserError, match=r"'ada' may not write to the experiment 'theirs'.*READ"):
         check_access(service.uri, "theirs")
@@ -277,7 +277,7 @@ def test_a_database_can_be_written_to_without_a_server(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(access, "SECONDS", LIMIT)
+    monkeypatch.setattr(access, "ANSWER_SECONDS", LIMIT)
     service.database.create("direct")
     bare, word = service.database.uri("direct"), quote(service.database.password, safe="")
     with pytest.raises(UserError, match="no password supplied"):

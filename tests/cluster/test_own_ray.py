@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sweeps.workspace import PREFIX, workspace
+from sweeps.workspace import WORKSPACE_PREFIX, workspace
 from tests.cluster.hosts import Host, network
 from tests.waiting import wait_for
 
@@ -141,7 +141,7 @@ def test_or_with_the_next_driver_and_never_a_live_ones() -> None:
     dead.kill()
     dead.communicate()
     with workspace() as place:
-        assert place.name.startswith(PREFIX)
+        assert place.name.startswith(WORKSPACE_PREFIX)
         assert not left.exists()
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         assert (kept / "file").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.tracking import SECRETS, Service, check_service, environment, own_names
+from cluster.tracking import REQUIRED_SECRETS, Service, check_service, environment, own_names
 from sweeps.cli import main
 
 WORD = "correct horse/battery@staple%20"
@@ -16,7 +16,7 @@ WORD = "correct horse/battery@staple%20"
 @pytest.fixture(autouse=True)
 def _secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in SECRETS:
+    for name in REQUIRED_SECRETS:
         monkeypatch.setenv(name, WORD)
     for name in ("MLFLOW_BACKEND_STORE_URI", "PGPASSWORD"):
         monkeypatch.delenv(name, raising=False)
@@ -30,7 +30,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return said.err
 
 
-@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("name", REQUIRED_SECRETS)
 def test_a_missing_secret_is_named(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from sweeps.cli import main
 from sweeps.store import Store, StoreError
-from sweeps.store.codec import FORMAT
+from sweeps.store.codec import STORE_FORMAT
 from sweeps.sweep import open_sweep
 from sweeps.trial import TrialRun
 from tests.disks import small_disk
@@ -101,7 +101,7 @@ DAMAGES: list[Callable[[bytes, random.Random], bytes]] = [
     flipped,
     lambda content, chance: content[: chance.randrange(len(content))],
     lambda content, chance: b"",
-    lambda content, chance: b'{"format": %d, "status": "done"}\n' % FORMAT,
+    lambda content, chance: b'{"format": %d, "status": "done"}\n' % STORE_FORMAT,
 ]
 KINDS = (  # those that only confirm trials have come first
     "records/*/*/network.pt",

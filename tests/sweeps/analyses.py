@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from sweeps.analysis import Analysis, Baseline
-from sweeps.analysis.comparisons import CHOSEN, COLUMNS
+from sweeps.analysis.comparisons import CHOSEN, COMPARISON_COLUMNS
 from sweeps.analysis.selection import CANDIDATE, Selection, select
 from sweeps.spec import ORACLE
 
@@ -100,7 +100,7 @@ def analysis(
             "results": tidy,
             "leaderboard": table,
             "selection": selection(tidy),
-            "comparisons": pd.DataFrame(comparisons or [], columns=COLUMNS),
+            "comparisons": pd.DataFrame(comparisons or [], columns=COMPARISON_COLUMNS),
             "baseline": Baseline("standard"),
             "ranks": {},
             "fronts": empty,

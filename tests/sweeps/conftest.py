@@ -15,13 +15,13 @@ from moto.server import ThreadedMotoServer
 from s3fs import S3FileSystem
 
 from sweeps.store import Store
-from sweeps.store.codec import FORMAT
+from sweeps.store.codec import STORE_FORMAT
 from tests.tiny import SPEC, calsweep
 
 BUCKET = "sweeps"
 
 
-def checkpoint_of(tensors: bytes, number: int = FORMAT) -> bytes:
+def checkpoint_of(tensors: bytes, number: int = STORE_FORMAT) -> bytes:
     """A checkpoint whose checksum is right, whatever its tensors and its format."""
     content = b"format %d\n%s" % (number, tensors)
     return b"calsweep checkpoint sha256:%s\n" % sha256(content).hexdigest().encode() + content

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from calibration import post_hoc
-from calibration.evaluation import Predictions, cross_fitted, scores
+from calibration.evaluation import LabelledLogits, cross_fitted, scores
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Baseline
 from sweeps.analysis.comparisons import compare
@@ -50,7 +50,7 @@ def pool(
             own = torch.randn(rows, generator=generator)
             logits = 1.8 * (truth + 0.6 * shared + 0.6 * own)
             parts = [
-                Predictions(logits[part], labels[part])
+                LabelledLogits(logits[part], labels[part])
                 for part in (slice(VALIDATION_ROWS), slice(VALIDATION_ROWS, None))
             ]
             lines += [
@@ -60,10 +60,12 @@ def pool(
     return pd.DataFrame(lines)
 
 
-def _measured(name: str, validation: Predictions, test: Predictions, seed: int) -> dict[str, float]:
+def _measured(
+    name: str, validation: LabelledLogits, test: LabelledLogits, seed: int
+) -> dict[str, float]:
     """As ``evaluate_map`` does, without the intervals, which nothing here reads."""
 
-    def scored(output: Tensor, of: Predictions, only: Sequence[str]) -> dict[str, float]:
+    def scored(output: Tensor, of: LabelledLogits, only: Sequence[str]) -> dict[str, float]:
         return scores(output, of.labels, of.logits.argmax(-1), bins=BINS, only=only)
 
     fitted = post_hoc.fit(name, validation.logits, validation.labels)

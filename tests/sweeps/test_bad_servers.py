@@ -187,7 +187,7 @@ def test_what_is_no_mlflow_server_is_refused_before_the_work(
 
 
 def test_a_server_in_trouble_is_away(between: Between, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sweeps.tracking.access.SECONDS", 0.5)
+    monkeypatch.setattr("sweeps.tracking.access.ANSWER_SECONDS", 0.5)
     for mood in ("hang", "drip"):
         between.turn(mood)
         check_access(between.uri, "mine")

@@ -14,7 +14,7 @@ import yaml
 from sweeps.cells import Cells
 from sweeps.plan import Options, Plan
 from sweeps.report.paper_table import across
-from sweeps.schema import Evaluation, Table
+from sweeps.schema import Evaluation, PublishedTable
 from sweeps.spec import load_spec
 from sweeps.spec.ready import SPECS
 from sweeps.store import Store
@@ -25,9 +25,9 @@ README = Path(__file__).parents[2] / "README.md"
 TABLES = ("bo4sc_table1", "meta_regularization_small")
 
 
-def committed(name: str) -> tuple[pd.DataFrame, Table]:
+def committed(name: str) -> tuple[pd.DataFrame, PublishedTable]:
     written = yaml.safe_load((SPECS / f"{name}.yaml").read_text())
-    return pd.read_csv(RESULTS / f"{name}.csv"), Table.model_validate(written["table"])
+    return pd.read_csv(RESULTS / f"{name}.csv"), PublishedTable.model_validate(written["table"])
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -9,7 +9,7 @@ import pytest
 from sweeps import meeting
 from sweeps.errors import UserError
 from sweeps.meeting import Meeting
-from sweeps.packing import LIMIT, copy, copy_together, local_modules
+from sweeps.packing import PACKAGE_LIMIT, copy, copy_together, local_modules
 from sweeps.searcher import weight_of
 from sweeps.spec.outline import outline
 from sweeps.store import Store, StoreError
@@ -97,7 +97,7 @@ def test_nothing_is_written_outside_the_directory_that_is_sent(tmp_path: Path) -
 def test_more_than_ray_takes_is_refused_with_the_largest_named(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     with (tmp_path / "here/big.py").open("wb") as big:
-        big.truncate(LIMIT + 1)
+        big.truncate(PACKAGE_LIMIT + 1)
     with pytest.raises(UserError, match=r"100 MB at most; the largest: big\.py \(100 MB\)"):
         copy(["big.py"], tmp_path / "here", tmp_path / "there")
     with pytest.raises(UserError, match="is not there"):
@@ -127,7 +127,7 @@ def test_data_of_another_machine_is_not_looked_for_here(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_share_the_store_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(meeting, "_PATIENCE_SECONDS", 0.1)
     called = Meeting.call(Store(tmp_path / "shared"), "sweep")
     called.attend(Store(tmp_path / "shared"), "10.0.0.2")
     with pytest.raises(StoreError, match=r"node 10\.0\.0\.3 does not see the store .*other"):

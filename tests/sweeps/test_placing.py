@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.placing import Demand, Machine, Room, machines
+from sweeps.placing import Capacity, Demand, Machine, machines
 from sweeps.sizing import (
     ASSUMED_MEMORY,
     MOST_PER_GPU,
@@ -65,7 +65,7 @@ def test_dead_nodes_are_not_counted() -> None:
 
 def test_room_follows_the_nodes_that_come_and_go() -> None:
     there, now = [Machine("a", 2, 0)], [0.0]
-    room = Room(Demand(1, 0), lambda: list(there), clock=lambda: now[0])
+    room = Capacity(Demand(1, 0), lambda: list(there), clock=lambda: now[0])
     assert room() == 2
     there.append(Machine("b", 4, 0))
     assert room() == 2  # it does not ask Ray at every turn
@@ -78,10 +78,10 @@ def test_room_follows_the_nodes_that_come_and_go() -> None:
 
 
 def test_a_cluster_that_grows_is_asked_for_more_than_it_has() -> None:
-    assert Room(Demand(1, 1), lambda: [], concurrent=16)() == 16
-    assert Room(Demand(1, 0), lambda: [Machine("a", 40, 0)], concurrent=16)() == 40
+    assert Capacity(Demand(1, 1), lambda: [], concurrent=16)() == 16
+    assert Capacity(Demand(1, 0), lambda: [Machine("a", 40, 0)], concurrent=16)() == 40
     with pytest.raises(SpecError, match="wants 1 CPU and 1 GPU, and no machine here has more"):
-        Room(Demand(1, 1), lambda: [Machine("a", 8, 0)])
+        Capacity(Demand(1, 1), lambda: [Machine("a", 8, 0)])
 
 
 @pytest.mark.parametrize(

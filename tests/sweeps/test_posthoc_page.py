@@ -16,7 +16,7 @@ from selenium.webdriver.common.by import By
 from calibration import metrics, post_hoc
 from calibration.metrics import bootstrap_intervals
 from sweeps.report.chart import embedded, looks
-from sweeps.report.document import LIMIT
+from sweeps.report.document import PAGE_LIMIT
 from sweeps.report.gather import top_label
 from sweeps.report.leaderboard_table import Scale, bar, leaderboard_html, scale
 from sweeps.report.line_charts import coverage_chart
@@ -57,7 +57,7 @@ def stored(name: str = "<u>my</u>", note: str = "A <b>note</b>.") -> str:
 
 def test_stored_predictions_have_a_page_of_their_own(tmp_path: Path) -> None:
     text = stored()
-    assert len(text.encode()) < LIMIT
+    assert len(text.encode()) < PAGE_LIMIT
     (tmp_path / "page.html").write_text(text)
     with browser(360, 700) as driver:
         driver.get((tmp_path / "page.html").as_uri())

@@ -114,7 +114,7 @@ def test_all_files_are_written(sweep: Sweep, written: WrittenReport) -> None:
 
 
 def test_the_page_is_small_and_asks_for_nothing(shown: Chrome, sweep: Sweep) -> None:
-    assert len(file(sweep, "report.html")) < document.LIMIT
+    assert len(file(sweep, "report.html")) < document.PAGE_LIMIT
     assert draw_all(shown) > 10
     assert console_errors(shown) == []
     assert requests(shown) == []
@@ -292,15 +292,15 @@ def test_what_does_not_fit_is_left_out_and_named(
     pictures = [Picture("blobs-1.7_regions", "blobs-1.7", png, "Regions", "About them.")]
     whole = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
     limit = len(whole.encode()) + document.RESERVED
-    monkeypatch.setattr(document, "LIMIT", limit - 10_000)
+    monkeypatch.setattr(document, "PAGE_LIMIT", limit - 10_000)
     less = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
-    assert len(less.encode()) < document.LIMIT
+    assert len(less.encode()) < document.PAGE_LIMIT
     assert "Regions: see figures/blobs-1.7_regions.png" in less
     assert "data:image/webp" in whole
     assert "data:image/webp" not in less
-    monkeypatch.setattr(document, "LIMIT", limit - 150_000)
+    monkeypatch.setattr(document, "PAGE_LIMIT", limit - 150_000)
     least = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
-    assert document.LIMIT - 2 * document.RESERVED < len(least.encode()) < document.LIMIT
+    assert document.PAGE_LIMIT - 2 * document.RESERVED < len(least.encode()) < document.PAGE_LIMIT
     assert "left out to keep the page small" in least
 
 

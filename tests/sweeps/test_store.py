@@ -18,7 +18,7 @@ from sweeps.store import (
     encode_tensors,
     file_name,
 )
-from sweeps.store.codec import FORMAT
+from sweeps.store.codec import STORE_FORMAT
 from tests.sweeps.conftest import Raw
 
 KEY, OTHER = "ab" * 16, "cd" * 16
@@ -49,7 +49,7 @@ def test_a_record_is_found_whole_with_its_files(store: Store, raw: Raw) -> None:
     record = store.record(KEY)
     assert record is not None
     assert RECORD.items() <= record.items()
-    assert (record["format"], record["key"]) == (FORMAT, KEY)
+    assert (record["format"], record["key"]) == (STORE_FORMAT, KEY)
     home = f"records/{KEY}/{record['attempt']}"
     assert raw.names() == [f"{home}/{name}" for name in sorted(FILES)] + [
         f"records/{KEY}/record.json"

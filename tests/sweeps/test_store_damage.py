@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
 from sweeps.store.codec import (
-    FORMAT,
+    STORE_FORMAT,
     DamagedError,
     decode_checkpoint,
     encode_checkpoint,
@@ -310,7 +310,7 @@ def test_every_single_bit_of_a_checkpoint_counts() -> None:
 def test_what_is_sealed_comes_back(values: dict[str, Any]) -> None:
     values = {k: v for k, v in values.items() if k not in ("checksum", "format")}
     found = unseal(seal(values))
-    assert found.pop("format") == FORMAT
+    assert found.pop("format") == STORE_FORMAT
     assert found.pop("checksum").startswith("sha256:")
     assert found == _finite(values)
 

@@ -13,12 +13,12 @@ import pytest
 
 from sweeps.cli import main
 from sweeps.store import Store, StoreError, encode_tensors
-from sweeps.store.codec import FORMAT, encode_checkpoint, seal
+from sweeps.store.codec import STORE_FORMAT, encode_checkpoint, seal
 from tests.sweeps.conftest import Raw, checkpoint_of
 from tests.trained import train_sweep
 
 KEY, STUDY = "ab" * 16, "blobs/standard/0123"
-OLDER, NEWER = FORMAT - 1, FORMAT + 1
+OLDER, NEWER = STORE_FORMAT - 1, STORE_FORMAT + 1
 SPEC = """\
 name: aged
 datasets: [blobs-1.7]
@@ -55,10 +55,10 @@ def contents(root: Path) -> dict[str, bytes]:
 
 def message(place: str | Path, number: int) -> str:
     """The beginning of what is said, as a pattern."""
-    age, remedy = ("an older", "run the sweep") if number < FORMAT else ("a newer", "upgrade")
+    age, remedy = ("an older", "run the sweep") if number < STORE_FORMAT else ("a newer", "upgrade")
     return re.escape(
         f"{place} was made by {age} version of calsweep (format {number}; this one reads "
-        f"{FORMAT}): {remedy}"
+        f"{STORE_FORMAT}): {remedy}"
     )
 
 
@@ -178,8 +178,8 @@ def test_a_directory_of_something_else_has_no_format(tmp_path: Path) -> None:
 
 
 def test_checkpoints_and_sealed_files_name_the_same_format() -> None:
-    assert b'"format": %d' % FORMAT in seal({})
-    assert b"\nformat %d\n" % FORMAT in encode_checkpoint({})
+    assert b'"format": %d' % STORE_FORMAT in seal({})
+    assert b"\nformat %d\n" % STORE_FORMAT in encode_checkpoint({})
 
 
 @pytest.fixture(scope="module")

@@ -222,7 +222,7 @@ def test_every_row_of_the_full_tables_trains(
     assert len(written["table"]["rows"]) == (10 if dataset == "tiny_imagenet" else 13)
     assert written["table"]["published"][dataset].keys() == written["table"]["rows"].keys()
     written["training"]["batch_size"] = 4
-    monkeypatch.setattr("sweeps.rehearsal.BATCHES", 1)
+    monkeypatch.setattr("sweeps.rehearsal._BATCHES", 1)
     if dataset != "cifar10":  # the network has been tried; on these the rows and data count
         written["model"] = {"name": "small_cnn", "channels": [4, 8]}
     short = tmp_path / "short.yaml"

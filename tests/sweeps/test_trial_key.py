@@ -19,17 +19,17 @@ from sweeps import trial_key
 from sweeps.domains import parse_domain, written
 from sweeps.meeting import UnfitNodeError, check_device
 from sweeps.plan import Plan
-from sweeps.schema import Choice, Resources
+from sweeps.schema import Component, Resources
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.trial import TrialConfig
 
 GIVEN = TrialConfig(
-    dataset=Choice(name="table", options={"path": "/data/rows.csv"}),
+    dataset=Component(name="table", options={"path": "/data/rows.csv"}),
     dataset_name="rows",
     fingerprint="0123456789abcdef",
     protocol=Protocol(name="honest", drawn_validation=0.3),
-    model=Choice(name="mlp", options={"widths": [64, 64]}),
+    model=Component(name="mlp", options={"widths": [64, 64]}),
     method="standard",
     hyperparameters={"lr": 0.01, "weight_decay": 0.0},
     training=TrainingConfig(epochs=20),
@@ -41,7 +41,7 @@ OTHER: dict[type[BaseModel], dict[str, Any]] = {
     TrialConfig: {
         "fingerprint": "0",
         "protocol": Protocol(name="honest"),
-        "model": Choice(name="mlp", options={"widths": [64]}),
+        "model": Component(name="mlp", options={"widths": [64]}),
         "method": "focal",
         "hyperparameters": {"lr": 0.02, "weight_decay": 0.0},
         "training": TrainingConfig(),
@@ -74,7 +74,8 @@ OTHER: dict[type[BaseModel], dict[str, Any]] = {
 """Another value of every field that can change a number."""
 WITHOUT_EFFECT: dict[type[BaseModel], dict[str, Any]] = {
     TrialConfig: {
-        "dataset": Choice(name="arrays"),  # where the rows lie; the fingerprint says what they are
+        # where the rows lie; the fingerprint says what they are
+        "dataset": Component(name="arrays"),
         "dataset_name": "others",
         "objective": ("ece", "accuracy"),  # compares trials; its metric's version counts, below
     },

@@ -22,7 +22,7 @@ class LostError(RuntimeError):
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SECONDS", 0.01)
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
 
 
 def failing_after(event: threading.Event) -> watch.Check:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calibration.data import PROTOCOLS, Dataset, load_dataset
-from calibration.data.columns import MISSING, UNKNOWN, encode_columns, infer_columns
+from calibration.data.columns import MISSING_CODE, UNKNOWN_CODE, encode_columns, infer_columns
 from calibration.data.frames import read_frame, repeated_names
 
 HONEST = PROTOCOLS["honest"]
@@ -122,7 +122,7 @@ def test_a_test_file_is_the_test_part(tmp_path: Path) -> None:
     assert test.inputs[:, 0].tolist() == list(range(60, 80))
     splits = dataset.split(HONEST, 0, held_out=False)
     assert len(splits.train.labels) + len(splits.validation.labels) == 60
-    assert test.inputs[0, 2] == UNKNOWN
+    assert test.inputs[0, 2] == UNKNOWN_CODE
     with pytest.raises(ValueError, match=r"later\.csv: no input column 'größe'"):
         load(path, test_path=str(write(tmp_path, later.drop(columns="größe"), "later.csv")))
     strange = later.assign(outcome="niemals")
@@ -139,7 +139,7 @@ def test_a_users_new_frame_is_encoded_like_the_file(tmp_path: Path) -> None:
     expected = {tuple(row) for row in fitted(test.inputs).tolist()}
     assert expected <= {tuple(row) for row in fitted(raw).tolist()}
     odd = frame[["städte", "smoker", "constant", "empty", "größe"]][:2].assign(städte=["Oz", None])
-    assert dataset.encode(odd)[:, 1].tolist() == [UNKNOWN, MISSING]
+    assert dataset.encode(odd)[:, 1].tolist() == [UNKNOWN_CODE, MISSING_CODE]
     with pytest.raises(ValueError, match="no input column 'größe'"):
         dataset.encode(frame.drop(columns="größe"))
     with pytest.raises(ValueError, match="'größe' should hold numbers, found 'tall'"):
@@ -165,7 +165,7 @@ def test_numbers_can_be_declared_categories(tmp_path: Path) -> None:
     frame = people().assign(zip=[50667, 10115, None] * 20)
     dataset = load(write(tmp_path, frame), categorical=["zip"])
     assert dataset.columns[-1].categories == ("10115", "50667")
-    assert dataset.encode(frame)[:3, -1].tolist() == [1, 0, MISSING]
+    assert dataset.encode(frame)[:3, -1].tolist() == [1, 0, MISSING_CODE]
     assert dataset.encode(frame.assign(zip="10115"))[:, -1].unique().tolist() == [0]
 
 
@@ -309,5 +309,5 @@ def test_encoding_matches_pandas_dtypes() -> None:
     columns = infer_columns(frame, frame.columns, (), "f")
     found = encode_columns(frame, columns, "f")
     nan = float("nan")
-    expected = [[1, 1, 1, 0, 1], [nan, nan, MISSING, 1, 2], [3, 0, 0, 0, 3]]
+    expected = [[1, 1, 1, 0, 1], [nan, nan, MISSING_CODE, 1, 2], [3, 0, 0, 0, 3]]
     np.testing.assert_array_equal(found, torch.tensor(expected))

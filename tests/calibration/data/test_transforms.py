@@ -12,7 +12,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from calibration.data import FixedDataset, Part, Protocol
-from calibration.data.columns import MISSING, UNKNOWN, Column, encode_columns, infer_columns
+from calibration.data.columns import (
+    MISSING_CODE,
+    UNKNOWN_CODE,
+    Column,
+    encode_columns,
+    infer_columns,
+)
 from calibration.data.transforms import Standardise, TableTransform
 
 
@@ -82,9 +88,9 @@ def test_a_constant_feature_becomes_zero(constant: float) -> None:
 
 def test_missing_and_unknown_categories() -> None:
     columns = (Column("c", "categorical", ("x", "y", "z")),)
-    train = torch.tensor([[0.0], [2.0], [MISSING]], dtype=torch.float64)
+    train = torch.tensor([[0.0], [2.0], [MISSING_CODE]], dtype=torch.float64)
     fitted = TableTransform.fit(train, columns)
-    new = torch.tensor([[0.0], [1.0], [2.0], [MISSING], [UNKNOWN]], dtype=torch.float64)
+    new = torch.tensor([[0.0], [1.0], [2.0], [MISSING_CODE], [UNKNOWN_CODE]], dtype=torch.float64)
     # Levels in order of their code: missing, x, z; y was not in training.
     assert fitted(new).tolist() == [[0, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0], [0, 0, 0]]
     without_missing = TableTransform.fit(train[:2], columns)

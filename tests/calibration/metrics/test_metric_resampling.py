@@ -222,5 +222,5 @@ def test_noise_floor_needs_only_the_top_label(draw) -> None:
 def test_noise_floor_in_blocks_has_the_same_distribution(draw, monkeypatch) -> None:
     probabilities, _ = draw(2000, 3)
     whole = metrics.noise_floor(probabilities, draws=1000)
-    monkeypatch.setattr("calibration.metrics.floor.ELEMENTS", 50_000)
+    monkeypatch.setattr("calibration.metrics.floor._ELEMENTS", 50_000)
     assert metrics.noise_floor(probabilities, draws=1000) == pytest.approx(whole, rel=0.05)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibration.evaluation import Predictions
+from calibration.evaluation import LabelledLogits
 from sweeps.nightly import running
 from sweeps.nightly.night import Nights
 from sweeps.nightly.running import Night, run_night
@@ -130,7 +130,7 @@ class Scene:
 
 
 class _Plain(TrialRun):
-    def _draw(self, test: Predictions) -> None:
+    def _draw(self, test: LabelledLogits) -> None:
         """No picture of every trial: that takes longer than the training."""
 
 

@@ -15,7 +15,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from sweeps.nightly.judging import judge, overall
-from sweeps.nightly.rules import COLUMNS, VERDICTS, Judge
+from sweeps.nightly.rules import NIGHT_VERDICTS, VERDICT_COLUMNS, Judge
 from sweeps.nightly.trends import trends
 from tests.sweeps.nightly.frames import (
     CELLS,
@@ -47,7 +47,7 @@ def verdicts(lines: pd.DataFrame) -> dict[tuple[str, ...], str]:
 def test_an_unchanged_night_is_identical_however_long_it_took() -> None:
     slower = frame(pace=np.random.default_rng(0).uniform(0.9, 1.1, (2, 3, 5)))
     lines = judge(slower, frame(), JUDGE)
-    assert list(lines.columns) == COLUMNS
+    assert list(lines.columns) == VERDICT_COLUMNS
     assert len(lines) == len(CELLS) * len(METRICS) + 6
     values = lines[lines["metric"] != "cost"]
     assert set(values["verdict"]) == {"identical"}
@@ -259,7 +259,7 @@ def test_order_is_nothing_and_the_opposite_change_has_the_opposite_verdict(
         lines["difference"][values], -back["difference"][values], rtol=1e-6, atol=1e-12
     )
     np.testing.assert_allclose(lines["p_holm"], back["p_holm"], rtol=1e-6)
-    assert set(lines["verdict"]) <= set(VERDICTS)
+    assert set(lines["verdict"]) <= set(NIGHT_VERDICTS)
     assert set(judge(before.sample(frac=1), before, JUDGE)["verdict"]) == {"identical"}
 
 

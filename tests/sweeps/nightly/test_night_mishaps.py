@@ -19,7 +19,7 @@ from sweeps.nightly import identity as identities
 from sweeps.nightly import tracking as night_tracking
 from sweeps.nightly.baseline import accept, read_baseline
 from sweeps.nightly.history import read_history
-from sweeps.nightly.night import HISTORY, Nights
+from sweeps.nightly.night import HISTORY_FILE, Nights
 from sweeps.nightly.rules import Judge
 from sweeps.nightly.suite import load_suite
 from sweeps.nightly.tracking import NightRun
@@ -174,7 +174,7 @@ def test_a_history_that_cannot_be_read_is_not_made_anew(
     quick: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick.run(FIRST)
-    path = quick.nights.directory / HISTORY
+    path = quick.nights.directory / HISTORY_FILE
     content = path.read_bytes()
     read = Path.read_bytes
 
