@@ -26,7 +26,7 @@ def markdown(analysis: Analysis, said: Sequence[str] = ()) -> str:
         head, *body = (f"| {' | '.join(row)} |" for row in texts)
         rule = "|---" + "|---:" * (len(heads) - 1) + "|"
         pieces.append("\n".join([f"**{markdown_text(dataset)}**\n", head, rule, *body, ""]))
-    pieces.append(f"{_notes(analysis)}\n")
+    pieces.append(f"{markdown_text(_notes(analysis))}\n")
     return "\n".join(pieces)
 
 

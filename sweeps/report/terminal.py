@@ -84,6 +84,7 @@ def print_leaderboard(analysis: Analysis, plan: Plan, console: Console) -> None:
         f"for the rows and metrics of a headline.{convergence_note(shares)}",
         style="dim",
         highlight=False,
+        markup=False,  # a row may be called [red]
     )
 
 
