@@ -17,6 +17,8 @@ from sweeps.report.wording import bounds, interval, number, p_value, seconds
 from sweeps.spec import ORACLE
 
 _WIDTH, _HEIGHT, _MARGIN = 128, 12, 4
+SHOWN_VERDICTS = 2
+"""More columns of words would push the rest off the page: they wait until asked for."""
 
 
 class Scale(NamedTuple):
@@ -68,9 +70,9 @@ def leaderboard_html(
         Head(
             f"{METRICS.title(m)} vs {baseline}",
             "paired over seeds, p corrected (Holm); sorts by the difference in " + METRICS.title(m),
-            "words" if METRICS[m].shown == Shown.HEADLINE else "words further",
+            "words" if place < SHOWN_VERDICTS else "words further",
         )
-        for m in compared
+        for place, m in enumerate(compared)
     ]
     heads.append(Head("floor", "the ECE that this row would show by chance if it were calibrated"))
     repeated = seeds_planned > 1
