@@ -25,7 +25,6 @@ from sweeps.searcher import PlanSearcher
 from sweeps.store import Store
 from sweeps.tracking import Recorder
 from sweeps.trial import TrialConfig, TrialRun
-from tests.trained import current
 
 ADDED_BY_THE_STORE = {"key", "attempt", "files", "checksum", "format"}
 RATES = (0.1, 1.0, 10.0)
@@ -114,8 +113,7 @@ class Worker:
         }
         self.filed[entry.key] += self._store.file_record(entry.key, record, made.files)
         for name, evaluation in made.maps.items():
-            found = current(name, evaluation)
-            self._store.write_map(entry.key, self._evaluation.tag, name, found)
+            self._store.write_map(entry.key, self._evaluation.tag, name, evaluation)
 
 
 @dataclass

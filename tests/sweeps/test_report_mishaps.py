@@ -26,6 +26,7 @@ from sweeps.report.csv_table import csv as as_csv
 from sweeps.report.terminal import print_leaderboard
 from sweeps.report.write import WrittenReport, write_report
 from sweeps.saying import Terminal, say
+from sweeps.spec import ORACLE
 from sweeps.store import StoreError
 from sweeps.sweep import Sweep
 from tests.browser import browser, console_errors
@@ -288,7 +289,7 @@ post_hoc: [temperature]
     assert record is not None
     assert record["status"] == "done"
     maps = trained.store.maps(entry.key, trained.spec.evaluation.tag)
-    assert set(maps) == {"identity", "temperature"}
+    assert set(maps) == {"identity", "temperature", ORACLE}
     assert trained.store.extra(entry.key, "reliability.png") is None
     (said,) = [record.getMessage() for record in caplog.records if record.name == "calsweep"]
     assert "reliability.png could not be drawn: RuntimeError: it <b>broke</b>" in said

@@ -104,7 +104,7 @@ def test_a_trial_is_shown_by_the_first_digits_of_its_key(said, whole: Sweep) -> 
     assert "trained    4 epochs" in printed
     maps = whole.store.maps(entry.key, whole.spec.evaluation.tag)
     for name, evaluation in maps.items():
-        assert re.search(rf"{name} +{evaluation['test']['ece']:.4f} \[", printed), name
+        assert re.search(rf"{re.escape(name)} +{evaluation['test']['ece']:.4f} \[", printed), name
 
 
 def test_a_failed_trial_is_shown_with_its_reason(tmp_path: Path, capsys) -> None:

@@ -76,7 +76,8 @@ def trained(swept: Plan, cpu: float, process_threads: int) -> tuple[Any, ...]:
     kept = {name: record[name] for name in NUMBERS}
     arrays = {name: value.numpy().tobytes() for name, value in store.predictions(entry.key).items()}
     maps = store.maps(entry.key, spec.evaluation.tag)
-    return kept, arrays, {name: found | {"fit_seconds": 0} for name, found in maps.items()}
+    clock = {"fit_seconds": 0, "made": 0}
+    return kept, arrays, {name: found | clock for name, found in maps.items()}
 
 
 def test_what_a_trial_occupies_changes_no_bit(tmp_path: Path) -> None:
