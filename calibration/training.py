@@ -346,7 +346,7 @@ class TrainingRun:
         output = self._see(self.state, self.validation)
         logits = self.method.map_logits(output.logits, self.state.method)
         if not bool(logits.isfinite().all()):
-            return {"val/nll": math.inf}
+            return {"validation/nll": math.inf}
         row = metrics.panel(logits.double().softmax(-1), labels, metrics=METRICS.curve())
         row["nll"] = float(F.cross_entropy(logits.double(), labels))
         if self.config.stop_on == "refinement":
@@ -361,7 +361,7 @@ class TrainingRun:
         with torch.no_grad():
             described = self.method.describe(self.state, Seen(output, labels), numbers)
         row |= {name: float(value) for name, value in described.items()}
-        return {f"val/{name}": value for name, value in row.items()}
+        return {f"validation/{name}": value for name, value in row.items()}
 
     def _take_snapshot(self) -> None:
         taken = self.method.snapshot(self.state)

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from calibration.metrics import METRICS
 from sweeps.cells import Cell, Entry
 from sweeps.plan import Plan
 from sweeps.saying import say, visible
@@ -101,7 +102,7 @@ def describe_best(plan: Plan, cell: Cell) -> str:
         return ""
     values = cell.study.values(number) or ()
     shown = [
-        f"val {objective.metric} {value:.4f}"
+        f"validation {METRICS.title(objective.metric)} {value:.4f}"
         for objective, value in zip(plan.spec.search.objective, values, strict=True)
     ]
     knobs = plan.hyperparameters(cell, number).items()

@@ -71,7 +71,9 @@ def _trial(sweep: Sweep, entry: Entry) -> Trial:
     if not live or not live.get("curve"):
         return Trial(entry, "waiting", 0, math.nan, 0.0)
     curve: list[dict[str, Any]] = live["curve"]
-    best = min((float(row["val/nll"]) for row in curve if "val/nll" in row), default=math.nan)
+    best = min(
+        (float(row["validation/nll"]) for row in curve if "validation/nll" in row), default=math.nan
+    )
     seconds = live["times"][-1] - live["times"][0]
     return Trial(entry, "running", int(curve[-1]["epoch"]), best, seconds)
 
@@ -96,7 +98,8 @@ def _cell_table(sweep: Sweep, found: list[Trial]) -> Table:
 
 def _trial_table(sweep: Sweep, found: list[Trial]) -> Table:
     table = Table(box=None, pad_edge=False)
-    headings = ("trial", "dataset", "method", "phase", "state", "epoch", "val NLL", "s", "settings")
+    headings = [*("trial", "dataset", "method", "phase", "state", "epoch", "validation NLL", "s")]
+    headings.append("settings")
     for heading in headings:
         table.add_column(heading, no_wrap=heading == "trial")
     for trial in found:

@@ -157,10 +157,10 @@ class TrialRun:
             "seconds": run.seconds,
             "parameters": run.state.parameters.numel(),
             "validation": {
-                name.removeprefix("val/"): value
+                name.removeprefix("validation/"): value
                 for row in best
                 for name, value in row.items()
-                if name.startswith("val/")
+                if name.startswith("validation/")
             },
         }
 
@@ -341,7 +341,7 @@ def rung_values(curve: Sequence[Mapping[str, float]], rungs: Sequence[int]) -> d
     best = math.inf
     waiting = deque(rungs)
     for row in curve:
-        best = min(best, float(row.get("val/nll", math.inf)))
+        best = min(best, float(row.get("validation/nll", math.inf)))
         while waiting and row["epoch"] >= waiting[0]:
             rung = waiting.popleft()
             if math.isfinite(best):

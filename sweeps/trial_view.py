@@ -20,7 +20,7 @@ from sweeps.store import Store
 from sweeps.trial import FAILED
 
 SHORTEST_PREFIX = 4
-CURVE = ("val/nll", "val/ece", "val/error", "train/loss")
+CURVE = ("validation/nll", "validation/ece", "validation/error", "train/loss")
 BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 48
 

@@ -65,7 +65,7 @@ def body(epochs: int = EPOCHS, lineage: str = "a", began: float = BEGAN) -> dict
     for epoch in range(1, epochs + 1):
         row = {"epoch": float(epoch), "train/lr": 0.1, "train/loss": 1 / epoch}
         if epoch % 2 == 0:
-            row |= {"val/nll": 2 / epoch, "val/ece": 0.5 / epoch}
+            row |= {"validation/nll": 2 / epoch, "validation/ece": 0.5 / epoch}
         curve.append(row)
     times = [began + epoch for epoch in range(1, epochs + 1)]
     return {"curve": curve, "times": times, "lineage": lineage}

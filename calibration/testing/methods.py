@@ -284,5 +284,5 @@ def _untimed(values: dict[str, Any]) -> dict[str, Any]:
 
 def _trajectory(run: TrainingRun) -> dict[str, Any]:
     """All that training made; what validation made of it is left out."""
-    curve = [{k: v for k, v in row.items() if not k.startswith("val/")} for row in run.curve]
+    curve = [{k: v for k, v in row.items() if not k.startswith("validation/")} for row in run.curve]
     return {"state": run.state, "curve": curve}

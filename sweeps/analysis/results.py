@@ -129,6 +129,6 @@ def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:
     for name, (low, high) in evaluation["intervals"].items():
         row |= {f"{name}_low": float(low), f"{name}_high": float(high)}
     row["floor"], row["floor_q95"] = (float(v) for v in evaluation["floor"])
-    row |= {f"validation_{n}": float(v) for n, v in evaluation["validation"].items()}
+    row |= {f"validation/{n}": float(v) for n, v in evaluation["validation"].items()}
     row |= {f"large_{n}": float(v) for n, v in evaluation.get("large", {}).items()}
     return row | {"converged": evaluation["converged"]}

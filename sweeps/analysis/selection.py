@@ -15,7 +15,7 @@ import pandas as pd
 
 from sweeps.spec import ORACLE
 
-CHOSEN_BY = "validation_nll"
+CHOSEN_BY = "validation/nll"
 NO_SCORE = "no validation NLL"
 FEWER_SEEDS = "no result on some seeds"
 _CELL = ["dataset", "method"]

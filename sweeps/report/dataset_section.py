@@ -38,10 +38,10 @@ _KEY = (
     ("--ink", "95 % interval of the accuracy"),
 )
 CURVE_NOTES = {
-    "val/ece": "On validation data, first seed. It may rise while the network still improves.",
-    "val/nll": "On validation data, first seed. Its lowest point is where early stopping stops.",
-    "val/gamma_mean": "The focal parameter that γ-Net gives validation points. First seed.",
-    "val/gamma_std": "How much γ differs from point to point. First seed.",
+    "validation/ece": "First seed. It may rise while the network still improves.",
+    "validation/nll": "First seed. Its lowest point is where early stopping stops.",
+    "validation/gamma_mean": "The focal parameter that γ-Net gives validation points. First seed.",
+    "validation/gamma_std": "How much γ differs from point to point. First seed.",
 }
 
 

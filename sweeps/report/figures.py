@@ -21,9 +21,9 @@ from sweeps.store import Store, file_name
 from sweeps.trial import load_network
 
 _FILES = {
-    "val/ece": "ece-curve",
-    "val/gamma_mean": "gamma-mean",
-    "val/gamma_std": "gamma-std",
+    "validation/ece": "ece-curve",
+    "validation/gamma_mean": "gamma-mean",
+    "validation/gamma_std": "gamma-std",
 }
 
 

@@ -20,10 +20,10 @@ from sweeps.spec import ORACLE
 from sweeps.store import Store
 
 CURVES = {
-    "val/ece": "validation ECE",
-    "val/nll": "validation NLL",
-    "val/gamma_mean": "mean of γ on validation data",
-    "val/gamma_std": "standard deviation of γ on validation data",
+    "validation/ece": "validation ECE",
+    "validation/nll": "validation NLL",
+    "validation/gamma_mean": "mean of γ on validation data",
+    "validation/gamma_std": "standard deviation of γ on validation data",
 }
 _Points = list[tuple[float, float]]
 

@@ -43,7 +43,7 @@ def saved_winner(evaluation: StoredEvaluation) -> bytes:
     about = {
         "fitted_on": evaluation.notes[0] if evaluation.notes else evaluation.name,
         "chosen_by": "least cross-fitted validation NLL",
-        "validation_nll": float(row["validation_nll"]),
+        "validation/nll": float(row["validation/nll"]),
         "class_names": list(evaluation.class_names),
     }
     saved = save_map(evaluation.maps[evaluation.winner]) | {ABOUT: about}

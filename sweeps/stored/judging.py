@@ -98,7 +98,7 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
     for metric, values in resampled.items():
         row[f"{metric}_low"], row[f"{metric}_high"] = interval_of(metric, values)
     row |= {"floor": floor.mean, "floor_q95": floor.q95}
-    row |= {f"validation_{metric}": value for metric, value in chosen_by.items()}
+    row |= {f"validation/{metric}": value for metric, value in chosen_by.items()}
     row |= {"converged": fitted.converged, "fit_seconds": seconds}
     confidence = output if top_label else output.amax(-1)
     main = METRICS.names(Shown.HEADLINE)

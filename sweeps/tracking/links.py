@@ -48,8 +48,8 @@ def sweep_links(client: MlflowClient, base: str, sweep: TrackedSweep) -> dict[st
     root = f"{base.rstrip('/')}/#/experiments/{sweep.experiment}"
     own = f"{root}/runs/{sweep.run}"
     links = {
-        "results": f"{root}/runs?{_view(client, sweep, 'results', 'confirm', 'validation/nll')}",
-        "charts": f"{root}/runs?{_view(client, sweep, 'charts', 'confirm', 'validation/nll')}",
+        "results": f"{root}/runs?{_view(client, sweep, 'results', 'confirm', 'selected/nll')}",
+        "charts": f"{root}/runs?{_view(client, sweep, 'charts', 'confirm', 'selected/nll')}",
     }
     compared = compared_runs(client, sweep)
     if len(compared) > 1:
@@ -85,7 +85,7 @@ def compared_runs(client: MlflowClient, sweep: TrackedSweep) -> list[str]:
 
 def _score(run: Run) -> float:
     post_hoc = run.data.tags.get(POST_HOC, "identity")
-    name = "validation/nll" if post_hoc == "identity" else f"validation/nll:{post_hoc}"
+    name = "selected/nll" if post_hoc == "identity" else f"selected/nll:{post_hoc}"
     return float(run.data.metrics.get(name, float("inf")))
 
 

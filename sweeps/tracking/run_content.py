@@ -35,7 +35,7 @@ PARENT, COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
 EVERY_ROW_HAS = "train/lr"
 """A metric of every row of every curve: its history tells how far a curve is published."""
 ENDS = {"done": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
-METRIC_NAMES = "PART/METRIC:MAP"
+METRIC_NAMES = "PART/METRIC:CALIBRATOR"
 """How results are called, as part of every stamp: runs that call them otherwise are replaced."""
 # What MLflow's databases hold in one name, parameter and tag.
 LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
@@ -129,7 +129,7 @@ def curve_rows(
     for index, row in enumerate(curve):
         step = int(row["epoch"])
         last = whole and index == len(curve) - 1
-        if step <= after or not (last or any(name.startswith("val/") for name in row)):
+        if step <= after or not (last or any(name.startswith("validation/") for name in row)):
             continue
         at = milliseconds(times[index])
         values = ((name, float(value)) for name, value in row.items() if name != "epoch")
@@ -149,8 +149,10 @@ def result_points(outcome: Mapping[str, Any], maps: Maps) -> Iterator[MetricPoin
 def _results(outcome: Mapping[str, Any], maps: Maps) -> Iterator[tuple[str, float, int]]:
     """Names, values and times; of one name MLflow shows the latest."""
     end = span(outcome)[1]
+    plain = evaluated(maps).get("identity", {}).get("validation", {})
     for name, value in outcome.get("validation", {}).items():
-        yield f"selected/{name}", float(value), end
+        if name not in plain:  # measured again with the sweep's own number of bins
+            yield f"selected/{name}", float(value), end
     if "seconds" in outcome:
         yield "train_seconds", float(outcome["seconds"]), end
     for chosen, evaluation in evaluated(maps).items():
@@ -171,7 +173,7 @@ def _evaluation(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     for name, value in evaluation.get("large", {}).items():
         yield f"test/large_{name}", value
     for name, value in evaluation.get("validation", {}).items():
-        yield f"validation/{name}", value
+        yield f"selected/{name}", value
 
 
 def span(outcome: Mapping[str, Any]) -> tuple[int, int]:

@@ -84,10 +84,10 @@ def views(plan: Plan) -> list[View]:
 
 def _results(sweep: str) -> Json:
     ends = [f"test/{name}" for name in METRICS.names(Shown.LEADERBOARD)]
-    columns = [f"metrics.`{name}`" for name in ("validation/nll", *ends)]
+    columns = [f"metrics.`{name}`" for name in ("selected/nll", *ends)]
     columns += [f"tags.`{name}`" for name in (POST_HOC, WINNER, DATASET, ROW)]
     columns.append("params.`seed`")
-    return _runs(sweep, "confirm", "validation/nll", columns)
+    return _runs(sweep, "confirm", "selected/nll", columns)
 
 
 def _search(sweep: str, knobs: Sequence[str]) -> Json:
@@ -123,11 +123,11 @@ def _charts(plan: Plan) -> Json:
             *(_bar(f"test/{name}") for name in METRICS.names(Shown.HEADLINE)),
         ],
         "ECE with each post-hoc map": [_bar(f"test/ece:{name}") for name in maps],
-        "Training": [_line(name) for name in ("val/nll", "val/ece", "train/loss")],
+        "Training": [_line(name) for name in ("validation/nll", "validation/ece", "train/loss")],
     }
     shown = [name for name, charts in sections.items() if charts]
-    folded = ["test", "validation", "selected", "val", "train", "Model metrics"]
-    return _runs(plan.spec.name, "confirm", "validation/nll", []) | {
+    folded = ["test", "validation", "selected", "train", "Model metrics"]
+    return _runs(plan.spec.name, "confirm", "selected/nll", []) | {
         "groupBy": {
             "aggregateFunction": "average",
             "groupByKeys": [{"mode": "tag", "groupByData": CELL_TAG}],

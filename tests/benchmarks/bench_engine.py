@@ -187,7 +187,7 @@ def stock(trials: int) -> dict[str, float]:
         _stock_trainable,
         param_space={"lr": tune.loguniform(0.003, 0.03)},
         tune_config=tune.TuneConfig(
-            search_alg=OptunaSearch(metric="val/nll", mode="min"), num_samples=trials
+            search_alg=OptunaSearch(metric="validation/nll", mode="min"), num_samples=trials
         ),
         run_config=tune.RunConfig(
             storage_path=str(place / "tune"),

@@ -144,27 +144,27 @@ def test_full_batch_training_agrees_with_a_plain_torch_loop(optimiser: str) -> N
     expected = F.cross_entropy(
         module.eval()(data.transform(data.validation.inputs)).logits, data.validation.labels
     )
-    assert run.curve[-1]["val/nll"] == pytest.approx(float(expected.detach()), rel=1e-4)
+    assert run.curve[-1]["validation/nll"] == pytest.approx(float(expected.detach()), rel=1e-4)
 
 
 @pytest.mark.parametrize("rule", ["nll", "error", "refinement"])
 def test_the_best_weights_are_the_ones_that_predict(rule: str) -> None:
     run = trained(make_run(stop_on=rule, epochs=40, batch_size="full", hyperparameters={"lr": 0.1}))
-    scores = [row[f"val/{rule}"] for row in run.curve]
+    scores = [row[f"validation/{rule}"] for row in run.curve]
     assert run.best_epoch == 1 + scores.index(min(scores))
     assert run.best_score == min(scores)
     data = splits(seed=3)
     logits = run.predict(data.validation).double()
     measured = float(F.cross_entropy(logits, data.validation.labels))
     # Float32 logits, good to about 1e-6; another epoch's NLL differs in the third digit.
-    assert measured == pytest.approx(run.curve[run.best_epoch - 1]["val/nll"], rel=1e-5)
+    assert measured == pytest.approx(run.curve[run.best_epoch - 1]["validation/nll"], rel=1e-5)
 
 
 def test_without_a_stopping_rule_the_last_weights_count() -> None:
     run = trained(make_run(stop_on="none", epochs=7, evaluate_every=3))
     assert run.best_epoch == 7
     assert torch.equal(run.best.parameters, run.state.parameters)
-    assert [row["epoch"] for row in run.curve if "val/nll" in row] == [3, 6, 7]
+    assert [row["epoch"] for row in run.curve if "validation/nll" in row] == [3, 6, 7]
 
 
 def test_patience_stops_as_many_epochs_after_the_best() -> None:
@@ -249,7 +249,9 @@ def test_one_step_can_be_differentiated_in_its_hyperparameters(method: str) -> N
 def test_mixed_precision_trains_to_nearly_the_same_loss() -> None:
     single, mixed = (trained(make_run(mixed_precision=m, epochs=30)) for m in (False, True))
     assert not torch.equal(single.state.parameters, mixed.state.parameters)
-    assert mixed.curve[-1]["val/nll"] == pytest.approx(single.curve[-1]["val/nll"], abs=0.05)
+    assert mixed.curve[-1]["validation/nll"] == pytest.approx(
+        single.curve[-1]["validation/nll"], abs=0.05
+    )
 
 
 def test_crop_and_flip_moves_whole_images() -> None:

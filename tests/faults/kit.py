@@ -176,7 +176,7 @@ class Scene:
         """The runs of trials: all but the sweep's own."""
         return [run for run in self.runs() if "mlflow.parentRunId" in run.data.tags]
 
-    def curve_steps(self, run: Run, metric: str = "val/nll") -> list[int]:
+    def curve_steps(self, run: Run, metric: str = "validation/nll") -> list[int]:
         return [m.step for m in self.client().get_metric_history(run.info.run_id, metric)]
 
     def assert_exact(self, trials: int, epochs: list[int], statuses: set[str]) -> None:

@@ -32,13 +32,13 @@ def row(
     found: dict[str, Any] = {"dataset": dataset, "method": method, "post_hoc": post_hoc}
     found |= METRICS | values | {"floor": floor, "seeds": seeds, "winner": winner}
     found["chosen"] = winner if chosen is None else chosen
-    found |= {"train_seconds": 1.5, "validation_nll": 0.3, "converged": 1.0}
+    found |= {"train_seconds": 1.5, "validation/nll": 0.3, "converged": 1.0}
     return found | {"ece_ci_low": ci[0], "ece_ci_high": ci[1]}
 
 
 def oracle(**values: Any) -> dict[str, Any]:
     """The oracle's line."""
-    return row(ORACLE, **values) | {"train_seconds": math.nan, "validation_nll": math.nan}
+    return row(ORACLE, **values) | {"train_seconds": math.nan, "validation/nll": math.nan}
 
 
 def compared(

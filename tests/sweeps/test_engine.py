@@ -43,9 +43,13 @@ def loss(entry: Entry, epoch: int) -> float:
 
 def body(entry: Entry, epochs: int) -> dict[str, Any]:
     """What a trial's record would say after so many epochs."""
-    curve = [{"epoch": e, "val/nll": loss(entry, e)} for e in range(1, epochs + 1)]
+    curve = [{"epoch": e, "validation/nll": loss(entry, e)} for e in range(1, epochs + 1)]
     knobs = entry.config.hyperparameters
-    measured = {"nll": curve[-1]["val/nll"], "error": knobs["gamma"] / 10, "ece": knobs["lr"]}
+    measured = {
+        "nll": curve[-1]["validation/nll"],
+        "error": knobs["gamma"] / 10,
+        "ece": knobs["lr"],
+    }
     trained = {"curve": curve, "times": [1.0 * row["epoch"] for row in curve], "epochs": epochs}
     return trained | {"seconds": 1.0 * epochs, "validation": measured}
 
@@ -277,11 +281,16 @@ def test_a_damaged_suggestion_is_made_again(tmp_path: Path) -> None:
 
 
 def test_values_at_rungs_are_the_best_so_far_of_the_evaluated_epochs() -> None:
-    curve = [{"epoch": 1}, {"epoch": 2, "val/nll": 0.5}, {"epoch": 3}, {"epoch": 4, "val/nll": 0.7}]
+    curve = [
+        {"epoch": 1},
+        {"epoch": 2, "validation/nll": 0.5},
+        {"epoch": 3},
+        {"epoch": 4, "validation/nll": 0.7},
+    ]
     assert rung_values(curve, [1, 2, 3, 4, 9]) == {2: 0.5, 3: 0.5, 4: 0.5}
-    assert rung_values([{"epoch": 5, "val/nll": "inf"}], [1, 4]) == {}
+    assert rung_values([{"epoch": 5, "validation/nll": "inf"}], [1, 4]) == {}
     # Several epochs in one step may pass more than one rung.
-    assert rung_values([{"epoch": 5, "val/nll": 0.2}], [1, 4, 6]) == {1: 0.2, 4: 0.2}
+    assert rung_values([{"epoch": 5, "validation/nll": 0.2}], [1, 4, 6]) == {1: 0.2, 4: 0.2}
 
 
 def test_failures_of_both_phases_are_tried_again(tmp_path: Path) -> None:

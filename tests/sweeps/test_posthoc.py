@@ -77,9 +77,9 @@ def test_the_numbers_are_those_of_the_maps_and_the_winner_is_chosen_without_test
         assert (row["ece_low"], row["ece_high"]) == pytest.approx(intervals["ece"], rel=1e-6)
         assert (row["nll_low"], row["nll_high"]) == pytest.approx(intervals["nll"], rel=1e-6)
         assert (row["floor"], row["floor_q95"]) == pytest.approx(floor, rel=1e-6)
-        assert row["validation_nll"] == pytest.approx(float(metrics.nll(held_back, y)), rel=1e-6)
+        assert row["validation/nll"] == pytest.approx(float(metrics.nll(held_back, y)), rel=1e-6)
     assert np.isnan(tidy.loc["isotonic_top_label", "nll"])
-    best = tidy["validation_nll"].idxmin()
+    best = tidy["validation/nll"].idxmin()
     board = pd.read_csv("posthoc/leaderboard.csv")
     assert board.loc[board["winner"], "post_hoc"].tolist() == [best]
     assert json.loads(Path("best.json").read_text())["calibrator"] == best
@@ -109,7 +109,7 @@ def test_one_file_is_cross_fitted(there: Path, capsys: pytest.CaptureFixture) ->
     expected = metrics.panel(cross_fitted("temperature", z, y, seed=3), y, bins=10)
     row = results().loc["temperature"]
     assert {m: row[m] for m in expected} == pytest.approx(expected, rel=1e-6, abs=1e-9)
-    assert row["validation_nll"] == row["nll"]
+    assert row["validation/nll"] == row["nll"]
 
 
 def variants(there: Path) -> Mapping[str, list[str]]:
@@ -146,7 +146,7 @@ def test_every_form_of_the_same_predictions_gives_the_same(there: Path) -> None:
     expected = results()
     for form, files in variants(there).items():
         assert main(["posthoc", *files, "--maps", "temperature"]) == 0, form
-        for column in ("nll", "ece", "error", "classwise_ece", "validation_nll"):
+        for column in ("nll", "ece", "error", "classwise_ece", "validation/nll"):
             found = results()[column].to_numpy()
             np.testing.assert_allclose(found, expected[column], rtol=2e-5, err_msg=form)
 

@@ -90,7 +90,7 @@ def test_a_run_says_what_the_record_says(tmp_path: Path, uri: str) -> None:
         assert found is not None
         began = BEGAN + 100 * entry.number
         assert (run.info.start_time, run.info.end_time) == (began * 1000, (began + EPOCHS) * 1000)
-        history = publisher.client.get_metric_history(run.info.run_id, "val/nll")
+        history = publisher.client.get_metric_history(run.info.run_id, "validation/nll")
         assert [(m.step, m.value, m.timestamp) for m in history] == [
             (epoch, 2 / epoch, (began + epoch) * 1000) for epoch in (2, 4, 6)
         ]
@@ -127,9 +127,9 @@ def test_confirmed_runs_have_the_metrics_of_every_map(tmp_path: Path, uri: str) 
             expected = {"ece": 0.5, "nll": 0.75, "ece_low": 0.25, "ece_high": 1.0}
             expected |= {"floor": 0.01, "floor_q95": 0.02, "large_ece": 0.4375}
             assert {n: metrics[f"test/{n}{suffix}"] for n in expected} == expected
-            assert metrics[f"validation/ece{suffix}"] == 0.375
+            assert metrics[f"selected/ece{suffix}"] == 0.375
     searched = runs[plan.search_entry(next(iter(plan.cells.values())), 0).key]
-    assert not any(name.startswith(("test/", "validation/")) for name in searched.data.metrics)
+    assert not any(name.startswith("test/") for name in searched.data.metrics)
 
 
 def test_the_parent_has_the_sweeps_files(tmp_path: Path, uri: str) -> None:
@@ -242,7 +242,7 @@ def test_a_live_curve_grows_and_ends_with_every_epoch_once(
         run = runs_of(uri)[entry.key]
         assert run.info.status == "RUNNING"
         assert run.data.params["method"] == "standard"
-        assert steps(uri, run) == steps(uri, run, "val/ece") == expected
+        assert steps(uri, run) == steps(uri, run, "validation/ece") == expected
     train(plan, entry)
     publisher = publisher if same_process else Publisher(uri, plan, plan.store)
     publisher.publish(entry)
@@ -250,7 +250,7 @@ def test_a_live_curve_grows_and_ends_with_every_epoch_once(
     assert run.info.run_id == live.info.run_id
     assert (run.info.status, run.info.end_time) == ("FINISHED", (BEGAN + EPOCHS) * 1000)
     assert steps(uri, run) == PUBLISHED_STEPS
-    assert steps(uri, run, "val/ece") == [2, 4, 6]
+    assert steps(uri, run, "validation/ece") == [2, 4, 6]
 
 
 @pytest.mark.parametrize("same_process", [True, False])
@@ -373,7 +373,7 @@ def test_numbers_that_are_none_are_left_out(tmp_path: Path, uri: str) -> None:
     entry = plan.next()
     assert entry is not None
     found = record(entry, "failed")
-    found["curve"][-1] |= {"train/loss": float("nan"), "val/nll": float("inf")}
+    found["curve"][-1] |= {"train/loss": float("nan"), "validation/nll": float("inf")}
     plan.store.file_record(entry.key, found)
     Publisher(uri, plan, plan.store).publish(entry)
     run = runs_of(uri)[entry.key]

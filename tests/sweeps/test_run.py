@@ -60,7 +60,7 @@ def test_the_confirmed_setting_is_the_best_on_validation(swept: tuple[Path, str]
 
 def test_the_leaderboard_has_every_method_and_map(swept: tuple[Path, str]) -> None:
     table = pd.read_csv(swept[0] / "runs" / "tiny" / "leaderboard.csv")
-    trained = table[table["validation_error"].notna() | table["validation_ece"].notna()]
+    trained = table[table["validation/error"].notna() | table["validation/ece"].notna()]
     rows = set(zip(trained["method"], trained["post_hoc"], strict=True))
     assert rows == {
         (method, name)
@@ -70,7 +70,7 @@ def test_the_leaderboard_has_every_method_and_map(swept: tuple[Path, str]) -> No
     assert (table["seeds"] == 2).all()
     assert table["winner"].sum() == 1
     winner = table[table["winner"]].iloc[0]
-    assert winner["validation_nll"] == table["validation_nll"].min()
+    assert winner["validation/nll"] == table["validation/nll"].min()
     assert table.filter(like="oracle").empty
     assert table["method"].str.startswith("oracle").sum() == 1
 
@@ -113,7 +113,7 @@ def test_mlflow_has_the_curves_parameters_and_figures(swept: tuple[Path, str]) -
         record = stored.get(run.data.tags["calsweep.key"])
         if record is None:
             continue
-        history = client.get_metric_history(run.info.run_id, "val/ece")
+        history = client.get_metric_history(run.info.run_id, "validation/ece")
         assert [m.step for m in history] == [3, 6, 9, 12]
         assert run.data.params["lr"] == str(record["config"]["hyperparameters"]["lr"])
         artifacts = {file.path for file in client.list_artifacts(run.info.run_id)}

@@ -24,7 +24,11 @@ from tests.sweeps.conftest import Raw
 KEY, OTHER = "ab" * 16, "cd" * 16
 ARRAYS = {"validation_logits": torch.randn(7, 3), "validation_labels": torch.arange(7)}
 NETWORK = {"parameters": torch.randn(5), "method": {}, "epoch": 3}
-RECORD = {"status": "done", "config": {"seed": 1}, "curve": [{"epoch": 1, "val/nll": 0.1 + 0.2}]}
+RECORD = {
+    "status": "done",
+    "config": {"seed": 1},
+    "curve": [{"epoch": 1, "validation/nll": 0.1 + 0.2}],
+}
 FILES = {"predictions.npz": encode_arrays(ARRAYS), "network.pt": encode_tensors(NETWORK)}
 STUDY = "blobs-1.7/standard/0123abcd"
 

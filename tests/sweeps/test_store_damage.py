@@ -31,7 +31,7 @@ from sweeps.store.sealed import sealed
 from tests.sweeps.conftest import Raw, checkpoint_of
 
 KEY, STUDY = "ab" * 16, "blobs/standard/0123"
-RECORD = {"status": "done", "config": {"seed": 1}, "curve": [{"epoch": 1, "val/nll": 0.3}]}
+RECORD = {"status": "done", "config": {"seed": 1}, "curve": [{"epoch": 1, "validation/nll": 0.3}]}
 FILES = {
     "predictions.npz": encode_arrays({"validation_logits": torch.randn(9, 3)}),
     "network.pt": encode_tensors({"parameters": torch.randn(5)}),

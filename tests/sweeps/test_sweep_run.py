@@ -85,7 +85,7 @@ def test_the_table_is_json_of_numbers_that_can_be_read() -> None:
     assert len(rows) == 5
     assert (rows[0]["method"], rows[0]["winner"], rows[0]["ece"]) == ("focal", True, 0.01235)
     (oracle,) = (row for row in rows if row["method"] == ORACLE)
-    assert oracle["validation_nll"] is None
+    assert oracle["validation/nll"] is None
     assert "ece_sd" not in table["columns"]
 
 

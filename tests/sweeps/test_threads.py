@@ -95,7 +95,9 @@ def test_the_threads_of_a_training_are_part_of_its_key(tmp_path: Path) -> None:
     # The reason: a sum that two threads share has other last bits.
     (alone, *_), (shared, *_) = trained(one, 2, 1), trained(two, 2, 1)
     assert alone["curve"] != shared["curve"]
-    assert alone["curve"][-1]["val/nll"] == pytest.approx(shared["curve"][-1]["val/nll"], rel=1e-3)
+    assert alone["curve"][-1]["validation/nll"] == pytest.approx(
+        shared["curve"][-1]["validation/nll"], rel=1e-3
+    )
 
 
 def test_rows_have_their_own_threads_and_every_thread_a_cpu(tmp_path: Path) -> None:

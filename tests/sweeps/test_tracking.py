@@ -137,7 +137,7 @@ def assert_exact(uri: str, entries: list[Entry], experiment: str = "s") -> None:
         run = runs[entry.key]
         for name in ("train/lr", "train/loss"):
             assert steps(uri, run, name) == PUBLISHED_STEPS
-        for name in ("val/nll", "val/ece"):
+        for name in ("validation/nll", "validation/ece"):
             assert steps(uri, run, name) == [2, 4, 6]
         assert steps(uri, run, "selected/nll") == [0]
         assert steps(uri, run, "test/ece") == ([0] if entry.config.phase == "confirm" else [])
@@ -277,7 +277,7 @@ def test_curves_are_shown_while_they_grow(tmp_path: Path, uri: str) -> None:
         wait_until(
             lambda shown=shown: (
                 entry.key in (runs := runs_of(uri))
-                and steps(uri, runs[entry.key], "val/ece") == shown
+                and steps(uri, runs[entry.key], "validation/ece") == shown
             )
         )
     assert runs_of(uri)[entry.key].info.status == "RUNNING"

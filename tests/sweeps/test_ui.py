@@ -115,7 +115,7 @@ def test_the_results_show_the_runs_by_name_with_their_metrics(
 ) -> None:
     names = [name for _, name in confirmed(swept[0])]
     assert len(names) == 4
-    see(page, ui.links["results"], shows("test/ece", "validation/nll", *names))
+    see(page, ui.links["results"], shows("test/ece", "selected/nll", *names))
     # Only the confirmed runs, flat, with numbers in their cells.
     assert "4 matching runs" in text(page)
     cells = "return [...document.querySelectorAll('[role=row] [col-id=\"metrics.`test/ece`\"]')]"
@@ -136,7 +136,7 @@ def test_the_search_lists_its_trials_and_their_settings(ui: Ui, page: Chrome) ->
 
 def test_the_compare_page_has_one_run_of_every_row(ui: Ui, page: Chrome) -> None:
     names = ("standard blobs-1.7 seed 1", "focal blobs-1.7 seed 1")
-    see(page, ui.links["compare"], shows("Comparing 2 Runs", "selected/ece", *names))
+    see(page, ui.links["compare"], shows("Comparing 2 Runs", "selected/ace", *names))
 
 
 def test_the_leaderboard_is_shown_as_a_table(ui: Ui, page: Chrome) -> None:

@@ -66,7 +66,7 @@ def test_an_epoch_is_a_pass_whatever_the_inner_steps() -> None:
     while not run.done:
         run.run_epoch()
     assert [row["epoch"] for row in run.curve] == [8, 16, 20]
-    assert all("val/nll" in row for row in run.curve)
+    assert all("validation/nll" in row for row in run.curve)
     assert run.state.optimiser["step"] == 20
 
 

@@ -218,11 +218,11 @@ def test_gamma_statistics_are_recorded_on_validation_data() -> None:
         run.run_epoch()
     for row in run.curve:
         assert row["train/gamma_mean"] > 0
-        assert row["val/gamma_std"] >= 0
+        assert row["validation/gamma_std"] >= 0
     output, _ = run.learner.forward(run.state.parameters, {}, run.validation.inputs, training=False)
     gamma = gamma_net(output.features, run.state.method["outer"], 5, torch.tensor(0.1))
-    assert run.curve[-1]["val/gamma_mean"] == pytest.approx(float(gamma.mean()), rel=1e-5)
-    assert run.curve[-1]["val/gamma_std"] == pytest.approx(
+    assert run.curve[-1]["validation/gamma_mean"] == pytest.approx(float(gamma.mean()), rel=1e-5)
+    assert run.curve[-1]["validation/gamma_std"] == pytest.approx(
         float(gamma.std(unbiased=False)), rel=1e-4, abs=1e-6
     )
 

@@ -54,10 +54,10 @@ def test_predictions_are_the_records_to_the_bit(swept: Swept, winner: Path) -> N
 def test_the_winner_is_chosen_by_validation_data(swept: Swept, winner: Path) -> None:
     sweep = open_sweep("table", swept.store)
     tidy = sweep.results
-    means = tidy.groupby(["method", "post_hoc"])["validation_nll"].mean()
+    means = tidy.groupby(["method", "post_hoc"])["validation/nll"].mean()
     method, chosen = means.idxmin()
     of_row = tidy[(tidy["method"] == method) & (tidy["post_hoc"] == chosen)]
-    best = of_row.loc[of_row["validation_nll"].idxmin()]
+    best = of_row.loc[of_row["validation/nll"].idxmin()]
     about = described(winner)["about"]
     assert (about["post_hoc"], about["seed"], about["key"]) == (chosen, best["seed"], best["key"])
     assert about["row"].startswith(method)
