@@ -49,6 +49,8 @@ FAILED = "failed"
 """The key under which a map's evaluation says why there is none."""
 VERSION = "version"
 """The key under which it says what it was made by."""
+HAS_ORACLE = "has_oracle"
+"""The key under which the evaluation of the bare network says that the oracle has one, too."""
 MADE = "made"
 """The key under which it says when, in seconds since 1970."""
 RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "ray", "scipy", "torch")
@@ -279,6 +281,8 @@ class TrialRun:
                 raise
             except Exception as error:  # a user's own map may raise anything; others go on
                 found = {FAILED: f"{type(error).__name__}: {error}"}
+            if name == "identity":
+                found[HAS_ORACLE] = test.posterior is not None
             self._file_evaluation(name, found)
 
     def _evaluate_oracle(self, test: LabelledLogits) -> None:
@@ -386,10 +390,15 @@ def missing_maps(
 ) -> list[str]:
     """The wanted maps whose evaluation is not in the store, or is outdated, or if asked failed."""
     there = store.maps(key, evaluation.tag)
+    # The oracle's evaluation is made with that of the bare network, which knows of it.
+    lost = there.get("identity", {}).get(HAS_ORACLE) and ORACLE not in there
     return [
         name
         for name in wanted
-        if name not in there or is_outdated(name, there[name]) or (failed and FAILED in there[name])
+        if name not in there
+        or (name == "identity" and lost)
+        or is_outdated(name, there[name])
+        or (failed and FAILED in there[name])
     ]
 
 
