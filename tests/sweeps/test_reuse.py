@@ -19,9 +19,9 @@ from ray import tune
 from ray.tune.search import Searcher
 from sweeps.own_ray import started
 from sweeps.searcher import PlanScheduler
-from sweeps.tuning import ENVIRONMENT
+from sweeps.tuning import TUNE_ENVIRONMENT
 
-os.environ.update(ENVIRONMENT)
+os.environ.update(TUNE_ENVIRONMENT)
 slots, most, log = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
 
 
