@@ -335,7 +335,7 @@ class Plan:
             return
         finished = sum(study.values(number) is not None for number in range(study.asked))
         known = self.store.importance(sweep, cell.study_id)
-        if known is None or known["trials"] != finished:
+        if known is None or known.get("trials") != finished:
             found = {"trials": finished, "shares": study.importance()}
             self.store.write_importance(sweep, cell.study_id, found)
 
@@ -361,8 +361,15 @@ class Plan:
             return False
         if record["status"] != "done" or entry.config.phase == "search":
             return True
-        evaluation = self.spec.evaluation
-        return not missing_maps(self.store, entry.key, self.spec.maps, evaluation, failed=again)
+        # Who only reads takes what other versions have made, and says so.
+        return not missing_maps(
+            self.store,
+            entry.key,
+            self.spec.maps,
+            self.spec.evaluation,
+            failed=again,
+            outdated=self.options.persist,
+        )
 
     def _check(self, entry: Entry, record: dict[str, Any] | None) -> bool:
         """Whether the trial's record, if there is one, can be a training's; else it is set aside.

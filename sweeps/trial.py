@@ -290,9 +290,13 @@ class TrialRun:
         if test.posterior is None:
             return
         bins, seed = self.evaluation.bins, self.config.seed
-        self._file_evaluation(
-            ORACLE, asdict(evaluate_oracle(test, large=self._large_test, bins=bins, seed=seed))
-        )
+        try:
+            found = asdict(evaluate_oracle(test, large=self._large_test, bins=bins, seed=seed))
+        except StoreError:
+            raise
+        except Exception as error:  # of a user's own metric
+            found = {FAILED: f"{type(error).__name__}: {error}"}
+        self._file_evaluation(ORACLE, found)
 
     def _file_evaluation(self, name: str, found: dict[str, Any]) -> None:
         version = evaluation_version("identity" if name == ORACLE else name)
@@ -386,9 +390,15 @@ def load_network(config: TrialConfig, store: Store) -> TrainingRun:
 
 
 def missing_maps(
-    store: Store, key: str, wanted: list[str], evaluation: Evaluation, *, failed: bool = True
+    store: Store,
+    key: str,
+    wanted: list[str],
+    evaluation: Evaluation,
+    *,
+    failed: bool = True,
+    outdated: bool = True,
 ) -> list[str]:
-    """The wanted maps whose evaluation is not in the store, or is outdated, or if asked failed."""
+    """The wanted maps whose evaluation is not in the store or, if asked, failed or is outdated."""
     there = store.maps(key, evaluation.tag)
     # The oracle's evaluation is made with that of the bare network, which knows of it.
     lost = there.get("identity", {}).get(HAS_ORACLE) and ORACLE not in there
@@ -397,7 +407,7 @@ def missing_maps(
         for name in wanted
         if name not in there
         or (name == "identity" and lost)
-        or is_outdated(name, there[name])
+        or (outdated and is_outdated(name, there[name]))
         or (failed and FAILED in there[name])
     ]
 

@@ -101,7 +101,7 @@ def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
                 if record is None or record["status"] != "done":
                     continue
                 evaluations = store.maps(entry.key, plan.spec.evaluation.tag)
-                if ORACLE in evaluations:
+                if "test" in evaluations.get(ORACLE, {}):
                     oracles.setdefault(entry.config.seed, evaluations[ORACLE])
                 for name in plan.spec.maps:
                     if "test" not in evaluations.get(name, {}):

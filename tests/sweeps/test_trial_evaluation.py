@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from mlflow.tracking import MlflowClient
+from torch import Tensor
 
 from calibration.metrics import METRICS, Metric
+from calibration.metrics.predictions import Predictions
 from calibration.metrics.top_label import ece_of
 from sweeps.plan import Plan
 from sweeps.report.write import write_report
@@ -19,7 +20,7 @@ from sweeps.runner import sync_sweep
 from sweeps.spec import ORACLE, load_spec
 from sweeps.store import Store
 from sweeps.sweep import open_sweep
-from sweeps.trial import TrialRun
+from sweeps.trial import FAILED, TrialRun
 from tests.trained import finish, train_sweep
 
 SPEC = """\
@@ -62,6 +63,27 @@ def test_killed_after_its_last_evaluation_a_trial_lacks_nothing(tmp_path: Path) 
     assert store.extra(entry.key, "reliability.png") is not None
 
 
+def test_a_metric_that_raises_costs_its_evaluations_and_not_the_trial(tmp_path: Path) -> None:
+    def refuse(predictions: Predictions) -> Tensor:
+        raise ArithmeticError("no such thing")
+
+    METRICS.register("broken")(
+        Metric(name="broken", title="broken", description="raises", compute=refuse)
+    )
+    try:
+        sweep = train_sweep(tmp_path, SPEC)
+        assert sweep.plan.finished
+        found = sweep.store.maps(sweep.plan.confirmed("blobs-1.7", "standard")[0].key, "15-bins")
+    finally:
+        del METRICS._entries["broken"]
+    assert found.keys() == {"identity", "temperature", ORACLE}
+    assert {each[FAILED] for each in found.values()} == {"ArithmeticError: no such thing"}
+    # Without it, the next run makes the evaluations that failed.
+    again = finish(tmp_path / "spec.yaml", sweep.store)
+    assert again.results["ece"].notna().all()
+    assert len(again.results) == 3
+
+
 @pytest.fixture
 def fixed_ece() -> Iterator[Metric]:
     """The ECE of a next version, which reads twice what it did."""
@@ -88,13 +110,15 @@ def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
     oracle = before.loc["identity"].set_index("method").loc[ORACLE]
     key, tag = before["key"].dropna().iloc[0], sweep.spec.evaluation.tag
     attempt = sweep.store.record(key)["attempt"]
+    evaluations = sweep.store.maps(key, tag)
     tracked = runs(uri)
     assert tracked[key].data.metrics["test/ece:temperature"] == before.loc["temperature", "ece"]
 
     request.getfixturevalue("fixed_ece")
     later = open_sweep("evaluated", sweep.store)
-    with patch("calibration.evaluation.evaluate_map", side_effect=AssertionError):
-        written = write_report(later.plan, later.store)
+    assert later.plan.finished
+    written = write_report(later.plan, later.store)
+    assert later.store.maps(key, tag) == evaluations
     assert written.analysis.outdated == len(written.analysis.results) == 3
     assert written.analysis.leaderboard["ece"].max() == before["ece"].max()
     assert "3 evaluations of 3 were made by another version" in written.summary
