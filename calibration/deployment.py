@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
+from calibration.calibrators import Calibrator
+from calibration.calibrators.saving import load_map
 from calibration.data import Column
 from calibration.data.columns import encode_columns
 from calibration.data.saving import load_transform
 from calibration.methods import Learner, Method, make_method
 from calibration.models import FunctionalModel, build_model
 from calibration.optimisers import Adam
-from calibration.post_hoc import Calibrator
-from calibration.post_hoc.saving import load_map
 from calibration.seeds import seeded
 from calibration.training import PREDICTION_BATCH
 

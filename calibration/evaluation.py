@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from calibration import metrics, post_hoc
+from calibration import calibrators, metrics
 from calibration.metrics import METRICS, Shown
 from calibration.metrics.metric import Needs
 from calibration.seeds import derive_seed
@@ -54,7 +54,7 @@ def evaluation_version(calibrator: str) -> str:
     """
     versions = {
         "evaluation": EVALUATION_VERSION,
-        "calibrator": post_hoc.CALIBRATORS[calibrator].version,
+        "calibrator": calibrators.CALIBRATORS[calibrator].version,
         "metrics": {name: METRICS[name].version for name in METRICS.names()},
     }
     return hashlib.sha256(json.dumps(versions, sort_keys=True).encode()).hexdigest()[:12]
@@ -97,7 +97,9 @@ def cross_fitted(
     """The map's output on each row, fitted on the folds that do not hold it."""
     fold = _folds(labels, seed, folds)
     pieces = [
-        post_hoc.fit(name, logits[fold != number], labels[fold != number])(logits[fold == number])
+        calibrators.fit(name, logits[fold != number], labels[fold != number])(
+            logits[fold == number]
+        )
         for number in fold.unique()
     ]
     return torch.cat(pieces)[fold.argsort(stable=True).argsort()]
@@ -124,7 +126,7 @@ def evaluate_map(
 ) -> MapEvaluation:
     """Fit the map ``name`` on validation predictions and measure it on test predictions."""
     start = time.perf_counter()
-    fitted = post_hoc.fit(name, validation.logits, validation.labels)
+    fitted = calibrators.fit(name, validation.logits, validation.labels)
     fit_seconds = time.perf_counter() - start
     output = fitted(test.logits)
     measured, intervals, floor = measure(output, test, bins=bins, seed=seed)

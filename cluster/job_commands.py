@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from sweeps.commands.arguments import Subparsers, add_spec, add_tracking
-from sweeps.commands.run import add_how
+from sweeps.cli.arguments import Subparsers, add_spec, add_tracking
+from sweeps.cli.run import add_how
 from sweeps.errors import UserError
-from sweeps.masking import masked
-from sweeps.saying import complain, say
+from sweeps.host.console import complain, say
+from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
     from cluster.jobs import Ended, Jobs
@@ -91,8 +91,8 @@ def _sent(
 ) -> tuple[Jobs, str]:
     """The job that runs the sweep: one that does already, or a new one."""
     from cluster.jobs import Jobs, digest, entry_point, working_directory
-    from sweeps.packing import copy
-    from sweeps.scratch import scratch_directory
+    from sweeps.host.scratch import scratch_directory
+    from sweeps.ray_backend.user_code import copy
 
     sweep, store = named.spec.name, options.store or ""
     with scratch_directory() as place:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sweeps.errors import UserError
-from sweeps.masking import masked
-from sweeps.packing import copy, copy_together, local_modules
+from sweeps.host.secrets import masked
+from sweeps.ray_backend.user_code import copy, copy_together, local_modules
 from sweeps.spec.outline import Outline
 
 _SWEEP, _STORE_KEY, _AS = "calsweep.sweep", "calsweep.store", "calsweep.digest"

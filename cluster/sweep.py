@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if project.is_dir():  # not so in an image that has the package installed
         os.chdir(project)
         sys.path.insert(0, str(project))
-    from sweeps.cli import main as calsweep
+    from sweeps.cli.main import main as calsweep
 
     return calsweep(["run", *given])
 

@@ -19,11 +19,11 @@ import sqlalchemy
 from sqlalchemy.exc import ArgumentError
 
 from sweeps.errors import UserError
-from sweeps.masking import masked, without_secrets
-from sweeps.scratch import scratch_directory
-from sweeps.tracking.database_file import check_database_file, database_path
-from sweeps.tracking.drivers import with_driver
-from sweeps.tracking.server import MlflowServer, ServerError
+from sweeps.host.scratch import scratch_directory
+from sweeps.host.secrets import masked, without_secrets
+from sweeps.tracking.mlflow.database_file import check_database_file, database_path
+from sweeps.tracking.mlflow.drivers import with_driver
+from sweeps.tracking.mlflow.server import MlflowServer, ServerError
 
 DATABASE = "MLFLOW_BACKEND_STORE_URI"
 REQUIRED_SECRETS = {

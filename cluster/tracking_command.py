@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from sweeps.commands.arguments import Subparsers
+from sweeps.cli.arguments import Subparsers
 from sweeps.errors import UserError
-from sweeps.saying import say
+from sweeps.host.console import say
 
 if TYPE_CHECKING:
     from cluster.tracking import Service
@@ -73,7 +73,7 @@ def _number(largest: int) -> Callable[[str], int]:
 
 def _up(options: argparse.Namespace, console: Console) -> int:
     from cluster import tracking
-    from sweeps.tracking.server import free_port
+    from sweeps.tracking.mlflow.server import free_port
 
     if options.database is not None:
         tracking.check_option(options.database)
@@ -109,7 +109,7 @@ def _place(artifacts: str) -> str:
 
 
 def _introduction(service: Service, address: str) -> list[str]:
-    from sweeps.masking import masked
+    from sweeps.host.secrets import masked
 
     where = next(iter(service.names), "")
     server = f"http://{where}:{service.port}" if where else address

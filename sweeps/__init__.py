@@ -46,7 +46,7 @@ def run(
     ``sweeps.store.StoreError`` for a store that cannot be used. A trial that fails is no
     error, and has no part in the results.
     """
-    from sweeps.process import left_as_found
+    from sweeps.host.process import left_as_found
 
     with left_as_found():
         from sweeps.api import run_spec
@@ -62,7 +62,7 @@ def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
     the comparisons, costs and importances. Raises ``sweeps.errors.UserError`` if the
     store has no such sweep.
     """
-    from sweeps.process import left_as_found
+    from sweeps.host.process import left_as_found
 
     with left_as_found():
         from sweeps.sweep import open_sweep

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from sweeps.connecting import Cluster
 from sweeps.errors import UserError
+from sweeps.ray_backend.connection import Cluster
 from sweeps.runner import run_sweep
 from sweeps.spec import LoadedSpec, load_spec, read_spec
 from sweeps.spec.ready import spec_path

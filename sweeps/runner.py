@@ -13,19 +13,19 @@ from rich.console import Console
 from calibration.threads import threads
 from sweeps.analysis import Analysis
 from sweeps.analysis.results import failed_maps
-from sweeps.connecting import Cluster
-from sweeps.plan import Hooks, Options, Plan
-from sweeps.progress import Progress
+from sweeps.engine.plan import Hooks, Options, Plan
+from sweeps.engine.progress import Progress
+from sweeps.host.console import say
+from sweeps.host.workspace import workspace
+from sweeps.ray_backend.connection import Cluster
+from sweeps.ray_backend.tune_run import train
 from sweeps.report.write import write_report
-from sweeps.saying import say
 from sweeps.search.journal import Journal
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, extension, remembered
 from sweeps.tracking import Recorder, default_uri, sync
-from sweeps.tracking.access import check_access
-from sweeps.tuning import train
-from sweeps.workspace import workspace
+from sweeps.tracking.mlflow.access import check_access
 
 JOURNAL = "optuna.log"
 

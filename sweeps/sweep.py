@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from sweeps.analysis import Analysis, analyse
+from sweeps.engine.plan import Options, Plan
 from sweeps.errors import UserError
-from sweeps.plan import Options, Plan
-from sweeps.schema import Spec
 from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
 from sweeps.spec.reading import is_there
+from sweeps.spec.schema import Spec
 from sweeps.store import Store
 
 SPEC = "spec.yaml"

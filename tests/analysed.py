@@ -14,8 +14,8 @@ import torch
 from calibration.evaluation import LabelledLogits, evaluate_oracle
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
-from sweeps.cells import Entry
-from sweeps.plan import Plan
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
 from sweeps.spec import ORACLE, load_spec
 from sweeps.store import Store, encode_arrays
 from tests.trained import current

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from calibration import post_hoc
-from sweeps.cli import main
+from calibration import calibrators
+from sweeps.cli.main import main
 from sweeps.export.choice import choose
 from sweeps.export.package import Package, Wish, assemble
 from sweeps.store import Store
@@ -46,7 +46,7 @@ OWN_MODEL = """
 from own_parts import bent
 from torch import nn
 
-from calibration.post_hoc import Calibrator
+from calibration.calibrators import Calibrator
 
 
 def network(input_shape, classes, hidden):
@@ -113,7 +113,7 @@ class Swept:
         """What the record's logits come to under its map."""
         about = described(model)["about"]
         arrays = self.store.predictions(about["key"])
-        fitted = post_hoc.fit(
+        fitted = calibrators.fit(
             about["post_hoc"], arrays["validation_logits"], arrays["validation_labels"]
         )
         return fitted(arrays["test_logits"])

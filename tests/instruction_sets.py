@@ -32,9 +32,9 @@ BELOW = {"AVX512": ["avx2", "default"], "AVX2": ["default"]}
 
 NUMERIC = [
     "tests/calibration",
-    "tests/sweeps/test_statistics.py",
-    "tests/sweeps/test_statistics_ranks.py",
-    "tests/sweeps/test_statistics_trend.py",
+    "tests/sweeps/analysis/test_statistics.py",
+    "tests/sweeps/analysis/test_statistics_ranks.py",
+    "tests/sweeps/analysis/test_statistics_trend.py",
 ]
 # What reads files, draws, or compares a computation with itself.
 LEFT_OUT = ["data", "test_method_contract.py", "test_plots.py", "test_weights_plot.py"]

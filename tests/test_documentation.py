@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import calibration.post_hoc
+import calibration.calibrators
 import sweeps
 from calibration.metrics import top_label
 
 
-@pytest.mark.parametrize("module", [top_label, calibration.post_hoc, sweeps])
+@pytest.mark.parametrize("module", [top_label, calibration.calibrators, sweeps])
 def test_docstring_examples(
     module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

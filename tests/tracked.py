@@ -18,11 +18,11 @@ import torch
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from sweeps.cells import Entry
-from sweeps.plan import Plan
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
-from sweeps.tracking.database import create_database
+from sweeps.tracking.mlflow.database import create_database
 from tests.ports import free_port
 from tests.trained import current
 from tests.waiting import answers, wait_for

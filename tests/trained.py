@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from calibration.evaluation import evaluation_version
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
+from sweeps.engine.trial import VERSION, TrialRun
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, remembered
-from sweeps.trial import VERSION, TrialRun
 
 
 def current(name: str, evaluation: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from calibration.post_hoc import Calibrator
-from calibration.post_hoc.calibrator import nll
-from calibration.post_hoc.saving import load_map, save_map
+from calibration.calibrators import Calibrator
+from calibration.calibrators.calibrator import nll
+from calibration.calibrators.saving import load_map, save_map
 from calibration.testing.contract import ContractError, require, require_error
 
 _SUM_TOLERANCE = 1e-9

@@ -15,8 +15,8 @@ from sweeps.analysis.overlap import correlation_ratio
 from sweeps.analysis.results import leaderboard, results
 from sweeps.analysis.seed_intervals import GROUPS, with_intervals
 from sweeps.analysis.selection import CHOSEN_BY, Selection, select
-from sweeps.plan import Plan
-from sweeps.statistics import Ranks, ranks
+from sweeps.analysis.statistics import Ranks, ranks
+from sweeps.engine.plan import Plan
 from sweeps.store import Store
 
 

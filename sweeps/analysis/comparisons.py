@@ -29,9 +29,9 @@ from scipy import stats
 
 from calibration.metrics import METRICS, Metric, Shown
 from sweeps.analysis.results import label
+from sweeps.analysis.statistics import corrected_t_test, holm
 from sweeps.errors import UserError
-from sweeps.schema import Spec
-from sweeps.statistics import corrected_t_test, holm
+from sweeps.spec.schema import Spec
 
 _ALPHA = 0.05
 _BETTER, _WORSE, UNDECIDED = "better", "worse", "no difference shown"

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from sweeps.analysis.comparisons import CHOSEN, TOO_FEW, Baseline
-from sweeps.cells import Entry
-from sweeps.plan import Plan
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
 from sweeps.store import Store
 
 _COLUMNS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
 from sweeps.store import Store
 
 _COLUMNS = ["dataset", "method", "knob", "importance", "trials"]

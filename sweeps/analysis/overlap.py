@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
 
 _KNOWN: dict[tuple[str, str], float] = {}
 

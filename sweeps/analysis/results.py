@@ -14,10 +14,10 @@ from typing import Any
 import pandas as pd
 
 from sweeps.analysis.selection import CANDIDATE, CHOSEN_BY, Selection
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
+from sweeps.engine.trial import FAILED, is_outdated
 from sweeps.spec import ORACLE
 from sweeps.store import Store
-from sweeps.trial import FAILED, is_outdated
 
 NOT_AVERAGED = ("seed", "key", "converged", "outdated", "hyperparameters")
 

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calibration.metrics import METRICS
-from sweeps.statistics import half_width
+from sweeps.analysis.statistics import half_width
 
 GROUPS = ["dataset", "method", "post_hoc"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from sweeps.analysis.comparisons import Baseline
+from sweeps.analysis.statistics import hypervolume, pareto_front
 from sweeps.spec import ORACLE
-from sweeps.statistics import hypervolume, pareto_front
 
 _COLUMNS = [
     *("dataset", "method", "post_hoc", "error", "ece", "train_seconds"),

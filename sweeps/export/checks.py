@@ -10,10 +10,10 @@ from torch import Tensor
 from calibration.data import Splits
 from calibration.deployment import Classifier
 from calibration.evaluation import scores
+from sweeps.engine.trial import environment
 from sweeps.export.choice import Chosen
 from sweeps.store import StoreError
 from sweeps.sweep import Sweep
-from sweeps.trial import environment
 
 CHECKED_ROWS = 512
 _SAME, _ELSEWHERE, _ROUGH = 1e-5, 1e-3, 1e-2

@@ -10,7 +10,7 @@ import pandas as pd
 
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import best_seed
-from sweeps.cells import Entry
+from sweeps.engine.cell import Entry
 from sweeps.errors import UserError
 from sweeps.spec import ORACLE
 from sweeps.sweep import Sweep

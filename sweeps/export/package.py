@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibration import post_hoc
+from calibration import calibrators
 from calibration.abstention import (
     Accepted,
     accepted,
@@ -17,6 +17,7 @@ from calibration.abstention import (
     attainable_accuracy,
     coverage_threshold,
 )
+from calibration.calibrators import CALIBRATORS
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
@@ -25,7 +26,6 @@ from calibration.deployment import Classifier, Description, Inputs, Named, inter
 from calibration.evaluation import cross_fitted
 from calibration.methods import METHODS, Method, make_method
 from calibration.models import MODELS
-from calibration.post_hoc import CALIBRATORS
 from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_map, check_network
@@ -88,7 +88,7 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
-    calibrator = post_hoc.fit(chosen.post_hoc, logits, labels)
+    calibrator = calibrators.fit(chosen.post_hoc, logits, labels)
     description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
     classifier = Classifier(description, network, calibrator)
     check_network(classifier, splits, logits, chosen)

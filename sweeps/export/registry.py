@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from sweeps.errors import UserError
 from sweeps.export.package import Package
-from sweeps.masking import masked
+from sweeps.host.secrets import masked
 from sweeps.store import file_name
 from sweeps.sweep import Sweep
 from sweeps.tracking import TrackingError, create_database, default_uri
-from sweeps.tracking.artifacts import chooses_place
-from sweeps.tracking.database_file import check_database_file
-from sweeps.tracking.drivers import with_driver
+from sweeps.tracking.mlflow.artifacts import chooses_place
+from sweeps.tracking.mlflow.database_file import check_database_file
+from sweeps.tracking.mlflow.drivers import with_driver
+from sweeps.tracking.mlflow.run_content import KEY, SWEEP
+from sweeps.tracking.mlflow.settings import mlflow_settings
 from sweeps.tracking.recorder import reason
-from sweeps.tracking.run_content import KEY, SWEEP
-from sweeps.tracking.settings import mlflow_settings
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

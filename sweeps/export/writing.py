@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
+from calibration.calibrators.saving import save_map
 from calibration.deployment import DESCRIPTION, MAP, NETWORK
-from calibration.post_hoc.saving import save_map
 from sweeps.errors import UserError
 from sweeps.export.card import card
 from sweeps.export.package import Package
 from sweeps.export.signature import example, signature
-from sweeps.scratch import directory_in, remove_leftovers
+from sweeps.host.scratch import directory_in, remove_leftovers
 
 CARD = "README.md"
 _DRAFT = ".calsweep-export-"

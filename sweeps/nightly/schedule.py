@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sweeps.errors import UserError
-from sweeps.masking import masked
-from sweeps.nightly.webhook import VARIABLE
+from sweeps.host.secrets import masked
+from sweeps.nightly.report.webhook import VARIABLE
 
 
 @dataclass(frozen=True)

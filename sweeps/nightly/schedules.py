@@ -12,8 +12,8 @@ from typing import Literal
 
 from sweeps.errors import UserError
 from sweeps.nightly import crontab, systemd_units
+from sweeps.nightly.report.webhook import VARIABLE
 from sweeps.nightly.schedule import checked
-from sweeps.nightly.webhook import VARIABLE
 
 CREDENTIALS = f"""\
 # Read before every scheduled night. One NAME='value' on a line; for your eyes only (mode 0600).

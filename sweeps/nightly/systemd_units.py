@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from sweeps.errors import UserError
-from sweeps.nightly.keeping import GRACE_SECONDS
+from sweeps.nightly.run.unattended import GRACE_SECONDS
 from sweeps.nightly.schedule import Schedule
 
 MARGIN_SECONDS = 600.0

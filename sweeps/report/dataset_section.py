@@ -14,7 +14,7 @@ from calibration import metrics
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
 from sweeps.report.attempts import Attempts
 from sweeps.report.chart import Look, looks
 from sweeps.report.detail_tables import comparisons_html, costs_html, importance_html

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from calibration import plots
 from calibration.data import Part
 from calibration.training import TrainingRun
-from sweeps.cells import Entry
-from sweeps.plan import Plan
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
+from sweeps.engine.trial import load_network
 from sweeps.report.gather import CURVES, Gathered, first_confirmed
 from sweeps.store import Store, file_name
-from sweeps.trial import load_network
 
 _FILES = {
     "validation/ece": "ece-curve",

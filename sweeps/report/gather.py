@@ -11,10 +11,10 @@ from typing import NamedTuple
 import pandas as pd
 from torch import Tensor
 
-from calibration import post_hoc
+from calibration import calibrators
 from sweeps.analysis.results import failed_maps, headline_rows, label
-from sweeps.cells import Entry
-from sweeps.plan import Plan
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
 from sweeps.report.attempts import Attempts
 from sweeps.spec import ORACLE
 from sweeps.store import Store
@@ -139,7 +139,7 @@ def _shown(store: Store, tidy: pd.DataFrame, dataset: str, method: str, map_name
     mine = (tidy["dataset"] == dataset) & (tidy["method"] == method)
     first = tidy[mine & (tidy["post_hoc"] == map_name)].iloc[0]
     arrays = store.predictions(str(first["key"]))
-    fitted = post_hoc.fit(map_name, arrays["validation_logits"], arrays["validation_labels"])
+    fitted = calibrators.fit(map_name, arrays["validation_logits"], arrays["validation_labels"])
     logits = arrays["test_logits"]
     pair = top_label(fitted(logits), logits, arrays["test_labels"])
     return ShownRow(method, map_name, int(first["seed"]), *pair)

@@ -13,7 +13,7 @@ from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import BASELINE, CHOSEN, TOO_FEW, UNDECIDED, UNMEASURED, claimed
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import FEWER_SEEDS
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
 from sweeps.report.chance import like_perfect, most_by_chance
 from sweeps.report.wording import count, interval, listed, number, p_value, quoted
 from sweeps.spec import ORACLE

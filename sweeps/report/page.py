@@ -9,7 +9,7 @@ from html import escape
 import pandas as pd
 
 from sweeps.analysis import Analysis
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
 from sweeps.report.attempts import Attempts
 from sweeps.report.dataset_section import DatasetParts, dataset_parts, pictures_html
 from sweeps.report.detail_tables import failures_html

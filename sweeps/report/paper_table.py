@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 
 from calibration.metrics import METRICS
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
+from sweeps.host.console import print_whole
 from sweeps.report.chance import like_perfect
 from sweeps.report.escaping import markdown_text
 from sweeps.report.wording import convergence_note, dagger
-from sweeps.saying import print_whole
-from sweeps.schema import PublishedTable
 from sweeps.spec import ORACLE
+from sweeps.spec.schema import PublishedTable
 
 
 def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from html import escape
 
 from calibration.metrics import METRICS
+from sweeps.analysis.statistics import Ranks
 from sweeps.report.wording import p_value
-from sweeps.statistics import Ranks
 
 _ROW, _TOP, _WIDTH, _BRACKET = 24, 50, 210, 10
 

@@ -13,9 +13,9 @@ from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows, label
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
+from sweeps.host.console import print_whole
 from sweeps.report.wording import convergence_note, dagger, p_value
-from sweeps.saying import print_whole
 from sweeps.spec import ORACLE
 
 

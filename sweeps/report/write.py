@@ -13,7 +13,8 @@ import pandas as pd
 from calibration import plots
 from sweeps.analysis import Analysis, analyse
 from sweeps.analysis.results import pareto
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
+from sweeps.host.console import Terminal, width_of
 from sweeps.report import exports
 from sweeps.report.attempts import Attempts
 from sweeps.report.csv_table import csv
@@ -25,7 +26,6 @@ from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
 from sweeps.report.terminal import leaderboard_tables, print_leaderboard
-from sweeps.saying import Terminal, width_of
 from sweeps.store import Store
 
 Write = Callable[[str, bytes], None]

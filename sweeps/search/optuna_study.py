@@ -12,11 +12,11 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from calibration.seeds import derive_seed
-from sweeps.process import quiet
-from sweeps.schema import SchedulerConfig, SearchConfig
+from sweeps.host.process import quiet
 from sweeps.search.pruners import pruner
 from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
-from sweeps.space import Configuration, Space
+from sweeps.search.space import Configuration, Space
+from sweeps.spec.schema import SchedulerConfig, SearchConfig
 
 # Its warnings tell how a sampler works inside, not what went wrong.
 QUIET = {"optuna": optuna.logging.ERROR}

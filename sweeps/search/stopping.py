@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.schema import SchedulerConfig
+from sweeps.spec.schema import SchedulerConfig
 
 # Every rung costs the driver a report with the whole curve.
 MOST_RUNGS = 100

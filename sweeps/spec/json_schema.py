@@ -11,16 +11,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS, PROTOCOLS, Protocol
 from calibration.methods import METHODS
 from calibration.models import MODELS
-from calibration.post_hoc import CALIBRATORS
 from calibration.registry import Registry
 from calibration.training import TrainingConfig
-from sweeps.schema import Spec
 from sweeps.spec.descriptions import declaring, note, plain
 from sweeps.spec.knob_schema import WHEN, knob_schema, value_schema
 from sweeps.spec.meaning import table_metrics
+from sweeps.spec.schema import Spec
 
 _Schema = dict[str, Any]
 

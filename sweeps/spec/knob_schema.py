@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calibration.hyperparameters import Hyperparameters
-from sweeps.domains import describe
+from sweeps.search.domains import describe
 from sweeps.spec.descriptions import note
 
 _Schema = dict[str, Any]

@@ -1,9 +1,9 @@
 """The sweep specification: a YAML file, checked whole before anything starts.
 
 Three passes: the text is read (``sweeps.spec.reading``), pydantic checks the structure
-(``sweeps.schema``), and then what the names and values refer to (``sweeps.spec.meaning``). Every
-complaint is a ``SpecError`` naming the file, the line, the field, the value and what would
-be right.
+(``sweeps.spec.schema``), and then what the names and values refer to
+(``sweeps.spec.meaning``). Every complaint is a ``SpecError`` naming the file, the line, the
+field, the value and what would be right.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from calibration.data import DATASETS, AbsentDataError, Dataset, Protocol, load_dataset
 from calibration.training import TrainingConfig
-from sweeps.masking import masked
-from sweeps.schema import Component, Spec
+from sweeps.host.secrets import masked
 from sweeps.spec.meaning import check_meaning
 from sweeps.spec.reading import (
     Lines,
@@ -34,6 +33,7 @@ from sweeps.spec.reading import (
     shortened,
 )
 from sweeps.spec.row_checks import ORACLE, named
+from sweeps.spec.schema import Component, Spec
 
 __all__ = ["ORACLE", "LoadedSpec", "ProblemError", "SpecError", "load_spec", "read_spec"]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from calibration import post_hoc
+from calibration import calibrators
 from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
-from sweeps.schema import PublishedTable, Resources, Spec
 from sweeps.spec.reading import Location, ProblemError, shortened
 from sweeps.spec.row_checks import check_rows, named
+from sweeps.spec.schema import PublishedTable, Resources, Spec
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.store import RESERVED_NAMES
 
@@ -154,8 +154,8 @@ def _check_maps(spec: Spec) -> None:
         location: Location = ("post_hoc", index)
         if name in chosen[:index]:
             raise ProblemError(location, f"{shortened(name)} stands there twice; keep one")
-        kind = named(location, lambda name=name: post_hoc.CALIBRATORS[name])
-        if not (isinstance(kind, type) and issubclass(kind, post_hoc.Calibrator)):
+        kind = named(location, lambda name=name: calibrators.CALIBRATORS[name])
+        if not (isinstance(kind, type) and issubclass(kind, calibrators.Calibrator)):
             raise ProblemError(location, f"{name!r} is not a subclass of Calibrator")
 
 

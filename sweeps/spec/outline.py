@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from calibration.data import DATASETS, AbsentDataError, load_dataset
-from sweeps.schema import Component, Spec
 from sweeps.spec.loading import load_spec, validated
 from sweeps.spec.meaning import check_words
 from sweeps.spec.reading import ProblemError, SpecError, is_there, parse, place, read_text
+from sweeps.spec.schema import Component, Spec
 
 
 class Outline(NamedTuple):

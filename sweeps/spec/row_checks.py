@@ -6,10 +6,10 @@ import re
 from typing import Any
 
 from calibration.methods import METHODS, Method
-from sweeps.schema import ROW_KEYS, Row, Spec
 from sweeps.search import unsupported
-from sweeps.space import grid_size
+from sweeps.search.space import grid_size
 from sweeps.spec.reading import Location, ProblemError
+from sweeps.spec.schema import ROW_KEYS, Row, Spec
 from sweeps.store import file_name
 
 LARGEST_GRID = 100_000

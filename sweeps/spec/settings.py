@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from calibration.models import MODELS
-from sweeps.masking import masked
-from sweeps.schema import Component, SearchObjective, Spec
+from sweeps.host.secrets import masked
 from sweeps.spec.descriptions import Note, note
+from sweeps.spec.schema import Component, SearchObjective, Spec
 
 LISTED_ELSEWHERE = ("datasets", "methods", "table")
 _SHORT_FORMS = {"scheduler": "name", "tracking": "uri", "protocol": "name", "model": "name"}

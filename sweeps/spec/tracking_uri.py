@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from urllib.parse import urlsplit
 
 from sweeps.errors import UserError
-from sweeps.masking import NAMED, PASSWORD, masked
+from sweeps.host.secrets import NAMED, PASSWORD, masked
 from sweeps.spec.reading import shortened
 
 SERVERS = ("http", "https")

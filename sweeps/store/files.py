@@ -17,7 +17,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from sweeps.errors import UserError
-from sweeps.store.leftovers import is_leftover, temporary_name
+from sweeps.host.leftovers import is_leftover, temporary_name
 
 DRAFT = ".draft-"
 MODE = 0o644

@@ -27,8 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from sweeps.host.leftovers import UNKNOWN, is_dead, machine, started
 from sweeps.store.files import Files, LocalFiles, StoreError
-from sweeps.store.leftovers import UNKNOWN, is_dead, machine, started
 
 _TRIES = 10
 UNREADABLE = (-1, -1)

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from sweeps.host.leftovers import is_leftover, token
 from sweeps.store.codec import (
     DamagedError,
     decode_arrays,
@@ -49,7 +50,6 @@ from sweeps.store.layout import (
     trial_directory,
     trial_file,
 )
-from sweeps.store.leftovers import is_leftover, token
 from sweeps.store.lock import SweepLock, sweep_lock
 from sweeps.store.sealed import SealedFiles, sealed
 

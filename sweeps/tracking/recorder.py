@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sweeps.analysis import Analysis
-from sweeps.cells import Entry
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
 from sweeps.errors import UserError
-from sweeps.masking import masked, without_secrets
-from sweeps.plan import Plan
+from sweeps.host.secrets import masked, without_secrets
 from sweeps.store import Store
-from sweeps.tracking.database_file import database_path
-from sweeps.tracking.drivers import with_driver
-from sweeps.tracking.publisher import Publisher
-from sweeps.tracking.settings import mlflow_settings
+from sweeps.tracking.mlflow.database_file import database_path
+from sweeps.tracking.mlflow.drivers import with_driver
+from sweeps.tracking.mlflow.publisher import Publisher
+from sweeps.tracking.mlflow.settings import mlflow_settings
 
 LIVE_SECONDS = 2.0
 LIVE_REST = 9.0

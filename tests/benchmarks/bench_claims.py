@@ -14,8 +14,8 @@ import sys
 import numpy as np
 import torch
 
-from calibration import post_hoc
-from tests.sweeps.null_sweeps import claims, drawn, headline_of, pool
+from calibration import calibrators
+from tests.sweeps.analysis.null_sweeps import claims, drawn, headline_of, pool
 
 DRAWS, SWEEPS = 60, 400
 SIGNALS = {"pure noise": 0.0, "signal": 1.5}
@@ -26,7 +26,7 @@ GAINS = (0.0, 0.03, 0.05, 0.1)
 def main(quick: bool = False) -> int:
     """Print the rates with their binomial errors; 1 if the null is claimed to differ too often."""
     torch.set_num_threads(1)
-    maps = ["identity", *(name for name in post_hoc.names("all") if name != "identity")]
+    maps = ["identity", *(name for name in calibrators.names("all") if name != "identity")]
     draws, sweeps = (8, 50) if quick else (DRAWS, SWEEPS)
     failed = False
     print(f"{sweeps} sweeps each: share of headlines with a better; with a better or worse")

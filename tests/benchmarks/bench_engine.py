@@ -204,10 +204,10 @@ def calsweep(trials: int, seeds: int, maps: str) -> dict[str, float]:
 
     from rich.console import Console
 
-    from sweeps.cells import Entry
+    from sweeps.engine.cell import Entry
     from sweeps.runner import run_sweep
     from sweeps.store import Store
-    from sweeps.tracking.publisher import Publisher
+    from sweeps.tracking.mlflow.publisher import Publisher
 
     published: dict[str, float] = {}
     publish = Publisher.publish
@@ -243,13 +243,13 @@ def simulate(trials: int) -> dict[str, float]:
 
     import psutil
 
-    from sweeps.cells import Entry
-    from sweeps.plan import Hooks, Plan
+    from sweeps.engine.cell import Entry
+    from sweeps.engine.plan import Hooks, Plan
+    from sweeps.engine.trial import TrialRun
     from sweeps.report.write import write_report
-    from sweeps.schema import Evaluation
+    from sweeps.spec.schema import Evaluation
     from sweeps.store import Store, encode_arrays
     from sweeps.tracking import Recorder, default_uri
-    from sweeps.trial import TrialRun
 
     place = Path(os.environ["BENCH_DIRECTORY"]) / "runs"
     loaded = _loaded(trials, 1, "[]")

@@ -84,7 +84,7 @@ def _loaded(
 @contextmanager
 def _driver(loaded: Any, uri: str | None = None) -> Iterator[tuple[Any, Any, Any]]:
     """A plan with store, recorder and journal, joined as a real run joins them."""
-    from sweeps.plan import Hooks, Plan
+    from sweeps.engine.plan import Hooks, Plan
     from sweeps.search.journal import Journal
     from sweeps.store import Store
     from sweeps.tracking import Recorder, default_uri
@@ -116,8 +116,8 @@ def sweep(trials: int, disk: str = "") -> dict[str, Any]:
     if not disk:
         _wait_for_no_disk()
 
-    from sweeps.plan import Plan
-    from sweeps.tracking.publisher import Publisher
+    from sweeps.engine.plan import Plan
+    from sweeps.tracking.mlflow.publisher import Publisher
     from tests.benchmarks import simulated_cluster as simulated
 
     process = psutil.Process()
@@ -211,7 +211,7 @@ def study(most: int) -> dict[str, Any]:
     """One search with many trials: what the next suggestion costs, with 800 under way."""
     import random
 
-    from sweeps.cells import Cells
+    from sweeps.engine.cell import Cells
     from sweeps.search import Result, Study
 
     found: dict[str, Any] = {}
@@ -260,8 +260,8 @@ def server(trials: int) -> dict[str, Any]:
     """An MLflow server (one worker, sqlite) on this machine: what publishing a trial takes."""
     import psutil
 
-    from sweeps.tracking.publisher import Publisher
-    from sweeps.tracking.server import MlflowServer, free_port
+    from sweeps.tracking.mlflow.publisher import Publisher
+    from sweeps.tracking.mlflow.server import MlflowServer, free_port
     from tests.benchmarks import simulated_cluster as simulated
 
     place = Path(os.environ["BENCH_DIRECTORY"])

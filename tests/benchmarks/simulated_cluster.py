@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweeps.cells import Cells, Entry
-from sweeps.plan import Plan
-from sweeps.schema import Evaluation
-from sweeps.searcher import PlanSearcher
+from sweeps.engine.cell import Cells, Entry
+from sweeps.engine.plan import Plan
+from sweeps.engine.trial import TrialConfig, TrialRun
+from sweeps.ray_backend.searcher import PlanSearcher
+from sweeps.spec.schema import Evaluation
 from sweeps.store import Store
 from sweeps.tracking import Recorder
-from sweeps.trial import TrialConfig, TrialRun
 
 ADDED_BY_THE_STORE = {"key", "attempt", "files", "checksum", "format"}
 RATES = (0.1, 1.0, 10.0)

@@ -93,7 +93,9 @@ def measure(
     """
     import ray
 
-    from sweeps.tuning import TUNE_ENVIRONMENT  # not for the actors, which need no torch
+    from sweeps.ray_backend.tune_run import (
+        TUNE_ENVIRONMENT,  # not for the actors, which need no torch
+    )
 
     for name, value in TUNE_ENVIRONMENT.items():
         os.environ.setdefault(name, value)

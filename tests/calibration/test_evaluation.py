@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from calibration import metrics, post_hoc
+from calibration import calibrators, metrics
+from calibration.calibrators import Calibrator
 from calibration.data import load_dataset
 from calibration.evaluation import LabelledLogits, cross_fitted, evaluate, evaluate_oracle
-from calibration.post_hoc import Calibrator
 
 
 class Memoriser(Calibrator):
@@ -61,7 +61,7 @@ def test_a_class_with_a_single_row_does_not_stop_it() -> None:
 def test_the_numbers_are_those_of_the_fitted_map() -> None:
     validation, test = predictions(400, seed=4), predictions(2000, seed=5)
     found = evaluate(["identity", "temperature", "isotonic_top_label"], validation, test)
-    fitted = post_hoc.fit("temperature", validation.logits, validation.labels)
+    fitted = calibrators.fit("temperature", validation.logits, validation.labels)
     expected = metrics.panel(fitted(test.logits), test.labels)
     assert found["temperature"].test == expected
     assert found["temperature"].test["ece"] < 0.5 * found["identity"].test["ece"]

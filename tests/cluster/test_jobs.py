@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sweeps.cli import main
+from sweeps.cli.main import main
 from tests.cluster.hosts import network
 from tests.cluster.rays import Rays, rays
 from tests.cluster.test_node_loss import table

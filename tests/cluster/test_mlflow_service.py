@@ -22,10 +22,11 @@ import psutil
 import pytest
 
 from cluster import migration
-from sweeps.cli import main
+from sweeps.cli.main import main
 from sweeps.errors import UserError
-from sweeps.tracking import access, sync
-from sweeps.tracking.access import check_access
+from sweeps.tracking import sync
+from sweeps.tracking.mlflow import access
+from sweeps.tracking.mlflow.access import check_access
 from tests.cluster.postgres import Postgres, postgres
 from tests.cluster.test_mlflow_files import COMPOSE, interpolated
 from tests.faults.kit import MODULE, Scene, sweep_up

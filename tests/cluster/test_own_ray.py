@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sweeps.workspace import WORKSPACE_PREFIX, workspace
+from sweeps.host.workspace import WORKSPACE_PREFIX, workspace
 from tests.cluster.hosts import Host, network
 from tests.waiting import wait_for
 
@@ -22,8 +22,8 @@ import json, os, signal, stat, sys
 import ray
 from ray._private import ray_constants
 from ray._raylet import AuthenticationMode, get_authentication_mode
-from sweeps.own_ray import ensure_alive, own_ray
-from sweeps.workspace import workspace
+from sweeps.ray_backend.local_ray import ensure_alive, own_ray
+from sweeps.host.workspace import workspace
 
 def caught():  # whether SIGTERM has a handler, as the system sees it
     status = open("/proc/self/status").read().split("SigCgt:")[1].split()[0]
@@ -106,7 +106,7 @@ def test_a_local_ray_answers_nobody_else_and_leaves_the_environment_as_it_was(
 
 HOLDER = """
 import subprocess, sys, time
-from sweeps.workspace import workspace
+from sweeps.host.workspace import workspace
 with workspace() as place:
     (place / "file").touch()
     child = subprocess.Popen(["sleep", "86400"], start_new_session=True, stdout=subprocess.DEVNULL)

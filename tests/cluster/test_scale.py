@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.plan import Hooks, Plan
-from sweeps.searcher import PlanSearcher
+from sweeps.engine.plan import Hooks, Plan
+from sweeps.ray_backend.searcher import PlanSearcher
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from tests.benchmarks.simulated_cluster import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.tracking import REQUIRED_SECRETS, Service, check_service, environment, own_names
-from sweeps.cli import main
+from sweeps.cli.main import main
 
 WORD = "correct horse/battery@staple%20"
 

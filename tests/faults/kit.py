@@ -17,9 +17,9 @@ import psutil
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from sweeps.schema import Evaluation
+from sweeps.engine.trial import TrialConfig, TrialRun
+from sweeps.spec.schema import Evaluation
 from sweeps.store import Store
-from sweeps.trial import TrialConfig, TrialRun
 from tests.faults.leftovers import MARK, Trace
 from tests.ports import free_port as free_port
 from tests.waiting import answers, wait_for, wait_until_gone

@@ -13,11 +13,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps.cli import main
+from sweeps.cli.main import main
+from sweeps.engine.trial import TrialRun
 from sweeps.store import Store, StoreError
 from sweeps.store.codec import STORE_FORMAT
 from sweeps.sweep import open_sweep
-from sweeps.trial import TrialRun
 from tests.disks import small_disk
 from tests.faults.kit import Scene, wait_for
 from tests.trained import finish, train_sweep

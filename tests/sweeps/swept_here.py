@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sweeps.plan import Plan
+from sweeps.engine.plan import Plan
 from sweeps.store import Store
 from sweeps.sweep import Sweep, open_sweep
 from tests.trained import finish

@@ -48,7 +48,7 @@ import json, sys
 from pathlib import Path
 from mlflow.tracking import MlflowClient
 from calibration.metrics.bootstrap import bootstrap_intervals, resample_counts
-from sweeps.cli import main
+from sweeps.cli.main import main
 from sweeps.runner import sync_sweep
 from tests.trained import train_sweep
 

@@ -9,7 +9,7 @@ import pytest
 
 from calibration.evaluation import cross_fitted
 from calibration.metrics import METRICS, Shown
-from sweeps.cli import main
+from sweeps.cli.main import main
 from sweeps.export.card import card
 from sweeps.export.markdown import confidence
 from sweeps.export.package import Package, Wish

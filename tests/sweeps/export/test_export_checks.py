@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from sweeps.engine.trial import environment
 from sweeps.store import StoreError
-from sweeps.trial import environment
 from tests.exported import Swept
 
 VALIDATION_ROWS = 75

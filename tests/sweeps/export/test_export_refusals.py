@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.cli import main
+from sweeps.cli.main import main
 from sweeps.store import Store
 from tests.exported import Swept, described
 from tests.trained import finish
@@ -101,7 +101,8 @@ def test_a_sweep_in_which_all_failed_has_no_winner(
     spec = tmp_path / "bad.yaml"
     spec.write_text(
         "name: bad\ndatasets: [iris]\nmodel: {name: mlp, widths: [4]}\ntraining: {epochs: 1}\n"
-        "methods: {m: {method: 'tests.sweeps.test_tables:Broken', lr: 0.1, weight_decay: 0}}\n"
+        "methods: {m: {method: 'tests.sweeps.report.test_tables:Broken', lr: 0.1,"
+        " weight_decay: 0}}\n"
         "confirm_seeds: 1\npost_hoc: []\n"
     )
     finish(spec, Store(tmp_path / "runs"))

@@ -18,7 +18,7 @@ import mlflow
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.cli import main
+from sweeps.cli.main import main
 from sweeps.sweep import open_sweep
 from sweeps.tracking import Publisher
 from tests.exported import Swept

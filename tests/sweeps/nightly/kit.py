@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 
 from calibration.evaluation import LabelledLogits
-from sweeps.nightly import running
-from sweeps.nightly.night import Nights
-from sweeps.nightly.running import Night, run_night
-from sweeps.nightly.suite import load_suite
-from sweeps.nightly.tracking import tracking_uri
-from sweeps.nightly.verdict import Verdict
-from sweeps.plan import Options, Plan
+from sweeps.engine.plan import Options, Plan
+from sweeps.engine.trial import TrialRun
+from sweeps.nightly.archive.night import Nights
+from sweeps.nightly.archive.verdict import Verdict
+from sweeps.nightly.run import running
+from sweeps.nightly.run.running import Night, run_night
+from sweeps.nightly.run.suite import load_suite
+from sweeps.nightly.run.tracking import tracking_uri
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, remembered
-from sweeps.trial import TrialRun
 from tests.tracked import empty_database
 
 # Nobody judges here how long a training of half a second takes.

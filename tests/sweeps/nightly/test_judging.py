@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from sweeps.nightly.judging import judge, overall
-from sweeps.nightly.rules import NIGHT_VERDICTS, VERDICT_COLUMNS, Judge
-from sweeps.nightly.trends import trends
+from sweeps.nightly.judge.judgement import judge, overall
+from sweeps.nightly.judge.rules import NIGHT_VERDICTS, VERDICT_COLUMNS, Judge
+from sweeps.nightly.judge.trends import trends
 from tests.sweeps.nightly.frames import (
     CELLS,
     METRICS,

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from sweeps.nightly.judging import judge, overall
-from sweeps.nightly.rules import Judge
-from sweeps.nightly.trends import trends
+from sweeps.nightly.judge.judgement import judge, overall
+from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.judge.trends import trends
 from tests.sweeps.nightly.frames import (
     CELLS,
     METRICS,

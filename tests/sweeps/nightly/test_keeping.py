@@ -19,7 +19,7 @@ from typing import NoReturn
 import psutil
 import pytest
 
-from sweeps.nightly.keeping import TimeUp, logged, one_at_a_time, time_limit
+from sweeps.nightly.run.unattended import TimeUp, logged, one_at_a_time, time_limit
 from sweeps.store import LockedError, StoreError
 from tests.waiting import wait_for
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps.nightly.assessment import differing
-from sweeps.nightly.history import parquet
-from sweeps.nightly.results import digest
+from sweeps.nightly.archive.history import parquet
+from sweeps.nightly.judge.assessment import differing
+from sweeps.nightly.run.results import digest
 
 
 def results() -> pd.DataFrame:

@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from sweeps.cli import main
-from sweeps.nightly.baseline import accept, read_baseline
-from sweeps.nightly.night import FORMAT_ENTRY, NIGHTS_FORMAT, Nights
+from sweeps.cli.main import main
+from sweeps.nightly.archive.baseline import accept, read_baseline
+from sweeps.nightly.archive.night import FORMAT_ENTRY, NIGHTS_FORMAT, Nights
 from sweeps.store import StoreError
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
 from tests.sweeps.nightly.test_webhook import server

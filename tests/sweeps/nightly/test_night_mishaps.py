@@ -14,15 +14,16 @@ from torch import Tensor
 from calibration.methods.focal import Focal
 from calibration.methods.method import Numbers
 from calibration.models import Output
-from sweeps.nightly import assessment, results, running
-from sweeps.nightly import identity as identities
-from sweeps.nightly import tracking as night_tracking
-from sweeps.nightly.baseline import accept, read_baseline
-from sweeps.nightly.history import read_history
-from sweeps.nightly.night import HISTORY_FILE, Nights
-from sweeps.nightly.rules import Judge
-from sweeps.nightly.suite import load_suite
-from sweeps.nightly.tracking import NightRun
+from sweeps.nightly.archive.baseline import accept, read_baseline
+from sweeps.nightly.archive.history import read_history
+from sweeps.nightly.archive.night import HISTORY_FILE, Nights
+from sweeps.nightly.judge import assessment
+from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.run import identity as identities
+from sweeps.nightly.run import results, running
+from sweeps.nightly.run import tracking as night_tracking
+from sweeps.nightly.run.suite import load_suite
+from sweeps.nightly.run.tracking import NightRun
 from sweeps.store import StoreError
 from tests.sweeps.nightly.kit import SEARCHED, Scene, StoppedError, reference_takes
 from tests.tracked import empty_database

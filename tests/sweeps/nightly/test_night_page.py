@@ -11,16 +11,16 @@ import pandas as pd
 import pytest
 from selenium.webdriver.common.by import By
 
-from sweeps.nightly import history as past
-from sweeps.nightly.assessment import assess
-from sweeps.nightly.baseline import FIRST, make_baseline, read_baseline
-from sweeps.nightly.charts import ChartData
-from sweeps.nightly.night import Nights, NightState
-from sweeps.nightly.page import night_page
-from sweeps.nightly.report import night_markdown
-from sweeps.nightly.results import SweepCount, digest
-from sweeps.nightly.rules import Judge
-from sweeps.nightly.verdict import Verdict
+from sweeps.nightly.archive import history as past
+from sweeps.nightly.archive.baseline import FIRST, make_baseline, read_baseline
+from sweeps.nightly.archive.night import Nights, NightState
+from sweeps.nightly.archive.verdict import Verdict
+from sweeps.nightly.judge.assessment import assess
+from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.report.charts import ChartData
+from sweeps.nightly.report.markdown import night_markdown
+from sweeps.nightly.report.page import night_page
+from sweeps.nightly.run.results import SweepCount, digest
 from tests.browser import browser, console_errors, requests, resize
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"> | a"
@@ -125,7 +125,7 @@ def test_a_chart_that_fails_costs_its_section(
     def fail(*given: Any) -> str:
         raise RuntimeError("a chart broke")
 
-    monkeypatch.setattr("sweeps.nightly.page.cells_of", fail)
+    monkeypatch.setattr("sweeps.nightly.report.page.cells_of", fail)
     page = night_page(*told)
     said = page[page.index('<section id="missing">') :].split("</section>")[0]
     assert "&#x27;History&#x27; of the night&#x27;s page</b>: RuntimeError: a chart broke" in said

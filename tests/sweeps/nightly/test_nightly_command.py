@@ -15,9 +15,9 @@ import pytest
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from sweeps.cli import main
-from sweeps.nightly import running
-from sweeps.nightly.running import Night
+from sweeps.cli.main import main
+from sweeps.nightly.run import running
+from sweeps.nightly.run.running import Night
 from tests.faults.kit import kill
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
 from tests.sweeps.nightly.test_webhook import SECRET, server

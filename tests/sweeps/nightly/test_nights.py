@@ -13,18 +13,18 @@ from mlflow.tracking import MlflowClient
 from rich.console import Console
 from torch import Tensor
 
+from calibration.calibrators import temperature
 from calibration.methods import Batch
 from calibration.methods.bo4sc import Bo4sc
 from calibration.methods.focal import Focal
 from calibration.methods.method import Numbers
 from calibration.models import Output
-from calibration.post_hoc import temperature
-from sweeps.commands import nightly
+from sweeps.cli.main import nightly
 from sweeps.errors import UserError
-from sweeps.nightly import identity as identities
-from sweeps.nightly.baseline import accept, read_baseline
-from sweeps.nightly.history import read_history
-from sweeps.nightly.night import Day
+from sweeps.nightly.archive.baseline import accept, read_baseline
+from sweeps.nightly.archive.history import read_history
+from sweeps.nightly.archive.night import Day
+from sweeps.nightly.run import identity as identities
 from sweeps.store import Store
 from tests.sweeps.nightly.kit import PAPER, SEARCHED, Scene, StoppedError, reference_takes, worse
 

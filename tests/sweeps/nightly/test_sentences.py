@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pandas as pd
 
-from sweeps.nightly.judging import judge
-from sweeps.nightly.rules import Judge
-from sweeps.nightly.sentences import sentences
-from sweeps.nightly.trends import trends
+from sweeps.nightly.judge.judgement import judge
+from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.judge.sentences import sentences
+from sweeps.nightly.judge.trends import trends
 from tests.sweeps.nightly.frames import SHAPE, frame, only
 
 JUDGE = Judge()

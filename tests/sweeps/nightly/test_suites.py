@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.cli import main
-from sweeps.nightly.suite import for_night, load_suite
+from sweeps.cli.main import main
+from sweeps.nightly.run.suite import for_night, load_suite
 from sweeps.spec import SpecError
 from sweeps.spec.ready import SPECS
 from sweeps.store import Store

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from sweeps.nightly.judging import judge
-from sweeps.nightly.rules import Judge
-from sweeps.nightly.trends import trends
+from sweeps.nightly.judge.judgement import judge
+from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.judge.trends import trends
 from tests.sweeps.nightly.frames import METRICS, SHAPE, at_most, chance, frame, line, scales
 
 JUDGE = Judge()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sweeps.errors import UserError
-from sweeps.nightly import webhook
-from sweeps.nightly.webhook import check_webhook, send, shown
+from sweeps.nightly.report import webhook
+from sweeps.nightly.report.webhook import check_webhook, send, shown
 
 SECRET = "T0KEN-of-the-hook"
 

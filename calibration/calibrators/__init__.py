@@ -1,0 +1,56 @@
+"""Post-hoc calibrators: maps from logits to calibrated probabilities, fitted on held-out data.
+
+``fit("temperature", logits, labels)`` gives a fitted map; calling it on other logits gives
+their probabilities. Each map is a file here; a user adds one by subclassing ``Calibrator``
+and registering it in ``CALIBRATORS`` (``calibration.testing.check_calibrator`` tells whether
+it keeps the contract).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from calibration.calibrators import (  # noqa: F401  (importing a map registers it)
+    bbq,
+    beta,
+    cdf_spline,
+    histogram,
+    identity,
+    isotonic,
+    kernel,
+    matrix,
+    platt,
+    spline,
+    temperature,
+    vector,
+    venn_abers,
+)
+from calibration.calibrators.calibrator import CALIBRATORS, Calibrator
+
+__all__ = ["CALIBRATORS", "Calibrator", "fit", "names"]
+
+
+def fit(name: str, logits: Tensor, labels: Tensor) -> Calibrator:
+    """A new calibrator of that name (or import path), fitted on held-out data.
+
+    Raises ``UnknownNameError`` for an unknown name and ``ValueError`` for bad data.
+
+    >>> import torch
+    >>> logits = torch.tensor([[4.0, 0.0], [4.0, 0.0], [4.0, 0.0]])  # says 98 % …
+    >>> labels = torch.tensor([0, 0, 1])  # … and is right two times out of three
+    >>> fit("temperature", logits, labels)(logits[:1])
+    tensor([[0.6667, 0.3333]], dtype=torch.float64)
+    """
+    return CALIBRATORS[name]().fit(logits, labels)
+
+
+def names(which: Literal["fast", "all"]) -> list[str]:
+    """The registered names in alphabetical order, all or only those cheap at 1000 classes.
+
+    Raises ``ValueError`` if ``which`` is neither.
+    """
+    if which not in ("fast", "all"):
+        raise ValueError(f"which must be 'fast' or 'all', found {which!r}")
+    return [name for name in CALIBRATORS if which == "all" or CALIBRATORS[name].fast]

@@ -1,0 +1,147 @@
+"""The ``calsweep`` command.
+
+Exit codes: 0 fine; 1 trials or calibrators failed, the store cannot be used or Ray is lost; 2 bad
+input, or a sweep that another process is running; 70 an internal error (``sweeps.cli.crash``);
+130 and 143 interrupted. Other packages add subcommands through the entry-point group
+``calsweep.commands``: a callable that is given the subparsers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import io
+import logging
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import FrameType
+
+from sweeps.cli import (
+    check,
+    compare,
+    export,
+    init,
+    listing,
+    nightly,
+    posthoc,
+    report,
+    run,
+    status,
+    ui,
+)
+from sweeps.cli.arguments import Command, Subparsers
+from sweeps.cli.crash import report_crash
+from sweeps.cli.paths import check_places
+from sweeps.errors import UserError
+from sweeps.host.console import Terminal, complain
+from sweeps.host.secrets import masked, without_secrets
+
+_REFUSALS = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE),
+    *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
+}
+"""What the machine refuses to do, which is not calsweep's fault."""
+COMMANDS = (init, check, run, status, report, compare, ui, export, posthoc, nightly, listing)
+"""In the order in which the help lists them."""
+INTERRUPTED = (130, 143)
+"""By SIGINT, by SIGTERM."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; every complaint is one message on standard error."""
+    code = _main(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None and code in INTERRUPTED:
+        # At once: threads of Ray's, whose end a second Ctrl-C has interrupted, would hold the
+        # process for a minute and end it with a code of their own.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _main(words: Sequence[str]) -> int:
+    options = None
+    _terminated.clear()
+    try:
+        _prepare()
+        options = _parser().parse_args(words)
+        return _run(options, words)
+    except KeyboardInterrupt:  # one more, while the first was being answered
+        return INTERRUPTED[0]
+    except Exception as error:
+        return report_crash(error, words, options)
+
+
+def _prepare() -> None:
+    with contextlib.suppress(OSError):  # the working directory may be gone
+        if str(Path.cwd()) not in sys.path:  # so that a user's own module:Name is found
+            sys.path.insert(0, str(Path.cwd()))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a sign that a terminal lacks is no error
+            stream.reconfigure(errors="replace")
+    logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
+    logging.getLogger("calsweep").setLevel(logging.WARNING)
+
+
+def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
+    command: Command = options.command
+    try:
+        signal.signal(signal.SIGTERM, _terminate)
+        check_places(options)
+        return command(options, Terminal())
+    except UserError as error:
+        complain(str(error))
+        return error.exit_code
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
+        complain(f"{error.filename or 'a file'}: {error.strerror}")
+        return 1
+    except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
+        again = shlex.join(masked(word) for word in ["calsweep", *words])
+        complain(f"stopped; nothing is lost, and this goes on: {again}")
+        return INTERRUPTED[_terminated.is_set() or isinstance(stop, SystemExit)]
+
+
+_terminated = threading.Event()
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """SIGTERM: the same way out as Ctrl-C. Ray passes on the exception, but not its kind."""
+    _terminated.set()
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="calsweep", description="Which calibration method, at which settings, at what cost?"
+    )
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for module in COMMANDS:
+        module.add(subparsers)
+    _add_plugins(subparsers)
+    return parser
+
+
+def _add_plugins(subparsers: Subparsers) -> None:
+    """Add the commands of other packages; one that is broken must not take ours away."""
+    for point in entry_points(group="calsweep.commands"):
+        try:
+            point.load()(subparsers)
+        except (Exception, SystemExit) as error:
+            package = f" of the package {point.dist.name}" if point.dist else ""
+            complain(
+                f"the plug-in {point.name!r}{package} is left out, because it fails: "
+                + without_secrets(f"{type(error).__name__}: {error}")
+            )

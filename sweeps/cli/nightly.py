@@ -1,0 +1,332 @@
+"""``calsweep nightly`` and ``calsweep baseline``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from sweeps.cli.arguments import Subparsers
+from sweeps.errors import UserError
+from sweeps.host.console import complain, say
+from sweeps.host.secrets import masked
+
+if TYPE_CHECKING:
+    from sweeps.nightly.archive.baseline import Acceptance
+    from sweeps.nightly.archive.night import Nights
+    from sweeps.nightly.archive.verdict import Verdict
+    from sweeps.nightly.run.running import Night, Train
+    from sweeps.nightly.run.suite import LoadedSuite
+    from sweeps.spec import LoadedSpec
+    from sweeps.store import Store
+
+
+def add(commands: Subparsers) -> None:
+    """Add the commands."""
+    nightly = commands.add_parser(
+        "nightly",
+        help="run a suite, compare it with the baseline, judge and report it",
+        description="Exit code 0: identical to the baseline or no regression shown; 1: regression "
+        "or incomplete; 2: bad input.",
+    )
+    _add_common(nightly)
+    nightly.add_argument("--night", metavar="DATE", help="as 2026-11-16 (default: today)")
+    nightly.add_argument(
+        "--tracking",
+        metavar="URI",
+        help="MLflow (default: $MLFLOW_TRACKING_URI, or sqlite beside the nights)",
+    )
+    nightly.add_argument(
+        "--address", help="a running Ray cluster (default: Ray on this machine)", metavar="ADDRESS"
+    )
+    nightly.add_argument(
+        "--webhook",
+        metavar="URL",
+        help="POST the verdict there; better in CALSWEEP_WEBHOOK, where nobody sees it",
+    )
+    nightly.add_argument(
+        "--time-limit",
+        type=_duration,
+        metavar="TIME",
+        help="as 40m; what is not done by then is incomplete (default: the suite's)",
+    )
+    nightly.add_argument(
+        "--install",
+        choices=("cron", "systemd"),
+        help="show what would run this every night; with --yes, set it up",
+    )
+    nightly.add_argument("--at", default="02:00", metavar="HH:MM", help="with --install")
+    nightly.add_argument("--remove", action="store_true", help="with --install: take it away")
+    nightly.add_argument("--yes", action="store_true", help="with --install: do it")
+    nightly.set_defaults(command=_nightly)
+    baseline = commands.add_parser("baseline", help="the night that others are compared with")
+    actions = baseline.add_subparsers(required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="which night it is, who accepted it, and why")
+    _add_common(show)
+    show.set_defaults(command=_show)
+    accept = actions.add_parser("accept", help="make a complete night the baseline")
+    _add_common(accept)
+    accept.add_argument("--night", metavar="DATE", help="(default: the last complete one)")
+    accept.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept")
+    accept.set_defaults(command=_accept)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "suite",
+        nargs="?",
+        type=Path,
+        metavar="SUITE",
+        help="a YAML file, or the name of a ready suite (default: nightly)",
+    )
+    parser.add_argument(
+        "--nights", type=Path, default=Path("nights"), metavar="DIR", help="(default: nights)"
+    )
+
+
+def _duration(text: str) -> float:
+    from sweeps.spec.schema import seconds
+
+    try:
+        found = float(seconds(text if not text.replace(".", "", 1).isdecimal() else float(text)))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"found {text!r}; {error}") from None
+    if not 0 < found <= 1e9:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write e.g. 40m")
+    return found
+
+
+def _nightly(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.nightly.run.suite import load_suite
+
+    if (options.remove or options.yes) and not options.install:
+        raise UserError("--remove and --yes go with --install cron or --install systemd")
+    suite = load_suite(options.suite)
+    if options.install:
+        return _install(options, suite, console)
+    with _terminations() as terminated:
+        try:
+            return _run(options, suite, console)
+        except BrokenPipeError as error:
+            # Nothing here writes to the terminal itself: some other pipe or socket broke, and
+            # to the command's own rule that would be a reader who has seen enough.
+            _complain(f"the night ended without a verdict: {error or 'a pipe broke'}")
+            return 1
+        except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
+            # The command line is not repeated: it may hold the webhook's address.
+            _complain("stopped; nothing is lost, the same command goes on")
+            return 143 if terminated.is_set() or isinstance(stop, SystemExit) else 130
+
+
+@contextlib.contextmanager
+def _terminations() -> Iterator[threading.Event]:
+    """Set by a SIGTERM, which then does what it did: the exception alone does not tell."""
+    terminated = threading.Event()
+    before = signal.getsignal(signal.SIGTERM)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        terminated.set()
+        if callable(before):
+            before(number, frame)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield terminated
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _complain(words: str) -> None:
+    with contextlib.suppress(OSError):  # nobody may be listening any more
+        complain(words)
+
+
+def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
+    from sweeps.nightly.archive.night import Nights, checked_night
+    from sweeps.nightly.report.webhook import VARIABLE, check_webhook, report_to
+    from sweeps.nightly.run.tracking import tracking_uri
+    from sweeps.nightly.run.unattended import logged, one_at_a_time
+    from sweeps.spec.tracking_uri import check_tracking_option
+    from sweeps.tracking.mlflow.access import check_access
+
+    check_tracking_option(options.tracking)
+    webhook = options.webhook or os.environ.get(VARIABLE, "")
+    if webhook:
+        check_webhook(webhook)
+    date = checked_night(options.night)
+    nights = Nights(options.nights, suite.name, str(options.suite or ""))
+    uri = tracking_uri(nights, options.tracking)
+    check_access(uri, suite.name)
+    from sweeps.nightly.run.running import Night, run_night  # seconds to import
+
+    with one_at_a_time(nights.directory), logged(nights.directory):
+        # Made now: the output has just become a file, and no terminal.
+        plain = Console(file=sys.stdout, width=console.width)
+        say(plain, f"{suite.name} {date} · {len(suite.sweeps)} sweeps", *suite.notes)
+        night = Night(
+            suite=suite,
+            nights=nights,
+            date=date,
+            tell=lambda words: say(plain, words),
+            train=_trainer(plain, uri, options.address),
+            tracking=uri,
+            limit=options.time_limit or suite.suite.time_limit,
+            address=options.address,
+        )
+        with _alarm(webhook, night):
+            verdict = run_night(night)
+        _print(verdict, nights.place(date), plain)
+        if webhook:
+            problem = report_to(webhook, verdict, nights.place(date) / "report.html")
+            say(plain, *([problem] if problem else []))
+    return verdict.exit_code
+
+
+@contextlib.contextmanager
+def _alarm(webhook: str, night: Night) -> Iterator[None]:
+    """Tell the webhook of a night that dies: nobody may be watching it."""
+    from sweeps.nightly.report.webhook import report_failure
+
+    try:
+        yield
+    except BaseException as error:
+        if webhook:
+            reason = masked(" ".join(str(error).split())) or type(error).__name__
+            said = f"The night came to no verdict: {reason}"
+            problem = report_failure(webhook, night.suite.name, night.date, said)
+            if problem:
+                night.tell(problem)
+        raise
+
+
+def _trainer(console: Console, uri: str, address: str | None) -> Train:
+    from sweeps.ray_backend.connection import Cluster
+    from sweeps.runner import run_sweep
+
+    def train(loaded: LoadedSpec, store: Store, parent: str | None, again: bool) -> None:
+        say(console, "", loaded.spec.name)
+        outcome = run_sweep(
+            loaded,
+            store,
+            console=console,
+            tracking_uri=uri,
+            cluster=Cluster(address),
+            retry_failed=again,
+            parent_run=parent,
+        )
+        plan = outcome.plan
+        say(console, f"{plan.done} of {plan.total} trials done, {plan.failed} failed")
+        if outcome.unpublished or outcome.tracking_error:
+            say(
+                console,
+                f"MLflow could not be reached at {masked(uri)} ({outcome.tracking_error}); the "
+                "records are safe, and the same command publishes them",
+            )
+
+    return train
+
+
+def _print(verdict: Verdict, place: Path, console: Console) -> None:
+    from sweeps.nightly.report.markdown import HEADLINES
+
+    say(console, "", f"{verdict.suite} {verdict.night}: {HEADLINES[verdict.overall]}", "")
+    say(console, *verdict.sentences, "")
+    say(console, f"report    {place / 'report.html'}", f"verdict   {place / 'verdict.json'}")
+    if verdict.exit_code and verdict.baseline is not None and verdict.acceptable:
+        say(console, f"if this is how it shall be: {verdict.accept}")
+
+
+def _install(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
+    from sweeps.nightly.schedules import install
+
+    if options.webhook:
+        raise UserError(
+            "--webhook with --install: its address would stand where others can read it; leave it "
+            "out, and set CALSWEEP_WEBHOOK in the file of credentials that is named below"
+        )
+    program = Path(sys.executable).with_name("calsweep")
+    here = [str(program)] if program.exists() else [sys.executable, "-m", "sweeps.cli"]
+    command = [*here, "nightly"]
+    command += [str(suite.path.resolve())] if options.suite is not None else []
+    command += ["--nights", str(options.nights.absolute())]
+    command += ["--tracking", options.tracking] if options.tracking else []
+    command += ["--address", options.address] if options.address else []
+    limit = options.time_limit or suite.suite.time_limit
+    command += ["--time-limit", f"{options.time_limit:g}s"] if options.time_limit else []
+    said = install(
+        options.install,
+        command,
+        at=options.at,
+        directory=Path.cwd(),
+        remove=options.remove,
+        write=options.yes,
+        name=suite.name,
+        time_limit=limit,
+    )
+    say(console, *said.splitlines())
+    return 0
+
+
+def _show(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.nightly.archive.baseline import read_baseline
+
+    nights = _nights(options)
+    baseline = read_baseline(nights)
+    if baseline is None:
+        say(console, f"{nights.directory}: no baseline yet; the first complete night becomes it")
+        return 0
+    about = baseline.about
+    cells = baseline.results.groupby(["sweep", "dataset", "method", "post_hoc"]).ngroups
+    say(
+        console,
+        f"{about.suite}: the night of {about.night}, {len(baseline.results)} results of {cells} "
+        "cells",
+        f"accepted  {_accepted(about)}",
+        f"digest    {about.digest}",
+        f"made with {', '.join(f'{name} {value}' for name, value in about.identity.items())}",
+    )
+    for earlier in about.earlier:
+        say(console, f"before    {earlier.night}, accepted {_accepted(earlier)}")
+    return 0
+
+
+def _accepted(about: Acceptance) -> str:
+    return f"{about.accepted_at} by {about.accepted_by}: {about.reason or 'no reason given'}"
+
+
+def _accept(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.nightly.archive.baseline import accept
+    from sweeps.nightly.archive.night import checked_night
+    from sweeps.nightly.run.unattended import one_at_a_time
+
+    nights = _nights(options)
+    night = None if options.night is None else checked_night(options.night)
+    if not nights.directory.is_dir():
+        raise UserError(f"{nights.directory}: there are no nights; run calsweep nightly first")
+    with one_at_a_time(nights.directory):
+        about, gone = accept(nights, night, options.reason.strip())
+    say(console, f"{about.suite}: nights are now compared with that of {about.night}")
+    if gone:
+        say(console, "cells of the former baseline that this one does not have:", *gone)
+    return 0
+
+
+def _nights(options: argparse.Namespace) -> Nights:
+    """The nights of a suite, which is named by its file, or by its name alone."""
+    from sweeps.nightly.archive.night import Nights
+    from sweeps.nightly.run.suite import load_suite
+
+    given = options.suite
+    if given is not None and len(given.parts) == 1 and (options.nights / given).is_dir():
+        return Nights(options.nights, str(given))
+    return Nights(options.nights, load_suite(given).name, str(given or ""))

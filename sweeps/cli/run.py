@@ -1,0 +1,177 @@
+"""``calsweep run`` and ``calsweep sync``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from sweeps.cli.arguments import (
+    Subparsers,
+    add_spec,
+    add_store,
+    add_tracking,
+)
+from sweeps.host.console import say
+from sweeps.host.secrets import masked
+
+if TYPE_CHECKING:
+    from sweeps.runner import Outcome
+    from sweeps.spec import LoadedSpec
+    from sweeps.spec.schema import Spec
+
+
+def add(commands: Subparsers) -> None:
+    """Add the commands."""
+    run = commands.add_parser("run", help="run, resume, extend or repeat a sweep")
+    add_spec(run)
+    run.add_argument(
+        "--address",
+        metavar="auto|HOST:PORT",
+        help="a running Ray cluster (default: a Ray of its own on this machine)",
+    )
+    add_how(run)
+    run.set_defaults(command=_run)
+    sync = commands.add_parser("sync", help="bring MLflow to what the store holds of a sweep")
+    add_spec(sync)
+    sync.set_defaults(command=_sync)
+    for command in (run, sync):
+        add_tracking(command)
+        add_store(command)
+
+
+def add_how(parser: argparse.ArgumentParser) -> None:
+    """The options that say how a sweep is run, here or as a job of a cluster."""
+    parser.add_argument(
+        "--concurrent",
+        type=_count,
+        metavar="N",
+        help="on a cluster: ask for room for N trials at once, so that it grows to that",
+    )
+    parser.add_argument("--retry-failed", action="store_true", help="try failed trials again")
+    parser.add_argument(
+        "--extend",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="N search trials more than the spec says, for every method on every dataset",
+    )
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 100_000:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a number of trials, e.g. 10")
+    return int(text)
+
+
+def _loaded(options: argparse.Namespace) -> LoadedSpec:
+    """The spec of a command that publishes; a wrong --tracking is bad input too."""
+    from sweeps.spec import load_spec
+    from sweeps.spec.ready import spec_path
+    from sweeps.spec.tracking_uri import check_tracking_option
+
+    loaded = load_spec(spec_path(options.spec))
+    check_tracking_option(options.tracking)
+    return loaded
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.store import Store
+
+    loaded = _loaded(options)
+    store = Store(options.store)
+    from sweeps.ray_backend.connection import Cluster
+    from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
+
+    say(console, _introduction(loaded.spec), *loaded.notes)
+    if options.extend and (loaded.spec.search.sampler == "grid" or not loaded.spec.search.limit):
+        say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
+    outcome = run_sweep(
+        loaded,
+        store,
+        console=console,
+        tracking_uri=options.tracking,
+        cluster=Cluster(options.address, options.concurrent),
+        retry_failed=options.retry_failed,
+        extend=options.extend,
+    )
+    _print_outcome(outcome, options, console)
+    return 1 if outcome.plan.failed or outcome.failed_maps or outcome.report_failures else 0
+
+
+def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Console) -> None:
+    from sweeps.report.paper_table import print_paper_table
+    from sweeps.report.terminal import print_leaderboard
+
+    plan = outcome.plan
+    if outcome.table is not None:
+        print_paper_table(outcome.table, plan, console)
+    elif not outcome.analysis.leaderboard.empty:
+        print_leaderboard(outcome.analysis, plan, console)
+    where = _given(options)
+    pruned = f", {plan.pruned} stopped early" if plan.pruned else ""
+    name = shlex.quote(plan.spec.name)
+    dataset = " --dataset NAME" if len(plan.loaded.datasets) > 1 else ""
+    lines = [
+        f"trials    {plan.done} of {plan.total} done, {plan.trained} trained now{pruned}, "
+        f"{plan.failed} failed",
+        f"report    {plan.store.location(plan.spec.name, 'report.html')}",
+        f"compare   calsweep ui {name}{_store(options)}",
+        f"take home calsweep export {name} --out DIR{dataset}{_store(options)}",
+        "resume, extend or repeat: the same command",
+    ]
+    for reason, count in plan.reasons.most_common(5):
+        lines.append(f"{count} failed: {' '.join(reason.split())[:300]}")
+    for cell in plan.cells.values():
+        if cell.hopeless:
+            lines.append(f"{cell.dataset} {cell.row}: every search trial failed, so it has no row")
+    if plan.failed:
+        lines.append(f"once mended: calsweep run {options.spec} --retry-failed{where}")
+    for name, reason in outcome.failed_maps.items():
+        lines.append(f"post-hoc map {name} failed and has no row: {reason}")
+    if outcome.unpublished or outcome.tracking_error:
+        lines.append(
+            f"MLflow could not be reached at {masked(outcome.tracking_uri)} "
+            f"({outcome.tracking_error}); the records are safe, and this "
+            f"publishes them: calsweep sync {options.spec}{where.partition(' --address')[0]}"
+        )
+    say(console, *lines)
+
+
+def _store(options: argparse.Namespace) -> str:
+    return "" if options.store == "runs" else f" --store {shlex.quote(options.store)}"
+
+
+def _given(options: argparse.Namespace) -> str:
+    """The options that say where things are, to be given again."""
+    given = {"--store": options.store if options.store != "runs" else None}
+    given |= {"--tracking": options.tracking, "--address": options.address}
+    words = [word for name, value in given.items() if value for word in (name, str(value))]
+    return "".join(f" {shlex.quote(masked(word))}" for word in words)
+
+
+def _sync(options: argparse.Namespace, console: Console) -> int:
+    loaded = _loaded(options)
+    from sweeps.runner import sync_sweep
+    from sweeps.store import Store
+
+    published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
+    say(console, f"{published} trials published to {masked(uri)}")
+    return 0
+
+
+def _introduction(spec: Spec) -> str:
+    def count(number: int, noun: str) -> str:
+        return f"{number} {noun}{'' if number == 1 else 's'}"
+
+    what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'method')}"
+    confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
+    if not any(spec.space(row).searched for row in spec.methods):
+        return f"{spec.name} · {what} · {confirmed}"
+    bounds = [f"{spec.search.limit} search trials"] if spec.search.limit is not None else []
+    if spec.search.time is not None:
+        bounds.append(f"{spec.search.time:g} s of training")
+    search = "a grid" if spec.search.sampler == "grid" else " or ".join(bounds)
+    return f"{spec.name} · {what} · {search} each + {confirmed}"

@@ -1,0 +1,58 @@
+"""``calsweep status`` and ``calsweep show``."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+
+from sweeps.cli.arguments import Subparsers, add_store, add_sweep, opened
+from sweeps.host.console import say
+
+
+def add(commands: Subparsers) -> None:
+    """Add the commands."""
+    status = commands.add_parser("status", help="how a sweep stands, while it runs or after")
+    add_sweep(status, optional=True)
+    status.add_argument("--trials", action="store_true", help="one line per trial, with its key")
+    status.set_defaults(command=_status)
+    show = commands.add_parser("show", help="one trial in full: settings, curve, metrics, files")
+    show.add_argument("trial", metavar="TRIAL", help="its key, or the first digits of it")
+    show.set_defaults(command=_show)
+    for command in (status, show):
+        add_store(command)
+
+
+def _status(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.cli.sweep_status import print_status, state
+    from sweeps.spec import SpecError
+    from sweeps.store import Store
+    from sweeps.sweep import open_sweep, sweep_names
+
+    if options.sweep is not None:
+        print_status(opened(options), console, every_trial=options.trials)
+        return 0
+    store = Store(options.store)
+    names = sweep_names(store)
+    for name in names:
+        try:
+            sweep = open_sweep(name, store)
+        except SpecError as error:  # one that cannot be read must not hide the others
+            say(console, f"{name}: {error}")
+            continue
+        if options.trials:
+            print_status(sweep, console, every_trial=True)
+            continue
+        say(console, f"{name}: {state(sweep)}; {sweep.plan.done} of {sweep.plan.total} trials done")
+    if not names:
+        say(console, f"{store.root}: there is no sweep yet; calsweep run SPEC")
+    return 0
+
+
+def _show(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.cli.trial_view import find_trial, print_trial
+    from sweeps.store import Store
+
+    store = Store(options.store)
+    print_trial(store, find_trial(store, options.trial), console)
+    return 0

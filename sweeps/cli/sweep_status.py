@@ -1,0 +1,134 @@
+"""How a sweep stands, while it runs or after: what ``calsweep status`` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sweeps.engine.cell import Cell, Entry
+from sweeps.engine.progress import describe_best, format_value
+from sweeps.host.console import print_whole, say
+from sweeps.sweep import Sweep
+
+
+class Trial(NamedTuple):
+    """One trial as it stands: ``state`` is done, failed, pruned, running or waiting."""
+
+    entry: Entry
+    state: str
+    epoch: int
+    nll: float
+    seconds: float
+
+
+def trials(sweep: Sweep) -> list[Trial]:
+    """Every trial that has been suggested or is to be confirmed, in the order of the plan."""
+    return [_trial(sweep, entry) for entry in sweep.plan.entries.values()]
+
+
+def state(sweep: Sweep) -> str:
+    """In a few words: running, finished or interrupted."""
+    plan = sweep.plan
+    holder = sweep.store.lock(sweep.name).holder()
+    if holder is not None:
+        return f"running: {holder}"
+    if plan.finished:
+        return "finished" + (f", {plan.failed} trials failed" if plan.failed else "")
+    left = plan.total - plan.done
+    return f"interrupted, {left} trials left: the same calsweep run goes on"
+
+
+def print_status(sweep: Sweep, console: Console, *, every_trial: bool = False) -> None:
+    """Print the state, a line per dataset and method, and what went wrong."""
+    plan = sweep.plan
+    found = trials(sweep)
+    lines = [f"{sweep.name}: {state(sweep)}", f"{plan.done} of {plan.total} trials done"]
+    if plan.pruned:
+        lines[-1] += f", {plan.pruned} of them stopped early"
+    say(console, *lines)
+    print_whole(console, (_trial_table if every_trial else _cell_table)(sweep, found))
+    for reason, count in plan.reasons.most_common(5):
+        say(console, f"{count} failed: {' '.join(reason.split())[:300]}")
+    for cell in plan.cells.values():
+        if cell.hopeless:
+            say(console, f"{cell.name}: every search trial failed, so it has no row")
+    if sweep.store.read_file(sweep.name, "report.html") is not None:
+        say(console, f"report    {sweep.store.location(sweep.name, 'report.html')}")
+
+
+def _trial(sweep: Sweep, entry: Entry) -> Trial:
+    outcome = sweep.store.outcome(sweep.name, entry.study_id, entry.key)
+    if outcome is not None:
+        nll = float(outcome.get("validation", {}).get("nll", math.nan))
+        epochs, seconds = int(outcome.get("epochs", 0)), float(outcome.get("seconds", 0.0))
+        return Trial(entry, str(outcome["status"]), epochs, nll, seconds)
+    live = sweep.store.live(entry.key)
+    if not live or not live.get("curve"):
+        return Trial(entry, "waiting", 0, math.nan, 0.0)
+    curve: list[dict[str, Any]] = live["curve"]
+    best = min(
+        (float(row["validation/nll"]) for row in curve if "validation/nll" in row), default=math.nan
+    )
+    seconds = live["times"][-1] - live["times"][0]
+    return Trial(entry, "running", int(curve[-1]["epoch"]), best, seconds)
+
+
+def _cell_table(sweep: Sweep, found: list[Trial]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("dataset", "method", "search", "confirm", "running", "failed", "best so far"):
+        table.add_column(heading)
+    for cell in sweep.plan.cells.values():
+        here = [trial for trial in found if trial.entry.cell == (cell.dataset, cell.row)]
+        table.add_row(
+            Text(cell.dataset),
+            Text(cell.row),
+            f"{_count(here, 'search')}/{_budget(cell)}",
+            f"{_count(here, 'confirm')}/{cell.seeds}",
+            ", ".join(f"epoch {t.epoch}" for t in here if t.state == "running"),
+            Text(str(cell.failed or ""), style="red"),
+            Text(describe_best(sweep.plan, cell)),
+        )
+    return table
+
+
+def _trial_table(sweep: Sweep, found: list[Trial]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    headings = [*("trial", "dataset", "method", "phase", "state", "epoch", "validation NLL", "s")]
+    headings.append("settings")
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading == "trial")
+    for trial in found:
+        entry = trial.entry
+        phase = entry.config.phase
+        which = f"seed {entry.config.seed}" if phase == "confirm" else f"#{entry.number}"
+        table.add_row(
+            entry.key[:12],
+            Text(entry.config.dataset_name),
+            Text(entry.row),
+            f"{phase} {which}",
+            Text(trial.state, style="red" if trial.state == "failed" else ""),
+            str(trial.epoch or ""),
+            "" if math.isnan(trial.nll) else f"{trial.nll:.4f}",
+            f"{trial.seconds:.1f}",
+            Text(" ".join(_searched(sweep, entry))),
+        )
+    return table
+
+
+def _searched(sweep: Sweep, entry: Entry) -> Iterator[str]:
+    for name in sweep.plan.cells[entry.cell].study.space.searched:
+        yield f"{name}={format_value(entry.config.hyperparameters[name])}"
+
+
+def _count(found: list[Trial], phase: str) -> int:
+    ended = ("done", "failed", "pruned")
+    return sum(trial.entry.config.phase == phase and trial.state in ended for trial in found)
+
+
+def _budget(cell: Cell) -> str:
+    return "…" if cell.study.budget is None else str(cell.study.budget)

@@ -1,0 +1,163 @@
+"""One trial in full, whatever has become of it: what ``calsweep show`` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from calibration.metrics import METRICS, Shown
+from sweeps.engine.progress import format_value
+from sweeps.engine.trial import FAILED
+from sweeps.errors import UserError
+from sweeps.host.console import print_whole, say
+from sweeps.report.wording import convergence_note, dagger
+from sweeps.store import Store
+
+SHORTEST_PREFIX = 4
+CURVE = ("validation/nll", "validation/ece", "validation/error", "train/loss")
+BARS = "▁▂▃▄▅▆▇█"
+_WIDTH = 48
+
+
+def find_trial(store: Store, name: str) -> str:
+    """The key that begins with ``name``. Raises ``UserError`` if none does, or several do."""
+    text = name.strip().lower()
+    if len(text) < SHORTEST_PREFIX or not set(text) <= set("0123456789abcdef"):
+        raise UserError(
+            f"found {name!r}; a trial is named by its key or at least {SHORTEST_PREFIX} of its "
+            "first digits (0-9, a-f), which calsweep status SWEEP --trials lists"
+        )
+    known = {*store.trial_keys(), *(key for _, _, key in store.stopped_trials())}
+    matching = sorted(key for key in known if key.startswith(text))
+    if not matching:
+        raise UserError(f"{store.root}: there is no trial {name!r}; calsweep status SWEEP --trials")
+    if len(matching) > 1:
+        shown = ", ".join(key[:12] for key in matching[:5]) + (", …" if len(matching) > 5 else "")
+        raise UserError(f"{name!r} may be any of {len(matching)} trials: {shown}; write more of it")
+    return matching[0]
+
+
+def print_trial(store: Store, key: str, console: Console) -> None:
+    """Print what the store holds of a trial: settings, outcome, curve, metrics, files."""
+    record = store.record(key)
+    for sweep, study, stopped in store.stopped_trials():
+        found = store.stopped(sweep, study, key) if stopped == key else None
+        if found is not None:
+            say(console, f"sweep {sweep}: {found.get('reason', 'stopped early')}")
+            record = record or found
+    if record is None:
+        _print_running(store, key, console)
+        return
+    _print_settings(key, record["config"], console)
+    say(console, *_outcome_lines(record))
+    _print_curve(record.get("curve", []), console)
+    for tag in [] if record["status"] != "done" else store.map_tags(key):
+        print_whole(console, _maps_table(store.maps(key, tag), tag))
+    if record.get("traceback"):
+        say(console, str(record["traceback"]).rstrip())
+    versions = ", ".join(f"{name} {v}" for name, v in record.get("environment", {}).items() if v)
+    say(console, f"versions   {versions}", f"files      {store.trial_location(key)}")
+
+
+def _print_running(store: Store, key: str, console: Console) -> None:
+    live = store.live(key)
+    say(console, f"trial      {key}")
+    if not live or not live.get("curve"):
+        say(console, "no record yet, and no checkpoint: it is waiting or has just begun")
+        return
+    at = datetime.fromtimestamp(live["times"][-1], UTC)
+    epoch = live["curve"][-1]["epoch"]
+    say(console, f"no record yet; its last checkpoint: epoch {epoch}, {at:%Y-%m-%d %H:%M:%S} UTC")
+    _print_curve(live["curve"], console)
+
+
+def _print_settings(key: str, config: Mapping[str, Any], console: Console) -> None:
+    knobs = " ".join(f"{n}={format_value(v)}" for n, v in config["hyperparameters"].items())
+    training = " ".join(f"{n}={format_value(v)}" for n, v in config["training"].items())
+    model = " ".join(
+        [config["model"]["name"], *(f"{n}={v}" for n, v in config["model"]["options"].items())]
+    )
+    say(
+        console,
+        f"trial      {key}",
+        f"what       {config['method']} on {config['dataset_name']}, {config['phase']} phase, "
+        f"seed {config['seed']}",
+        f"settings   {knobs}",
+        f"training   {training}",
+        f"model      {model}",
+        f"data       {config['fingerprint']}",
+    )
+
+
+def _outcome_lines(record: Mapping[str, Any]) -> list[str]:
+    reason = f": {record['reason']}" if record.get("reason") else ""
+    lines = [f"status     {record['status']}{reason}"]
+    if "epochs" in record:
+        lines.append(
+            f"trained    {record['epochs']} epochs in {record['seconds']:.2f} s, "
+            f"{record['parameters']} parameters; chosen: epoch {record['best_epoch']}"
+        )
+    measured = record.get("validation", {})
+    if measured:
+        lines.append("there      " + " ".join(f"{n}={float(v):.4g}" for n, v in measured.items()))
+    return lines
+
+
+def _print_curve(curve: list[Mapping[str, Any]], console: Console) -> None:
+    for name in CURVE:
+        values = [float(row[name]) for row in curve if name in row]
+        finite = [value for value in values if math.isfinite(value)]
+        if len(finite) > 1:
+            ends = f"{finite[0]:.4g} … {finite[-1]:.4g}, least {min(finite):.4g}"
+            say(console, f"{name:<11}{sparkline(finite)}  {ends}")
+
+
+def sparkline(values: list[float]) -> str:
+    """Numbers as a row of little bars, at most ``_WIDTH`` of them."""
+    step = max(1, -(-len(values) // _WIDTH))
+    shown = values[::step]
+    low, high = min(shown), max(shown)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in shown)
+
+
+def _maps_table(maps: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
+    table = Table(
+        title=f"test data, {tag.replace('-', ' ')}", title_justify="left", box=None, pad_edge=False
+    )
+    metrics = METRICS.names(Shown.DETAIL)
+    titles = map(METRICS.title, metrics)
+    for heading in ("post-hoc map", *titles, "ECE's floor", "validation NLL"):
+        table.add_column(heading, justify="left" if heading == "post-hoc map" else "right")
+    for name, evaluation in maps.items():
+        if FAILED in evaluation:
+            table.add_row(Text(name), Text(f"failed: {evaluation[FAILED]}"))
+            continue
+        test, intervals = evaluation["test"], evaluation["intervals"]
+        cells = [_with_interval(float(test.get(m, math.nan)), intervals.get(m)) for m in metrics]
+        chosen_by = float(evaluation["validation"].get("nll", math.nan))
+        table.add_row(
+            Text(f"{name}{dagger(evaluation)}"),
+            *cells,
+            _number(float(evaluation["floor"][0])),
+            _number(chosen_by),
+        )
+    note = convergence_note(each.get("converged", True) for each in maps.values())
+    table.caption, table.caption_justify = note.strip() or None, "left"
+    return table
+
+
+def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
+    if interval is None or math.isnan(value):
+        return _number(value)
+    return f"{value:.4f} [{float(interval[0]):.3f}, {float(interval[1]):.3f}]"
+
+
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.4f}"

@@ -1,0 +1,173 @@
+"""``calsweep ui``: sweeps in MLflow's UI, with addresses that lead to what matters."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from rich.console import Console
+
+from sweeps.cli.arguments import Subparsers, add_store, add_tracking
+from sweeps.errors import UserError
+from sweeps.host.console import say
+from sweeps.host.secrets import masked
+
+if TYPE_CHECKING:
+    from sweeps.store import Store
+
+_ABOUT = {
+    "results": "confirmed runs, best validation NLL first",
+    "charts": "test results and curves, averaged over the seeds",
+    "compare": "one run of every row, side by side",
+    "search": "all search trials",
+    "table": "the leaderboard",
+    "report": "the report",
+    "sweep": "the sweep's own run, with its description and files",
+}
+
+
+def add(commands: Subparsers) -> None:
+    """Add the command."""
+    ui = commands.add_parser("ui", help="look at sweeps in the MLflow UI")
+    ui.add_argument(
+        "sweep", nargs="?", metavar="SWEEP", help="a sweep's name or YAML file (default: all)"
+    )
+    ui.add_argument(
+        "--port", type=_port, help="where to serve (default: the first free one from 5000)"
+    )
+    add_tracking(ui)
+    add_store(ui)
+    ui.set_defaults(command=_ui)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a port, e.g. 5000")
+    return int(text)
+
+
+def _ui(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.spec.tracking_uri import check_tracking_option
+    from sweeps.store import Store
+
+    check_tracking_option(options.tracking)
+    store = Store(options.store)
+    name, spec_uri = _named(options.sweep, store)
+    uri = _tracking_uri(options.tracking or spec_uri, store)
+    if uri.startswith(("http://", "https://")):
+        return _show_remote(uri, name, console)
+    return _serve(uri, name, options.port, console)
+
+
+def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
+    """The name of the sweep that is asked for, and the tracking URI of its spec."""
+    from sweeps.spec.reading import SpecError, parse, read_text
+    from sweeps.sweep import SPEC
+
+    if given is None:
+        return None, None
+    path = Path(given)
+    if path.suffix in (".yaml", ".yml"):
+        text = read_text(path)
+    else:
+        try:
+            stored = store.read_file(given, SPEC)
+        except ValueError:  # no name that a sweep can have
+            stored = None
+        if stored is None:  # not of this store, but the database may know it
+            return given, None
+        text = stored.decode(errors="replace")
+    # Its data need not be there to look at it: only what is asked for is read.
+    spec, _ = parse(path, text)
+    tracking = spec.get("tracking") or {}
+    if not isinstance(spec.get("name"), str) or not isinstance(tracking, str | dict):
+        raise SpecError(f"{given}: this is no spec: it has no name, or an odd 'tracking'")
+    return spec["name"], tracking if isinstance(tracking, str) else tracking.get("uri")
+
+
+def _tracking_uri(uri: str | None, store: Store) -> str:
+    """Where to look; of a database on this disk, raises ``UserError`` if it is not there."""
+    from sweeps.tracking.mlflow.database_file import check_database_file, database_path
+    from sweeps.tracking.recorder import default_uri
+
+    found = uri or default_uri(store)
+    database = database_path(found)
+    if database is None:
+        return found
+    if not database.is_file():
+        raise UserError(f"{database}: there is no such file; run a sweep first, or name --store")
+    check_database_file(found)
+    return f"sqlite:///{database.resolve()}"
+
+
+def _show_remote(uri: str, name: str | None, console: Console) -> int:
+    """Links to a server that others keep."""
+    from mlflow.exceptions import MlflowException
+
+    from sweeps.tracking.mlflow.access import check_access
+    from sweeps.tracking.mlflow.server import ServerError
+    from sweeps.tracking.recorder import reason
+
+    check_access(uri)
+    try:
+        _print_links(_links(uri, _without_user(uri), name), console)
+        sys.stdout.flush()
+    except MlflowException as error:
+        why = reason(error, uri)
+        raise ServerError(f"the MLflow server at {masked(uri)} does not answer: {why}") from None
+    return 0
+
+
+def _serve(uri: str, name: str | None, port: int | None, console: Console) -> int:
+    from sweeps.tracking.mlflow.server import FIRST_PORT, MlflowServer, free_port
+
+    chosen = free_port() if port is None else free_port(port, 1)
+    if chosen is None:
+        taken = f"--port {port} is taken" if port else f"no port from {FIRST_PORT} on is free"
+        raise UserError(f"{taken}; name another with --port")
+    try:
+        with MlflowServer(uri, chosen) as server:
+            # While it starts: both take seconds.
+            links = _links(uri, server.address, name)
+            server.wait_until_it_answers()
+            _print_links(links, console)
+            say(console, "", f"MLflow runs at {server.address} (stop it with Ctrl-C)")
+            sys.stdout.flush()
+            server.wait()
+    except KeyboardInterrupt:  # the way to end it, as is SIGTERM
+        return 0
+    return 1
+
+
+def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
+    for sweep, addresses in links.items():
+        say(console, "", sweep)
+        for what, address in addresses.items():
+            say(console, f"  {what:8} {_ABOUT[what]}", f"           {address}")
+
+
+def _links(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]:
+    """The links of one sweep, or of all. Raises ``UserError`` if there is no such sweep."""
+    from sweeps.tracking.mlflow.drivers import with_driver
+    from sweeps.tracking.mlflow.links import sweep_links, tracked_sweeps
+    from sweeps.tracking.mlflow.settings import mlflow_settings
+
+    with mlflow_settings():
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=with_driver(uri))
+        known = tracked_sweeps(client)
+        if name is not None and name not in known:
+            there = ", ".join(known) or "none"
+            raise UserError(f"MLflow knows no sweep {name!r}; there are: {there}")
+        chosen = known if name is None else {name: known[name]}
+        return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
+
+
+def _without_user(uri: str) -> str:
+    """The address without user and password: people's browsers ask for theirs."""
+    parts = urlsplit(uri)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,181 @@
+"""What a sweep consists of: its cells, and the trial that each entry of a cell stands for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from calibration.hyperparameters import Value
+from calibration.methods import make_method
+from sweeps.engine.key import determining, metric_version
+from sweeps.engine.trial import TrialConfig
+from sweeps.search import Study
+from sweeps.search.domains import written
+from sweeps.search.space import Space
+from sweeps.spec import LoadedSpec
+from sweeps.spec.schema import SchedulerConfig, SearchConfig, SearchObjective
+from sweeps.store import file_name
+
+Phase = Literal["search", "confirm"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One trial's place in the sweep: ``number`` counts within its cell and phase."""
+
+    key: str
+    config: TrialConfig
+    number: int
+    row: str
+    study_id: str
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """The names of the dataset and of the spec's row."""
+        return self.config.dataset_name, self.row
+
+
+@dataclass
+class Cell:
+    """One row of the spec on one dataset: its search, and the confirmation of what it found."""
+
+    dataset: str
+    row: str
+    study: Study
+    study_id: str
+    seeds: int
+    done: int = 0
+    failed: int = 0
+    pruned: int = 0
+    running: int = 0
+    confirming: bool = False
+    hopeless: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the cell's study is called."""
+        return f"{self.dataset}/{self.row}"
+
+    @property
+    def total(self) -> int:
+        """How many trials it will have, as far as can be told."""
+        budget = self.study.budget
+        searched = self.study.asked if budget is None else budget
+        return self.done if self.hopeless else searched + self.seeds
+
+
+class Cells:
+    """Makes the cells of a spec and the entries of their trials."""
+
+    def __init__(self, loaded: LoadedSpec) -> None:
+        self.loaded = loaded
+        self.spec = loaded.spec
+        self._objective = tuple(objective.metric for objective in self.spec.search.objective)
+        self._training = {row: self.spec.row_training(row) for row in self.spec.methods}
+
+    def cell(self, dataset: str, row: str, extra: int = 0) -> Cell:
+        """A cell with nothing asked yet; ``extra`` trials beyond the spec's budget."""
+        space = self.spec.space(row)
+        search = self.spec.search
+        study = Study(
+            space,
+            search,
+            self.spec.seed,
+            f"{dataset}/{row}",
+            scheduler=self.spec.scheduler,
+            epochs=self._training[row].epochs,
+            extra=extra,
+        )
+        template = self.config(dataset, row, {}, self.spec.seed, "search")
+        identity: dict[str, Any] = {
+            "trial": determining(template),
+            "space": _space_identity(space),
+            "search": _search_identity(search),
+            "scheduler": _scheduler_identity(self.spec.scheduler),
+        }
+        study_id = f"{file_name(dataset)}/{file_name(row)}/{_digest(identity)}"
+        return Cell(dataset, row, study, study_id, self.spec.confirm_seeds)
+
+    def search_entry(self, cell: Cell, number: int, hyperparameters: dict[str, Any]) -> Entry:
+        """A cell's search trial ``number``."""
+        config = self.config(cell.dataset, cell.row, hyperparameters, self.spec.seed, "search")
+        return Entry(config.key(), config, number, cell.row, cell.study_id)
+
+    def confirm_entry(self, cell: Cell, chosen: dict[str, Value], repeat: int) -> Entry:
+        """A cell's confirm trial with its seed number ``repeat``."""
+        seed = self.spec.seed + 1 + repeat
+        config = self.config(cell.dataset, cell.row, chosen, seed, "confirm")
+        return Entry(config.key(), config, repeat, cell.row, cell.study_id)
+
+    def config(
+        self,
+        dataset: str,
+        row: str,
+        hyperparameters: dict[str, Value],
+        seed: int,
+        phase: Phase,
+    ) -> TrialConfig:
+        """The trial of a row with these hyperparameters, the others at their defaults."""
+        index = list(self.loaded.datasets).index(dataset)
+        method = self.spec.methods[row].method
+        # Defaults are written out: a record says what was used, and keys change with it.
+        complete = make_method(method, hyperparameters).hyperparameters.model_dump()
+        return TrialConfig(
+            dataset=self.spec.datasets[index],
+            dataset_name=dataset,
+            fingerprint=self.loaded.datasets[dataset].fingerprint,
+            protocol=self.spec.protocol,
+            model=self.spec.model,
+            method=method,
+            hyperparameters=complete,
+            training=self._training[row],
+            seed=seed,
+            phase=phase,
+            device=self.spec.resources.trains_on,
+            objective=self._objective if phase == "search" else (),
+        )
+
+
+def objective_values(
+    measured: Mapping[str, float], objectives: Sequence[SearchObjective]
+) -> tuple[float, ...]:
+    """What a trial's validation metrics say to each of the objectives."""
+    return tuple(measured.get(objective.metric, float("nan")) for objective in objectives)
+
+
+def _digest(identity: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _space_identity(space: Space) -> dict[str, Any]:
+    return {
+        "fixed": space.fixed,
+        "searched": {name: written(domain) for name, domain in space.searched.items()},
+        "conditions": space.conditions,
+        "grid": space.grid,
+        "first": space.first,
+    }
+
+
+def _search_identity(search: SearchConfig) -> dict[str, Any]:
+    """What of the search makes it another one: not its budget, which may be raised."""
+    return {
+        "sampler": search.sampler,
+        "resolution": search.resolution,
+        "objective": [[objective.metric, objective.direction] for objective in search.objective],
+        "seed": search.seed,
+    }
+
+
+def _scheduler_identity(scheduler: SchedulerConfig) -> dict[str, Any] | None:
+    if scheduler.name == "none":
+        return None
+    return {
+        "name": scheduler.name,
+        "grace": scheduler.grace,
+        "reduction": scheduler.reduction,
+        "metric version": metric_version("nll"),  # by which trials are stopped
+    }

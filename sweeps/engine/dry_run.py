@@ -1,0 +1,109 @@
+"""A short try of every row of a spec: what would fail after an hour fails now.
+
+Each row trains for two epochs on a few batches, predicts, and is evaluated with every
+post-hoc map, in this process and without a trace in the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from calibration.data import Part, Splits
+from calibration.evaluation import LabelledLogits, evaluate
+from calibration.methods import Method, make_method
+from calibration.training import TrainingConfig, TrainingRun
+from sweeps.search.space import extremes
+from sweeps.spec import LoadedSpec
+from sweeps.spec.schema import Spec
+
+_BATCHES = 3
+ROWS_LOOKED_AT = 256
+
+
+class Tried(NamedTuple):
+    """How a row's try went: its training loss and the seconds it took, or what failed."""
+
+    dataset: str
+    row: str
+    loss: float
+    seconds: float
+    failure: str
+
+
+def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
+    """Try every row on every dataset, one after the other."""
+    for dataset in loaded.datasets:
+        for row in loaded.spec.methods:
+            start = time.perf_counter()
+            try:
+                loss = _try(loaded, dataset, row)
+            except Exception as error:  # a user's own method may raise anything
+                failure = f"{type(error).__name__}: {error}"
+                yield Tried(dataset, row, 0.0, 0.0, failure)
+            else:
+                yield Tried(dataset, row, loss, time.perf_counter() - start, "")
+
+
+def start_run(
+    spec: Spec, method: Method, classes: int, splits: Splits, config: TrainingConfig
+) -> TrainingRun:
+    """A run in this process, on the device that the spec's trials have if it is here."""
+    return TrainingRun(
+        method,
+        splits,
+        model=spec.model.name,
+        model_options=spec.model.options,
+        classes=classes,
+        config=config,
+        seed=spec.seed,
+        device=spec.resources.trains_on if torch.cuda.is_available() else "cpu",
+    )
+
+
+def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits:
+    """At most so many rows of every part."""
+
+    def some(part: Part, count: int) -> Part:
+        # Spread evenly: files are often sorted by class.
+        step = max(1, len(part.labels) // count)
+        return Part(part.inputs[::step][:count], part.labels[::step][:count])
+
+    meta = splits.meta_validation
+    return replace(
+        splits,
+        train=some(splits.train, train),
+        validation=some(splits.validation, validation),
+        meta_validation=None if meta is None else some(meta, held_out),
+    )
+
+
+def _try(loaded: LoadedSpec, name: str, row: str) -> float:
+    spec, dataset = loaded.spec, loaded.datasets[name]
+    space = spec.space(row)
+    chosen = space.fixed | {knob: extremes(domain)[0] for knob, domain in space.searched.items()}
+    method = make_method(spec.methods[row].method, chosen)
+    splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
+    config = spec.row_training(row)
+    size = config.batch_size
+    rows = len(splits.train.labels) if size == "full" else _BATCHES * size
+    shorter = few(splits, train=rows, validation=ROWS_LOOKED_AT, held_out=ROWS_LOOKED_AT)
+    run = start_run(spec, method, dataset.classes, shorter, _short(config, method.window))
+    while not run.done:
+        curve = run.run_epoch()
+    if run.diverged:
+        raise ValueError(f"the training loss is {curve['train/loss']}")
+    validation = LabelledLogits(run.predict_validation(), run.validation.labels.cpu())
+    # Test data is for the end of a sweep: the maps are tried on the data they are fitted to.
+    evaluate(spec.maps, validation, validation, bins=spec.bins)
+    return curve["train/loss"]
+
+
+def _short(config: TrainingConfig, window: int) -> TrainingConfig:
+    """Two epochs, or two windows of full batches: what begins after a warm-up is tried too."""
+    epochs = 2 * window if config.batch_size == "full" else 2
+    return config.model_copy(update={"epochs": epochs, "evaluate_every": 1, "patience": None})

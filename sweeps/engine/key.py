@@ -1,0 +1,73 @@
+"""A trial's key: a hash of everything that determines its result, item by item."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
+
+from calibration.methods import METHODS
+from calibration.metrics import METRICS
+from calibration.models import model_version
+from calibration.training import TRAINING_LOOP_VERSION
+
+if TYPE_CHECKING:
+    from sweeps.engine.trial import TrialConfig
+
+
+def key_of(config: TrialConfig) -> str:
+    """The trial's name in the store: equal trials have equal keys, whoever made them."""
+    text = json.dumps(determining(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def determining(config: TrialConfig) -> dict[str, Any]:
+    """What determines the result, under names that stand here and nowhere else.
+
+    Renaming a field of the program therefore changes no key. A new setting or a new piece of
+    code that can change a number gets a line here; a line that is changed or removed makes
+    every trial another one.
+    """
+    training, protocol = config.training, config.protocol
+    items = {
+        "data": config.fingerprint,
+        "phase": config.phase,  # a confirm trial's record holds predictions on test data
+        "seed": config.seed,
+        "device": config.device,
+        "protocol/validation": protocol.validation,
+        "protocol/meta-validation": protocol.meta_validation,
+        "protocol/drawn validation": protocol.drawn_validation,
+        "protocol/validation is meta-validation": protocol.share_validation,
+        "model": config.model.name,
+        "model/options": config.model.options,
+        "model/version": model_version(config.model.name),
+        "method": config.method,
+        "method/hyperparameters": config.hyperparameters,
+        "method/version": METHODS[config.method].version,
+        "training/version": TRAINING_LOOP_VERSION,
+        "training/epochs": training.epochs,
+        "training/batch size": training.batch_size,
+        "training/optimiser": training.optimiser,
+        "training/optimiser/momentum": training.momentum,
+        "training/optimiser/version": training.make_optimiser().version,
+        "training/schedule": training.schedule,
+        "training/schedule/milestones": training.milestones,
+        "training/schedule/decay": training.decay,
+        "training/augmentation": training.augmentation,
+        "training/best epoch": training.stop_on,
+        "training/best epoch/version": metric_version(training.stop_on),
+        "training/patience": training.patience,
+        "training/evaluate every": training.evaluate_every,
+        "training/mixed precision": training.mixed_precision,
+        "training/threads": training.threads,
+        # Only later versions: until one changes, searches for different metrics share trials.
+        "objective/versions": {m: v for m in config.objective if (v := metric_version(m)) > 1},
+    }
+    return dict(to_jsonable_python(items))
+
+
+def metric_version(metric: str) -> int:
+    """The version of a metric that decides; 1 for a rule that is none, such as ``none``."""
+    return METRICS[metric].version if metric in METRICS else 1

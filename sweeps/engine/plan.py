@@ -1,0 +1,388 @@
+"""Which trial comes next, in which order, and what has come of it.
+
+The plan holds no truth of its own: it is rebuilt from the spec and the store by asking
+every study for its persisted suggestions and the store for their records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibration.evaluation import evaluation_version
+from calibration.hyperparameters import Value
+from sweeps.engine.cell import Cell, Cells, Entry, objective_values
+from sweeps.engine.plausible import flaw
+from sweeps.engine.trial import FAILED, VERSION, environment, missing_maps, rung_values
+from sweeps.search import Result
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store
+
+
+@dataclass
+class Hooks:
+    """Who hears of what happens; none of them may raise."""
+
+    asked: Callable[[Cell, int], None] = lambda cell, number: None
+    told: Callable[[Cell, int], None] = lambda cell, number: None
+    started: Callable[[Entry], None] = lambda entry: None
+    done: Callable[[Entry], None] = lambda entry: None
+
+
+@dataclass
+class Options:
+    """How a plan goes about what the spec says.
+
+    ``persist``: suggestions are filed; ``retry_failed``: failed records are retired and
+    their trials queued again; ``extra``: search trials beyond the spec's own budget.
+    """
+
+    persist: bool = True
+    retry_failed: bool = False
+    extra: int = 0
+
+
+class Plan:
+    """The order of a sweep's trials.
+
+    ``next`` gives a trial to train, or None when nothing can start now; ``complete`` takes
+    note of a record that has landed. ``finished`` says that nothing is left.
+    """
+
+    def __init__(self, loaded: LoadedSpec, store: Store, options: Options | None = None) -> None:
+        self.loaded = loaded
+        self.spec = loaded.spec
+        self.store = store
+        self.options = options or Options()
+        self.hooks = Hooks()
+        self._trained: set[str] = set()
+        self.reasons: Counter[str] = Counter()
+        self.entries: dict[str, Entry] = {}
+        self._replaying = False
+        self._seen: set[str] = set()
+        self._checked: set[str] = set()
+        self._running: dict[str, list[Entry]] = {}
+        self._deaths: defaultdict[str, float] = defaultdict(float)
+        self._queue: deque[Entry] = deque()
+        self._make = Cells(loaded)
+        self.cells = {
+            (dataset, row): self._make.cell(dataset, row, self.options.extra)
+            for dataset in loaded.datasets
+            for row in self.spec.methods
+        }
+        self._turns = deque(self.cells.values())
+
+    def replay(self) -> None:
+        """Take over what the store already has; call once, before anything else."""
+        self._replaying = True
+        if self.options.persist:
+            self.store.clear_sweep(self.spec.name)
+        for cell in self.cells.values():
+            suggestions = self.store.suggestions(self.spec.name, cell.study_id)
+            for number in range(max(suggestions, default=-1) + 1):
+                if cell.study.budget is not None and number >= cell.study.budget:
+                    break  # of a larger budget than this spec's
+                entry = self._suggested(cell, number, suggestions.get(number))
+                self._consider(entry or self._ask(cell))
+        # Only now: a search bounded by time looks finished before all of it is taken over.
+        self._replaying = False
+        for cell in self.cells.values():
+            self._confirm_when_searched(cell)
+
+    def _suggested(
+        self, cell: Cell, number: int, suggestion: Mapping[str, Any] | None
+    ) -> Entry | None:
+        """The trial of a persisted suggestion; None if it was damaged or cannot be the study's."""
+        if suggestion is None:
+            return None
+        try:
+            hyperparameters = suggestion["hyperparameters"]
+            cell.study.replay(number, hyperparameters)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"its study cannot have made it ({error})"
+            self.store.reject_suggestion(self.spec.name, cell.study_id, number, reason)
+            return None
+        return self._make.search_entry(cell, number, hyperparameters)
+
+    @property
+    def trained(self) -> int:
+        """How many trials were given out to be trained, each counted once."""
+        return len(self._trained)
+
+    @property
+    def total(self) -> int:
+        """How many trials the sweep has in all."""
+        return sum(cell.total for cell in self.cells.values())
+
+    @property
+    def done(self) -> int:
+        """How many of them have a record."""
+        return sum(cell.done for cell in self.cells.values())
+
+    @property
+    def failed(self) -> int:
+        """How many of the records tell of a failure."""
+        return sum(cell.failed for cell in self.cells.values())
+
+    @property
+    def pruned(self) -> int:
+        """How many trials were stopped early."""
+        return sum(cell.pruned for cell in self.cells.values())
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is running, waiting or still to be suggested."""
+        return (
+            not self._running
+            and not self._queue
+            and all(cell.study.exhausted for cell in self.cells.values())
+        )
+
+    def next(self) -> Entry | None:
+        """The next trial to train, now marked as running."""
+        while True:
+            entry = self._next_queued()
+            if entry is None:
+                cell = self._next_to_search()
+                if cell is None:
+                    return None
+                entry = self._ask(cell)
+                if not self._is_to_be_trained(entry):
+                    continue
+            # A search trial that is not done has no record; a confirmed one may lack maps only.
+            if entry.config.phase == "search" or self.store.record(entry.key) is None:
+                self._trained.add(entry.key)
+            self._seen.add(entry.key)
+            self._running[entry.key] = [entry]
+            self.cells[entry.cell].running += 1
+            self.hooks.started(entry)
+            return entry
+
+    def report(self, entry: Entry, body: Mapping[str, Any]) -> bool:
+        """A trial has reached a rung; True when it is to be stopped, and is then filed so."""
+        study = self.cells[entry.cell].study
+        stop = False
+        reached = rung_values(body["curve"], study.rungs)
+        for epoch, nll in reached.items():
+            stop = study.report(entry.number, epoch, nll)
+            if stop:  # what it did at later rungs it did while the question was open
+                break
+        if stop:
+            reason = (
+                f"stopped by {self.spec.scheduler.name} after epoch {body['epochs']}: its best "
+                f"validation NLL was {list(reached.values())[-1]:.4g}"
+            )
+            record = {**body, "status": "pruned", "reason": reason}
+            self.store.file_stopped(self.spec.name, entry.study_id, entry.key, record)
+        return stop
+
+    def complete(self, key: str) -> None:
+        """Take note that the trial's record has landed."""
+        waiting = self._running.pop(key)
+        self.cells[waiting[0].cell].running -= 1
+        first, *others = waiting  # the others waited for the first one's record
+        self._settle(first)
+        for entry in others:
+            self._consider(entry)
+
+    def died(self, entry: Entry, cause: str, weight: float = 1.0) -> None:
+        """The trial's process ended without a record: begin again, or give the trial up.
+
+        ``weight`` is how much of a death it counts: a lost machine is not the trial's doing.
+        """
+        self._deaths[entry.key] += weight
+        deaths = self._deaths[entry.key]
+        if self._is_done(entry):
+            self.complete(entry.key)
+        elif int(deaths + 1e-9) > self.spec.retries:
+            times = f"{deaths:g} times" if deaths == int(deaths) else "too often"
+            self._give_up(entry, f"its process died {times}, the last time so: {cause}")
+            self.complete(entry.key)
+        else:
+            waiting = self._running.pop(entry.key)
+            self.cells[entry.cell].running -= 1
+            self._queue.extendleft(reversed(waiting))
+
+    def _give_up(self, entry: Entry, reason: str) -> None:
+        if self._outcome(entry) is None:
+            record = {
+                "config": entry.config.model_dump(mode="json"),
+                "environment": environment(),
+                "status": "failed",
+                "reason": reason,
+            }
+            self.store.file_record(entry.key, (self.store.live(entry.key) or {}) | record)
+            return
+        tag = self.spec.evaluation.tag
+        for name in missing_maps(self.store, entry.key, self.spec.maps, self.spec.evaluation):
+            found = {FAILED: reason, VERSION: evaluation_version(name)}
+            self.store.write_map(entry.key, tag, name, found)
+
+    def confirmed(self, dataset: str, row: str) -> list[Entry]:
+        """The confirm trials of a cell, by seed; empty while its search goes on."""
+        cell = self.cells[dataset, row]
+        chosen = self.chosen(cell)
+        if chosen is None:
+            return []
+        return [self._make.confirm_entry(cell, chosen, i) for i in range(self.spec.confirm_seeds)]
+
+    def chosen(self, cell: Cell) -> dict[str, Value] | None:
+        """The hyperparameters to confirm; None while the search goes on or if all of it failed."""
+        if not cell.study.finished:
+            return None
+        if not cell.study.space.searched:
+            return cell.study.space.fixed
+        best = cell.study.best()
+        return None if best is None else self.search_entry(cell, best).config.hyperparameters
+
+    def search_entry(self, cell: Cell, number: int) -> Entry:
+        """A cell's search trial ``number``."""
+        return self.entries[f"{cell.study_id}/search/{number}"]
+
+    def hyperparameters(self, cell: Cell, number: int) -> dict[str, Value]:
+        """The searched knobs of a cell's trial ``number``."""
+        chosen = self.search_entry(cell, number).config.hyperparameters
+        return {name: chosen[name] for name in cell.study.space.searched}
+
+    def _next_queued(self) -> Entry | None:
+        """The first queued trial that nobody has trained or is training meanwhile."""
+        while self._queue:
+            entry = self._queue.popleft()
+            if self._is_to_be_trained(entry):
+                return entry
+        return None
+
+    def _next_to_search(self) -> Cell | None:
+        for _ in range(len(self._turns)):
+            self._turns.rotate(-1)
+            if not self._turns[0].study.exhausted:
+                return self._turns[0]
+        return None
+
+    def _ask(self, cell: Cell) -> Entry:
+        number, hyperparameters = cell.study.ask()
+        entry = self._make.search_entry(cell, number, hyperparameters)
+        if self.options.persist:
+            suggestion = {"number": number, "hyperparameters": hyperparameters, "key": entry.key}
+            self.store.write_suggestion(self.spec.name, cell.study_id, number, suggestion)
+        self.hooks.asked(cell, number)
+        return entry
+
+    def _consider(self, entry: Entry) -> None:
+        """Settle a trial whose record exists, wait for one that runs, queue any other."""
+        if self._is_to_be_trained(entry):
+            self._queue.append(entry)
+
+    def _is_to_be_trained(self, entry: Entry) -> bool:
+        """False if its record exists, and it is settled, or if it runs, and is waited for."""
+        self.entries[f"{entry.study_id}/{entry.config.phase}/{entry.number}"] = entry
+        if self._is_done(entry):
+            self._settle(entry)
+            return False
+        if entry.key in self._running:
+            self._running[entry.key].append(entry)
+            return False
+        return True
+
+    def _settle(self, entry: Entry) -> None:
+        cell = self.cells[entry.cell]
+        record = self._outcome(entry)
+        status = "failed" if record is None else record["status"]
+        cell.done += 1
+        cell.failed += status == "failed"
+        cell.pruned += status == "pruned"
+        if status == "failed":
+            self.reasons[record["reason"] if record else "no record was filed"] += 1
+        if entry.config.phase == "search":
+            self._tell(cell, entry.number, record)
+            self.hooks.told(cell, entry.number)
+            self._confirm_when_searched(cell)
+        if record is not None:
+            self.hooks.done(entry)
+
+    def _tell(self, cell: Cell, number: int, record: dict[str, Any] | None) -> None:
+        curve = record.get("curve", []) if record else []
+        for epoch, nll in rung_values(curve, cell.study.rungs).items():
+            cell.study.note(number, epoch, nll)
+        if record is None or record["status"] == "failed":
+            # Never for nothing: a search bounded by time alone must end if everything fails.
+            seconds = max(1.0, float(record.get("seconds", 0.0)) if record else 0.0)
+            cell.study.tell(number, Result((), float("nan"), seconds, "failed"))
+            return
+        measured = {name: float(value) for name, value in record["validation"].items()}
+        values = objective_values(measured, self.spec.search.objective)
+        nll = measured.get("nll", float("nan"))
+        cell.study.tell(number, Result(values, nll, float(record["seconds"]), record["status"]))
+
+    def _confirm_when_searched(self, cell: Cell) -> None:
+        if not cell.study.finished or cell.confirming or self._replaying:
+            return
+        cell.confirming = True
+        self._keep_importance(cell)
+        chosen = self.chosen(cell)
+        if chosen is None:  # every search trial failed: nothing is left to confirm
+            cell.hopeless = True
+            return
+        for repeat in range(self.spec.confirm_seeds):
+            self._consider(self._make.confirm_entry(cell, chosen, repeat))
+
+    def _keep_importance(self, cell: Cell) -> None:
+        """Which knobs mattered, once a search has ended: for reports, which make no study."""
+        study, sweep = cell.study, self.spec.name
+        if not self.options.persist or not study.space.searched:
+            return
+        finished = sum(study.values(number) is not None for number in range(study.asked))
+        known = self.store.importance(sweep, cell.study_id)
+        if known is None or known.get("trials") != finished:
+            found = {"trials": finished, "shares": study.importance()}
+            self.store.write_importance(sweep, cell.study_id, found)
+
+    def _outcome(self, entry: Entry) -> dict[str, Any] | None:
+        if self.spec.scheduler.name == "none":  # nothing is stopped: one request less
+            return self.store.record(entry.key)
+        return self.store.outcome(self.spec.name, entry.study_id, entry.key)
+
+    def _is_done(self, entry: Entry) -> bool:
+        record = self._outcome(entry)
+        if entry.key not in self._checked and not self._check(entry, record):
+            return False
+        if record is None:
+            return False
+        first_seen = self.options.persist and entry.key not in self._seen
+        self._seen.add(entry.key)
+        again = first_seen and self.options.retry_failed
+        if again and record["status"] == "failed":
+            self.store.retire(entry.key)
+            return False
+        # Once, where a sweep is taken up: a file that has changed since is not taken over.
+        if first_seen and record["status"] == "done" and not self.store.intact(entry.key):
+            return False
+        if record["status"] != "done" or entry.config.phase == "search":
+            return True
+        # Who only reads takes what other versions have made, and says so.
+        return not missing_maps(
+            self.store,
+            entry.key,
+            self.spec.maps,
+            self.spec.evaluation,
+            failed=again,
+            outdated=self.options.persist,
+        )
+
+    def _check(self, entry: Entry, record: dict[str, Any] | None) -> bool:
+        """Whether the trial's record, if there is one, can be a training's; else it is set aside.
+
+        Done where a trial is first met, and then what killed processes left of it is removed.
+        """
+        reason = flaw(record) if record is not None else ""
+        if reason and self.store.stopped(self.spec.name, entry.study_id, entry.key) is not None:
+            self.store.reject_stopped(self.spec.name, entry.study_id, entry.key, reason)
+        elif reason:
+            self.store.reject(entry.key, reason)
+        else:
+            self._checked.add(entry.key)
+            if self.options.persist:
+                self.store.clear_trial(entry.key, record)
+        return not reason

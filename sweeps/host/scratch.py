@@ -1,0 +1,53 @@
+"""Temporary directories that a killed process does not leave for ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sweeps.host import reaper, workspace
+from sweeps.host.leftovers import is_leftover, temporary_name
+
+_PREFIX = f"{workspace.WORKSPACE_PREFIX}scratch-"
+"""So a driver, too, removes those of the dead; its own are not removed here: see there."""
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A temporary directory, gone with the context.
+
+    It lies in the driver's workspace if there is one; else in the system's temporary directory,
+    from which those of processes that were killed go as well.
+    """
+    place = Path(os.environ.get(reaper.MARK, ""))
+    if not place.is_absolute() or not place.is_dir():
+        place = Path(tempfile.gettempdir())
+        remove_leftovers(place, _PREFIX)
+    with directory_in(place, _PREFIX) as directory:
+        yield directory
+
+
+@contextmanager
+def directory_in(place: Path, prefix: str) -> Iterator[Path]:
+    """A new directory in ``place`` for the owner only, gone with the context."""
+    directory = place / temporary_name(prefix)
+    directory.mkdir(mode=0o700)
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def remove_leftovers(place: Path, prefix: str) -> None:
+    """Remove what processes that are dead have left in ``place``; what cannot be, stays."""
+    try:
+        found = [path for path in place.iterdir() if path.name.startswith(prefix)]
+    except OSError:  # a directory that is not there, or not ours to read
+        return
+    for path in found:
+        if is_leftover(path):
+            shutil.rmtree(path, ignore_errors=True)

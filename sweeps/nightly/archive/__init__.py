@@ -1,0 +1,1 @@
+"""What is kept of the nights: results, baseline, history, verdicts."""

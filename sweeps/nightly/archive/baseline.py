@@ -1,0 +1,176 @@
+"""The accepted night that others are compared with: a copy, with who accepted it and why."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from typing import NamedTuple
+
+import pandas as pd
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sweeps.errors import UserError
+from sweeps.nightly.archive.history import RESULTS, parquet
+from sweeps.nightly.archive.night import BASELINE_FILE, NIGHTS_FORMAT, Nights, NightState, now
+from sweeps.nightly.judge.rules import CELL
+from sweeps.nightly.report.wording import cell_name
+from sweeps.nightly.run.results import digest
+from sweeps.store.files import write_atomically
+
+COPY = "baseline.parquet"
+FIRST = "the first complete night"
+
+
+class Acceptance(BaseModel):
+    """Which night was accepted, by whom, when and why."""
+
+    model_config = ConfigDict(frozen=True)
+
+    night: str
+    digest: str
+    accepted_at: str
+    accepted_by: str
+    reason: str
+
+
+class BaselineFile(Acceptance):
+    """What ``baseline.json`` says; ``earlier`` lists the baselines before it, newest first."""
+
+    format: int = NIGHTS_FORMAT
+    suite: str
+    identity: dict[str, str]
+    reference_seconds: float
+    earlier: list[Acceptance] = []
+
+
+class AcceptedNight(NamedTuple):
+    """The accepted night: what is said of it, and its results."""
+
+    about: BaselineFile
+    results: pd.DataFrame
+
+
+def read_baseline(nights: Nights) -> AcceptedNight | None:
+    """The suite's baseline, or None while there is none.
+
+    Raises ``UserError`` if it is damaged, ``StoreError`` if another version of calsweep has made
+    it or anything else of these nights.
+    """
+    nights.check_format()
+    path = nights.directory / BASELINE_FILE
+    remedy = f"accept a night anew: {nights.accept()}"
+    if not path.exists():
+        return None
+    try:
+        about = BaselineFile.model_validate_json(path.read_bytes())
+        results = pd.read_parquet(nights.directory / COPY)
+        if digest(results) != about.digest:
+            raise ValueError(f"{COPY} is of another night")
+    except (OSError, ValueError, KeyError) as error:  # pydantic's and pyarrow's are among them
+        said = "it is no baseline's" if isinstance(error, ValidationError) else str(error)
+        raise UserError(f"{path}: is damaged: {said}; {remedy}") from None
+    return AcceptedNight(about, results)
+
+
+def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reason: str) -> None:
+    """Make a complete night the baseline; the one before goes to its list of earlier ones.
+
+    Raises ``ValueError`` if the night is not complete.
+    """
+    if state.status != "complete":
+        raise ValueError(f"night {state.night} is {state.status}; only a complete one can be")
+    before = _before(nights)
+    earlier = [] if before is None else [Acceptance(**_acceptance(before)), *before.earlier]
+    about = BaselineFile(
+        night=state.night,
+        digest=digest(results),
+        accepted_at=now(),
+        accepted_by="calsweep" if reason == FIRST else _user(),
+        reason=reason,
+        suite=nights.suite,
+        identity=state.identity,
+        reference_seconds=state.reference_seconds,
+        earlier=earlier,
+    )
+    write_atomically(nights.directory / COPY, parquet(results))
+    write_atomically(
+        nights.directory / BASELINE_FILE, about.model_dump_json(indent=1).encode() + b"\n"
+    )
+
+
+def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile, list[str]]:
+    """Accept a night, by default the last complete one; also the cells that are given up by it.
+
+    Raises ``UserError`` if there is no such night, or if it is not complete, ``StoreError`` if
+    another version of calsweep has made some of the nights.
+    """
+    nights.check_format()
+    state = _chosen(nights, night)
+    try:
+        results = pd.read_parquet(nights.place(state.night) / RESULTS)
+    except (OSError, ValueError) as error:
+        raise UserError(f"night {state.night}: its results cannot be read: {error}") from None
+    if digest(results) != state.digest:
+        raise UserError(
+            f"night {state.night}: its results are not those that it was judged by; run it again: "
+            f"{nights.finish(state.night)}"
+        )
+    gone = _given_up(nights, results)
+    make_baseline(nights, state, results, reason)
+    made = read_baseline(nights)
+    assert made is not None, "it was written a moment ago"
+    return made.about, gone
+
+
+def _chosen(nights: Nights, night: str | None) -> NightState:
+    if night is None:
+        states = (nights.state(each) for each in reversed(nights.dates()))
+        complete = next((s for s in states if s is not None and s.status == "complete"), None)
+        if complete is None:
+            raise UserError(
+                f"{nights.directory}: no night of {nights.suite!r} is complete, so there is none "
+                "to accept; run calsweep nightly first"
+            )
+        return complete
+    state = nights.state(night)
+    if state is None:
+        known = ", ".join(nights.dates()[-5:]) or "none"
+        raise UserError(f"{nights.directory}: there is no night {night}; the last are: {known}")
+    if state.status != "complete":
+        why = f" ({state.reason})" if state.reason else ""
+        raise UserError(
+            f"night {night} is {state.status}{why}: what has failed or is missing in a baseline "
+            f"would never be missed again; finish it first: {nights.finish(night)}"
+        )
+    return state
+
+
+def _given_up(nights: Nights, results: pd.DataFrame) -> list[str]:
+    try:
+        before = read_baseline(nights)
+    except UserError:
+        return []
+    if before is None:
+        return []
+    now_there = set(map(tuple, results[CELL].drop_duplicates().to_numpy()))
+    was_there = before.results[CELL].drop_duplicates().to_numpy()
+    return [cell_name(cell) for cell in map(tuple, was_there) if cell not in now_there]
+
+
+def _before(nights: Nights) -> BaselineFile | None:
+    """The last baseline's own words, even if its copy is damaged."""
+    try:
+        return BaselineFile.model_validate_json((nights.directory / BASELINE_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def _acceptance(about: BaselineFile) -> dict[str, str]:
+    return {name: getattr(about, name) for name in Acceptance.model_fields}
+
+
+def _user() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # a container's user may have no name
+        return socket.gethostname()

@@ -1,0 +1,152 @@
+"""How a night went, as a value, and as JSON for machines.
+
+``verdict.json``, format 1, has these entries; later versions may add some, and change none::
+
+    format      1
+    suite       the suite's name
+    night       the date, as 2026-11-16
+    verdict     "identical" to the baseline to the bit, "fine" (no cell shown to be worse),
+                "regression" (some cell is worse or drifting), or "incomplete" (trials failed,
+                or something is missing that was asked for or that the baseline has, or there
+                is no baseline any more: nothing is judged as good)
+    exit_code   0 for the first two, 1 for the others
+    status      "complete", "unfinished" or "failed"
+    reasons     why the night is not complete, in words
+    sentences   what a person should read first
+    identical   whether every result is the baseline's, to the bit
+    digest      of all results
+    baseline    null, or {"night", "digest", "accepted_at", "accepted_by", "reason", "first"};
+                "first": tonight was the first complete night, and is the baseline from now on
+    changed     what differs from the baseline's night: [{"what", "before", "now"}]
+    commits     since the baseline's revision, newest first, where they are known
+    speed       how many times longer the reference work took than at the baseline; null if
+                there is nothing to compare with
+    sweeps      [{"name", "directory", "trials", "done", "failed", "seconds"}]
+    cells       one line per cell and metric, worst first: {"sweep", "dataset", "method",
+                "post_hoc", "metric", "pairs", "baseline", "tonight", "difference", "low",
+                "high", "p", "p_holm", "verdict"}
+    trends      one line per cell and metric: {"sweep", "dataset", "method", "post_hoc",
+                "metric", "nights", "distinct", "first", "last", "slope", "total", "p", "p_holm",
+                "verdict"}
+    days        every day since the first night, the last 60 at most:
+                [{"night", "status", "verdict", "reason"}]; status may be "missed" too
+
+Numbers that are not finite are null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sweeps.nightly.archive.baseline import Acceptance, BaselineFile
+from sweeps.nightly.archive.night import Day
+from sweeps.nightly.judge.rules import (
+    BETTER,
+    IDENTICAL,
+    MISSING,
+    NEW,
+    TOO_FEW_PAIRS,
+    UNCHANGED,
+    WORSE,
+)
+from sweeps.nightly.run.identity import Change
+from sweeps.nightly.run.results import SweepCount
+
+_FORMAT = 1
+VERDICT_FILE = "verdict.json"
+MOST_DAYS = 60
+GOOD = ("identical", "fine")
+# Worst first.
+ORDER = (WORSE, MISSING, TOO_FEW_PAIRS, NEW, BETTER, UNCHANGED, IDENTICAL)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a night went; see the module for what the parts mean."""
+
+    suite: str
+    night: str
+    overall: str
+    status: str
+    reasons: list[str]
+    sentences: list[str]
+    identical: bool
+    digest: str
+    baseline: BaselineFile | None
+    first: bool
+    changed: list[Change]
+    commits: list[str]
+    speed: float
+    sweeps: list[SweepCount]
+    lines: pd.DataFrame
+    trends: pd.DataFrame
+    days: list[Day]
+    finish: str
+    """The command that runs this night again."""
+    accept: str
+    """The command that makes it the baseline."""
+
+    @property
+    def acceptable(self) -> bool:
+        """Whether the night could become the baseline, and is another than that."""
+        return self.status == "complete" and not self.identical
+
+    @property
+    def exit_code(self) -> int:
+        """0 for a good night, 1 for any other."""
+        return 0 if self.overall in GOOD else 1
+
+    def json(self) -> bytes:
+        """The content of ``verdict.json``."""
+        accepted = None
+        if self.baseline is not None:
+            said = {name: getattr(self.baseline, name) for name in Acceptance.model_fields}
+            accepted = said | {"first": self.first}
+        content = {
+            "format": _FORMAT,
+            "suite": self.suite,
+            "night": self.night,
+            "verdict": self.overall,
+            "exit_code": self.exit_code,
+            "status": self.status,
+            "reasons": self.reasons,
+            "sentences": self.sentences,
+            "identical": self.identical,
+            "digest": self.digest,
+            "baseline": accepted,
+            "changed": [each._asdict() for each in self.changed],
+            "commits": self.commits,
+            "speed": _plain(self.speed),
+            "sweeps": [each._asdict() for each in self.sweeps],
+            "cells": records(self.lines),
+            "trends": records(self.trends),
+            "days": [each._asdict() for each in self.days[-MOST_DAYS:]],
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def worst_first(lines: pd.DataFrame) -> pd.DataFrame:
+    """The lines by what they come to, and within that by their p-values."""
+    if lines.empty:
+        return lines
+    ranked = lines.assign(order=lines["verdict"].map(ORDER.index)).sort_values(
+        ["order", "p"], kind="stable"
+    )
+    return ranked.drop(columns="order").reset_index(drop=True)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as JSON has them."""
+    rows = frame.to_dict("records")
+    return [{str(name): _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,1 @@
+"""Whether a night is worse: the tests, their correction, the verdict."""

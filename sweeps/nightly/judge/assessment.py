@@ -1,0 +1,186 @@
+"""A night against the baseline and against the nights before it: the verdict, and its words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from sweeps.nightly.archive import history as past
+from sweeps.nightly.archive.baseline import AcceptedNight
+from sweeps.nightly.archive.night import Day, Nights, NightState
+from sweeps.nightly.archive.verdict import Verdict, worst_first
+from sweeps.nightly.judge.judgement import judge, overall
+from sweeps.nightly.judge.rules import (
+    CELL,
+    COST,
+    DRIFTING,
+    IDENTICAL,
+    TREND_COLUMNS,
+    UNCHANGED,
+    VERDICT_COLUMNS,
+    Judge,
+    judged,
+)
+from sweeps.nightly.judge.sentences import sentences
+from sweeps.nightly.judge.trends import trends
+from sweeps.nightly.run.identity import Change, changes, commits
+from sweeps.nightly.run.results import UNLIKE, SweepCount
+from sweeps.report.wording import count, listed
+
+MOST_NAMED = 4
+LOST = "there are earlier nights but no baseline"
+
+
+def assess(
+    state: NightState,
+    results: pd.DataFrame,
+    sweeps: list[SweepCount],
+    reasons: list[str],
+    baseline: AcceptedNight | None,
+    history: pd.DataFrame,
+    settings: Judge,
+    *,
+    nights: Nights,
+    first: bool = False,
+) -> Verdict:
+    """Judge a night; ``reasons`` say why it is not complete, and are empty if it is.
+
+    ``history`` holds the complete nights, tonight among them if it is one. ``first``: tonight
+    has just become the baseline by itself.
+    """
+    reasons = [*reasons, *_lost(state, baseline, history, nights)]
+    complete = not reasons
+    lines, drifts = (pd.DataFrame(columns=names) for names in (VERDICT_COLUMNS, TREND_COLUMNS))
+    speed = float("nan")
+    changed: list[Change] = []
+    if baseline is not None:
+        about = baseline.about
+        speed = state.reference_seconds / about.reference_seconds
+        measured = results.reindex(columns=[*CELL, "seed", *judged(), "seconds"])
+        lines = worst_first(judge(measured, baseline.results, settings, speed=_known(speed)))
+        until = history[history["night"] <= state.night]
+        drifts = trends(past.comparable(until, about.night, about.reference_seconds), settings)
+        changed = changes(about.identity, state.identity)
+    identical = baseline is not None and complete and state.digest == baseline.about.digest
+    if identical:  # whatever the nights between were: tonight is what was accepted
+        drifts = drifts.replace({"verdict": {DRIFTING: UNCHANGED}})
+    word = overall(lines, drifts, complete=complete)
+    if complete and (first or (word == "identical" and not identical)):
+        word = "fine"
+    days = nights.days(state.night, list(history["night"].unique()))
+    tonight = Day(state.night, state.status, word, state.reason)
+    verdict = Verdict(
+        suite=state.suite,
+        night=state.night,
+        overall=word,
+        status=state.status,
+        reasons=reasons,
+        sentences=[],
+        identical=identical,
+        digest=state.digest,
+        baseline=None if baseline is None else baseline.about,
+        first=first,
+        changed=changed,
+        commits=_commits(changed),
+        speed=speed,
+        sweeps=sweeps,
+        lines=lines,
+        trends=drifts,
+        days=[*(day for day in days if day.night != state.night), tonight],
+        finish=nights.finish(state.night),
+        accept=nights.accept(state.night),
+    )
+    return replace(verdict, sentences=list(_sentences(verdict, results, baseline)))
+
+
+def differing(results: pd.DataFrame, baseline: pd.DataFrame) -> list[str]:
+    """The columns in which two nights with the same rows differ; none if the rows do."""
+    keys = [*CELL, "seed"]
+    now, before = (frame.sort_values(keys, ignore_index=True) for frame in (results, baseline))
+    if not now[keys].equals(before[keys]):
+        return []
+    names = dict.fromkeys((*now.columns, *before.columns))
+    shared = [name for name in names if name in now and name in before]
+    odd = [name for name in names if name not in shared]
+    return [*odd, *(n for n in shared if n not in UNLIKE and not now[n].equals(before[n]))]
+
+
+def _known(speed: float) -> float:
+    return speed if math.isfinite(speed) else 1.0
+
+
+def _lost(
+    state: NightState, baseline: AcceptedNight | None, history: pd.DataFrame, nights: Nights
+) -> Iterator[str]:
+    """A baseline that is gone is not replaced by whatever comes next."""
+    earlier = past.others(history, state.night)
+    if baseline is None and earlier:
+        yield f"{LOST}; accept one: {nights.accept(earlier[-1])}"
+
+
+def _sentences(
+    verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight | None
+) -> Iterator[str]:
+    """What a person should read, the most important first."""
+    counted = f"{count(len(results), 'result')} of {count(len(_cells(results)), 'cell')}"
+    if verdict.reasons:
+        yield from _incomplete(verdict)
+    elif verdict.first:
+        yield f"The first complete night: its {counted} are the baseline from now on."
+    if baseline is None or verdict.first:
+        return
+    night = baseline.about.night
+    lead, *others = sentences(
+        verdict.lines, verdict.trends, complete=not verdict.reasons, speed=_known(verdict.speed)
+    )
+    if verdict.identical and verdict.overall != "regression":
+        yield f"Identical to the baseline of {night}, to the bit: {counted}."
+    elif not verdict.reasons:
+        yield f"{lead.removesuffix('.')} (baseline: {night}; {counted})."
+    yield from others
+    if not verdict.reasons:
+        yield from _why(verdict, results, baseline)
+
+
+def _incomplete(verdict: Verdict) -> Iterator[str]:
+    first, *others = verdict.reasons
+    if verdict.status == "complete":
+        yield f"The night is done, but nothing in it is judged as good: {first}"
+        return
+    yield f"The night is not complete, and nothing in it is judged as good: {first}."
+    for reason in others[:MOST_NAMED]:
+        yield f"{reason[0].upper()}{reason[1:]}."
+    if len(others) > MOST_NAMED:
+        yield f"There are {count(len(others) - MOST_NAMED, 'more complaint')} below."
+    if verdict.baseline is None and not any(reason.startswith(LOST) for reason in others):
+        yield "There is no baseline yet: the first complete night becomes it."
+    yield f"This finishes it: {verdict.finish}"
+
+
+def _why(verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight) -> Iterator[str]:
+    """What may have caused what is seen."""
+    if verdict.identical and verdict.overall == "regression":
+        yield "The results themselves are the baseline's, to the bit."
+    values = verdict.lines[verdict.lines["metric"] != COST]["verdict"]
+    if not verdict.identical and len(values) and bool((values == IDENTICAL).all()):
+        names = listed(differing(results, baseline.results), MOST_NAMED)
+        yield f"What is judged is identical, but other numbers are not: {names}."
+    if verdict.changed:
+        names = listed([change.what for change in verdict.changed], MOST_NAMED)
+        yield f"Changed since the baseline: {names}."
+    elif not verdict.identical:
+        yield (
+            "Code, libraries, machine, specs and data are those of the baseline, and yet the "
+            "numbers differ: something is not repeatable."
+        )
+
+
+def _cells(results: pd.DataFrame) -> pd.DataFrame:
+    return results[CELL].drop_duplicates()
+
+
+def _commits(changed: Sequence[Change]) -> list[str]:
+    return next((commits(each.before, each.now) for each in changed if each.what == "git"), [])

@@ -1,0 +1,171 @@
+"""A night's verdict in plain words, the worst first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calibration.metrics import METRICS
+from sweeps.nightly.judge.rules import (
+    BETTER,
+    CELL,
+    COST,
+    DRIFTING,
+    IDENTICAL,
+    MISSING,
+    NEW,
+    TOO_FEW_PAIRS,
+    UNCHANGED,
+    WORSE,
+)
+from sweeps.nightly.report.wording import MINUS, cell_name, percent
+from sweeps.report.wording import count, listed, number, p_value, seconds
+
+_MOST = 12
+"""Sentences of one kind; the report's table has the rest."""
+NOTABLE = 0.2
+"""What change of all training times together is worth a sentence."""
+UNJUDGED = {
+    MISSING: "Missing tonight, though the baseline has it",
+    TOO_FEW_PAIRS: "Too few seeds to judge",
+}
+"""What makes a night incomplete in which all that was asked for is done."""
+INCOMPLETE = "Incomplete: "
+UNTESTED = "without a test, outside the false-alarm level"
+
+
+def sentences(
+    lines: pd.DataFrame, trends: pd.DataFrame, *, complete: bool = True, speed: float = 1.0
+) -> list[str]:
+    """What a person should read first, naming cells; the first says how the night went.
+
+    ``lines`` and ``trends`` are those of ``judge`` and ``trends``, ``speed`` what the former
+    was given.
+    """
+    lead = _summary(lines, trends, complete)
+    found = [lead]
+    tests = int(lines["p_holm"].notna().sum())
+    found += _some([_changed(line, tests) for line in _of(lines, WORSE)], WORSE)
+    drifts = int(trends["p_holm"].notna().sum())
+    found += _some([_drift(line, drifts) for line in _of(trends, DRIFTING)], DRIFTING)
+    found += [] if lead.startswith(INCOMPLETE) else [f"{each}." for each in _unjudged(lines)]
+    new = _cells(lines, NEW)
+    found += [f"New, with nothing to compare it to: {listed(new)}."] if new else []
+    found += _some([_changed(line, tests) for line in _of(lines, BETTER)], BETTER)
+    return found + list(_pace(lines, speed))
+
+
+def _summary(lines: pd.DataFrame, trends: pd.DataFrame, complete: bool) -> str:
+    values = lines[lines["metric"] != COST]
+    kinds = lines["verdict"].value_counts()
+    same = int((values["verdict"] == IDENTICAL).sum())
+    worse, better = int(kinds.get(WORSE, 0)), int((values["verdict"] == BETTER).sum())
+    drifting = int((trends["verdict"] == DRIFTING).sum())
+    begin = "" if complete else "The night is not complete. "
+    if worse or drifting:
+        parts = [f"{count(worse, 'value')} worse than the baseline"] if worse else []
+        parts += [f"{count(drifting, 'value')} drifting"] if drifting else []
+        return (
+            f"{begin}Regression: {' and '.join(parts)}, of {count(len(lines), 'value')} compared."
+        )
+    if not len(values):
+        return f"{begin}Nothing could be compared with the baseline."
+    unjudged = list(_unjudged(lines))
+    if complete and unjudged:
+        return f"{INCOMPLETE}{'; '.join(each[0].lower() + each[1:] for each in unjudged)}."
+    if same == len(values):
+        return f"{begin}Identical to the baseline to the bit: {count(same, 'value')}."
+    differ = int((values["verdict"].isin((UNCHANGED, BETTER))).sum())
+    end = f" ({better} better)" if better else ""
+    return (
+        f"{begin}Nothing is shown to be worse than the baseline: of {count(len(values), 'value')} "
+        f"{same} identical to the bit, {differ} changed{end}."
+    )
+
+
+def _unjudged(lines: pd.DataFrame) -> Iterator[str]:
+    """What cannot be judged as good, naming it."""
+    for verdict, words in UNJUDGED.items():
+        names = _cells(lines, verdict)
+        if names:
+            yield f"{words}: {listed(names)}"
+
+
+def _changed(line: dict[str, Any], tests: int) -> str:
+    name, verdict = _name(line), line["verdict"]
+    if line["metric"] == COST:
+        before, after = seconds(line["baseline"]), seconds(line["tonight"])
+        change, low, high = (percent(line[each]) for each in ("difference", "low", "high"))
+        return (
+            f"{name}: training time {before} → {after} ({change} at the machine's pace, 95 % "
+            f"interval {low} to {high}, {_p(line, tests)}): {verdict}"
+        )
+    before, after = number(line["baseline"]), number(line["tonight"])
+    title = METRICS.title(line["metric"])
+    if not math.isfinite(line["difference"]):
+        before, after = before.replace("–", "not a number"), after.replace("–", "not a number")
+        why = UNTESTED if math.isnan(line["p_holm"]) else _p(line, tests)
+        return f"{name}: {title} {before} → {after} ({why}): {verdict}"
+    return (
+        f"{name}: {title} {before} → {after} ({_signed(line['difference'])}, 95 % interval "
+        f"{_signed(line['low'])} to {_signed(line['high'])}, {_p(line, tests)}): {verdict}"
+    )
+
+
+def _drift(line: dict[str, Any], tests: int) -> str:
+    begin, end = number(line["first"]), number(line["last"])
+    return (
+        f"{_name(line)}: {METRICS.title(line['metric'])} {begin} → {end} "
+        f"over {line['nights']} nights "
+        f"({_signed(line['total'])} in all, {_p(line, tests)}): {DRIFTING}"
+    )
+
+
+def _pace(lines: pd.DataFrame, speed: float) -> Iterator[str]:
+    """What the machine did to all training together."""
+    costs = lines[(lines["metric"] == COST) & (lines["baseline"] > 0) & (lines["tonight"] > 0)]
+    if costs.empty:
+        return
+    median = float(np.median(np.log(costs["tonight"] / costs["baseline"])))
+    together = math.expm1(median - math.log(speed))
+    if abs(together) >= NOTABLE:
+        change = f"{abs(together):.0%}".replace("%", " %")
+        yield (
+            f"Training took {change} {'longer' if together > 0 else 'less'} in the median cell "
+            "than the reference work explains: the machine's doing, or that of all code. Cells "
+            "are judged by how they differ from the median, as far as it may be the machine."
+        )
+
+
+def _some(found: list[str], verdict: str) -> list[str]:
+    if len(found) <= _MOST + 1:
+        return found
+    return [*found[:_MOST], f"… and {len(found) - _MOST} more that are {verdict}."]
+
+
+def _of(lines: pd.DataFrame, verdict: str) -> list[dict[str, Any]]:
+    """Lines of a verdict, what needs no test first, then the surest."""
+    rows = lines[lines["verdict"] == verdict]
+    chosen = rows.sort_values("p_holm", kind="stable", na_position="first")
+    return [{str(name): value for name, value in row.items()} for row in chosen.to_dict("records")]
+
+
+def _cells(lines: pd.DataFrame, verdict: str) -> list[str]:
+    values = lines[lines["metric"] != COST]
+    return list(dict.fromkeys(_name(line) for line in _of(values, verdict)))
+
+
+def _name(line: dict[str, Any]) -> str:
+    return cell_name([line[name] for name in CELL])
+
+
+def _p(line: dict[str, Any], tests: int) -> str:
+    return f"{p_value(line['p_holm'])} after correction over {count(tests, 'test')}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", MINUS)

@@ -1,0 +1,214 @@
+"""A cell's values of two nights, tested one by one; what comes of all of them is judged later.
+
+Seeds are fixed, so that an unchanged night is identical to the bit. What is identical is
+certainly unchanged: it is never called anything else and needs no test. Where values differ
+there are two tests of them.
+
+The first is the paired t-test (``corrected_t_test`` with correlation ratio 0). Nadeau and
+Bengio's correction has no place here: it is for what a learner would do on other training
+sets than these, which overlap. This question is about these datasets and these divisions of
+them, which are the same on both sides for every seed; what remains in a difference is the
+luck of one training against another, and that is independent from seed to seed.
+
+The second is ``spread_test``, for what broke: a learning rate a hundred times too high makes
+the error of five seeds worse by 6 to 31 points, and the paired test says p = 0.02.
+
+Standard deviations are taken to be at least half the smallest change that matters. An error
+is a count: five seeds that are all worse by exactly five points have no spread at all, and
+yet must have a p-value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from sweeps.analysis.statistics import corrected_t_test, noisy_t_test, spread_test
+from sweeps.nightly.judge.pairs import Pairs
+from sweeps.nightly.judge.rules import (
+    BETTER,
+    IDENTICAL,
+    MISSING,
+    NEW,
+    TOO_FEW_PAIRS,
+    WORSE,
+    matters,
+)
+
+FEWEST = 3
+"""Seeds that a test needs: with two, Student's t has one degree of freedom and shows nothing."""
+NAN = math.nan
+
+
+class Compared(NamedTuple):
+    """What two nights say of one value, before any correction.
+
+    ``verdict`` is known without a test, or None. ``moved`` is whether the change is at least
+    the minimum in the root mean square over seeds, ``matters`` whether its mean is.
+    """
+
+    pairs: Pairs
+    verdict: str | None = None
+    difference: float = NAN
+    low: float = NAN
+    high: float = NAN
+    paired_p: float = NAN
+    spread_p: float = NAN
+    moved: bool = False
+    matters: bool = False
+
+
+def compare_values(values: Sequence[Pairs], minimum: dict[str, float]) -> list[Compared]:
+    """Every value of a metric by the smallest change that matters in it.
+
+    A value that was a number and is none, or was finite and is infinite, is worse without a
+    test, in however few seeds: this rule stands outside the level of false alarms. Where the
+    same map has infinite values in both nights, in whatever cells, it gives some classes the
+    probability 0 and is infinite when one of them comes up: then Fisher's test compares on how
+    many seeds it was, and the seeds that are finite in both nights are compared as usual.
+    """
+    chancy = _chancy(values)
+    return [_value(each, minimum[each.metric], chancy) for each in values]
+
+
+def compare_costs(costs: Sequence[Pairs], minimum: float, speed: float) -> list[Compared]:
+    """The seconds of every training: mean logarithms of tonight's over the baseline's.
+
+    From them the logarithm of ``speed`` is taken. A machine can be slower in ways that the
+    reference work does not see, and then all cells are slower together: the median cell's
+    change is taken off as well, up to the smallest change that matters, 1 + ``minimum``. A
+    cell's seeds run at the same time and share its luck, which their spread does not show: it
+    is taken to have a standard deviation of half the smallest change that matters. So at 0.3 a
+    training that alone takes 1.7 times as long is found in nine nights of ten, and one of
+    twice as long in all; code that is slower everywhere from twice as long on. Differences and
+    intervals are relative changes.
+    """
+    least = math.log1p(minimum)
+    changes = [_log_ratio(each) - math.log(speed) for each in costs]
+    means = [float(change.mean()) for change in changes if len(change)]
+    together = float(np.clip(np.median(means), -least, least)) if means else 0.0
+    return [
+        _cost(each, change - together, least) for each, change in zip(costs, changes, strict=True)
+    ]
+
+
+def _value(pairs: Pairs, minimum: float, chancy: Set[str]) -> Compared:
+    verdict = _without_test(pairs, chancy)
+    if verdict is not None:
+        nothing = 0.0 if verdict == IDENTICAL else NAN
+        return Compared(pairs, verdict, nothing, nothing, nothing)
+    there = ~np.isnan(pairs.before)  # and so are the others, or the verdict would be known
+    before, after = pairs.before[there], pairs.after[there]
+    if np.isinf(before).any() or np.isinf(after).any():
+        return _partly_infinite(pairs._replace(before=before, after=after), minimum)
+    return _tested(pairs._replace(before=before, after=after), minimum)
+
+
+def _tested(pairs: Pairs, minimum: float) -> Compared:
+    """Both tests of values that are all finite."""
+    before, after = pairs.before, pairs.after
+    test = corrected_t_test(after, before, least_deviation=minimum / 2)
+    root_mean_square = math.sqrt(float(np.mean((after - before) ** 2)))
+    return Compared(
+        pairs,
+        difference=test.difference,
+        low=test.low,
+        high=test.high,
+        paired_p=test.p,
+        spread_p=spread_test(after, before, least_deviation=minimum / 2),
+        moved=matters(root_mean_square, minimum),
+        matters=matters(test.difference, minimum),
+    )
+
+
+def _chancy(values: Sequence[Pairs]) -> Set[str]:
+    """The maps with an infinite value somewhere in both nights."""
+    before, after = (
+        {each.cell[-1] for each in values if np.isinf(night(each)).any()}
+        for night in (attrgetter("before"), attrgetter("after"))
+    )
+    return before & after
+
+
+def _partly_infinite(pairs: Pairs, minimum: float) -> Compared:
+    """The worse of two: on how many seeds it is infinite, and what the others came to.
+
+    Where there are two questions, both p-values are doubled (Bonferroni).
+    """
+    infinite = _infinite(pairs, np.isinf(pairs.before), np.isinf(pairs.after))
+    both = np.isfinite(pairs.before) & np.isfinite(pairs.after)
+    rest = pairs._replace(before=pairs.before[both], after=pairs.after[both])
+    if np.count_nonzero(both) < FEWEST or np.array_equal(rest.before, rest.after):
+        return infinite
+    finite = _tested(rest, minimum)
+    if math.isnan(infinite.difference):  # on as many seeds as before: that question is closed
+        return finite
+    return max((_doubled(infinite), _doubled(finite)), key=_badness)
+
+
+def _doubled(found: Compared) -> Compared:
+    return found._replace(
+        paired_p=min(1.0, 2 * found.paired_p), spread_p=min(1.0, 2 * found.spread_p)
+    )
+
+
+def _badness(found: Compared) -> tuple[bool, float]:
+    """Harm before anything else, and of like kinds the surer one."""
+    return found.matters and found.difference > 0, -float(np.fmin(found.paired_p, found.spread_p))
+
+
+def _infinite(pairs: Pairs, before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Compared:
+    """Is the value infinite on more seeds than it was? Fisher's exact test of the numbers."""
+    old, new, seeds = int(before.sum()), int(after.sum()), len(before)
+    p = float(stats.fisher_exact(np.array([[old, seeds - old], [new, seeds - new]])).pvalue)
+    difference = math.copysign(math.inf, new - old) if new != old else NAN
+    return Compared(pairs, difference=difference, paired_p=p, moved=True, matters=new != old)
+
+
+def _without_test(pairs: Pairs, chancy: Set[str] = frozenset()) -> str | None:
+    """The verdict where no test is needed or none can be made; None where one can."""
+    before, after = pairs.before, pairs.after
+    if pairs.there != "both":
+        return MISSING if pairs.there == "baseline" else NEW
+    if np.array_equal(before, after, equal_nan=True):
+        return IDENTICAL
+    unknown_before, unknown_after = np.isnan(before), np.isnan(after)
+    if (unknown_after & ~unknown_before).any():
+        return WORSE
+    if (unknown_before & ~unknown_after).any():
+        return BETTER
+    was, became = bool(np.isinf(before).any()), bool(np.isinf(after).any())
+    if was != became and pairs.cell[-1] not in chancy:
+        return WORSE if became else BETTER
+    return TOO_FEW_PAIRS if np.count_nonzero(~np.isnan(before)) < FEWEST else None
+
+
+def _log_ratio(pairs: Pairs) -> NDArray[np.float64]:
+    """Of the seeds that took a measurable time in both nights."""
+    if pairs.there != "both":
+        return np.empty(0)
+    there = (pairs.before > 0) & (pairs.after > 0)
+    return np.asarray(np.log(pairs.after[there] / pairs.before[there]))
+
+
+def _cost(pairs: Pairs, change: NDArray[np.float64], least: float) -> Compared:
+    if pairs.there != "both" or np.array_equal(pairs.before, pairs.after):
+        return Compared(pairs, _without_test(pairs))
+    if len(change) < FEWEST:
+        return Compared(pairs, TOO_FEW_PAIRS)
+    test = noisy_t_test(change, least / 2)
+    return Compared(
+        pairs,
+        difference=math.expm1(test.difference),
+        low=math.expm1(test.low),
+        high=math.expm1(test.high),
+        paired_p=test.p,
+        moved=True,
+        matters=matters(test.difference, least),
+    )

@@ -1,0 +1,1 @@
+"""A night for people: page, Markdown, charts, webhook."""

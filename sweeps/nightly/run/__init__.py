@@ -1,0 +1,1 @@
+"""One night: its suite, its sweeps, what they were run with."""

@@ -1,0 +1,139 @@
+"""What a night was made with: code, libraries, machine, specs and data, each as a short text.
+
+Two nights with the same identity should be identical to the bit; where they are not, the
+entries that differ are the suspects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+import calibration
+import sweeps
+from sweeps.engine.trial import environment
+from sweeps.nightly.run.suite import LoadedSuite
+from sweeps.ray_backend.user_code import OURS, import_paths, local_modules
+
+FURTHER_VERSIONS = ("pandas", "scikit-learn", "torchopt")
+MOST_COMMITS = 20
+COMMANDS = "calsweep.commands"
+"""The one group of entry points that has no say in what is trained."""
+REVISION = re.compile(r"[0-9a-f]{7,40}")
+
+
+class Change(NamedTuple):
+    """An entry of the identity that is not what it was; empty where there was or is none."""
+
+    what: str
+    before: str
+    now: str
+
+
+def identity(suite: LoadedSuite, *, elsewhere: bool = False) -> dict[str, str]:
+    """All that should determine tonight's numbers, by name.
+
+    Trained ``elsewhere``, on a cluster, the processor and the system are only those of the
+    machine that directs it, and are called so.
+    """
+    here = " of this machine" if elsewhere else ""
+    recorded = environment()
+    found = {n: v for n, v in recorded.items() if n not in ("cpu", "instructions", "machine")}
+    found |= {name: _version(name) for name in FURTHER_VERSIONS}
+    found |= {
+        "torch": f"{torch.__version__}, {recorded['instructions']}",
+        "code": _code(),
+        "modules": _modules(suite),
+        f"cpu{here}": recorded.get("cpu", ""),
+        f"cores{here}": str(os.cpu_count()),
+        f"system{here}": f"{platform.system()} {platform.machine()}",
+        "suite": _digest(suite.text.encode()),
+    }
+    for name, sweep in suite.sweeps.items():
+        found[f"spec {name}"] = _digest(sweep.text.encode())
+        for dataset, data in sweep.datasets.items():
+            found[f"data {name} {dataset}"] = str(data.fingerprint)
+    return {name: value for name, value in found.items() if value}
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
+    """What differs between two identities, in the order of the second."""
+    names = dict.fromkeys((*now, *before))
+    pairs = ((name, before.get(name, ""), now.get(name, "")) for name in names)
+    return [Change(*each) for each in pairs if each[1] != each[2]]
+
+
+def commits(before: str, now: str) -> list[str]:
+    """The commits from one revision to another, newest first, where this is a checkout of both."""
+    first, last = (REVISION.match(revision) for revision in (before, now))
+    root = Path(sweeps.__file__).parent.parent
+    if not (first and last) or first[0] == last[0] or not (root / ".git").exists():
+        return []
+    command = ["git", "log", "--format=%h %s", f"-{MOST_COMMITS}", f"{first[0]}..{last[0]}"]
+    try:
+        found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return found.stdout.splitlines()
+
+
+def _code() -> str:
+    """A digest of the two packages' sources: a revision says nothing of what is not committed."""
+    return _sources(Path(str(package.__file__)).parent for package in (calibration, sweeps))
+
+
+def _modules(suite: LoadedSuite) -> str:
+    """A digest of what others have added, by import path or entry point; empty if it is nothing."""
+    written = [sweep.written for sweep in suite.sweeps.values()]
+    groups = (each for each in entry_points().groups if each.startswith("calsweep."))
+    names = [
+        point.module for each in groups if each != COMMANDS for point in entry_points(group=each)
+    ]
+    for each in written:
+        names += import_paths(each)
+    places = {place for name in names for place in _places(name.partition(".")[0])}
+    # And what these import from beside them.
+    places |= {Path.cwd() / name for each in written for name in local_modules(each, Path.cwd())}
+    return _sources(sorted(places)) if places else ""
+
+
+def _places(package: str) -> Iterator[Path]:
+    """The directory of a package that is not ours, or the file of a module."""
+    found = None if package in OURS else importlib.util.find_spec(package)
+    if found is None:
+        return
+    if found.submodule_search_locations:
+        yield from map(Path, found.submodule_search_locations)
+    elif found.has_location and found.origin:
+        yield Path(found.origin)
+
+
+def _sources(places: Iterable[Path]) -> str:
+    """A digest of files, and of all modules below directories."""
+    summed = hashlib.sha256()
+    for place in places:
+        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            summed.update(f"{place.name}/{file.relative_to(place)}\n".encode())
+            summed.update(file.read_bytes())
+    return summed.hexdigest()[:12]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]

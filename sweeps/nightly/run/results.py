@@ -1,0 +1,149 @@
+"""What came of a night's sweeps: one tidy frame, its digest, and what is missing in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from sweeps.analysis.results import failed_maps, label, results
+from sweeps.engine.plan import Plan
+from sweeps.nightly.judge.rules import CELL
+from sweeps.spec import ORACLE, LoadedSpec
+from sweeps.store import Store
+from sweeps.sweep import SPEC, Sweep
+
+KEYS = [*CELL, "seed"]
+UNLIKE = ("seconds", "key")
+"""Columns that may differ between identical nights: the clock's, and the name of a trial."""
+MOST_REASONS = 5
+
+
+class SweepCount(NamedTuple):
+    """How far a sweep of the night has come."""
+
+    name: str
+    directory: str
+    trials: int
+    done: int
+    failed: int
+    seconds: float
+
+
+class Collected(NamedTuple):
+    """The night's results, a count for every sweep, and why the night is not complete."""
+
+    results: pd.DataFrame
+    sweeps: list[SweepCount]
+    problems: list[str]
+
+
+def collect(sweeps: Mapping[str, LoadedSpec], store: Store, judged: Sequence[str]) -> Collected:
+    """Read the sweeps of a night, by their own names, from its store.
+
+    A cell is whole if it has every seed, and a number in every metric that is ``judged``.
+    """
+    frames, counts, problems = [], [], []
+    for name, dated in sweeps.items():
+        if store.read_file(dated.spec.name, SPEC) is None:
+            counts.append(SweepCount(name, dated.spec.name, 0, 0, 0, 0.0))
+            problems.append(f"{name} was not begun")
+            continue
+        plan = Sweep(dated, store).plan
+        frame = _tidy(name, plan, store)
+        seconds = _trained_seconds(plan, store)
+        counts.append(
+            SweepCount(name, dated.spec.name, plan.total, plan.done, plan.failed, seconds)
+        )
+        problems += _problems(name, plan, store, frame)
+        problems += _no_numbers(name, frame, judged)
+        frames.append(frame)
+    there = [frame for frame in frames if len(frame)]
+    whole = pd.concat(there, ignore_index=True) if there else pd.DataFrame(columns=KEYS)
+    return Collected(whole, counts, problems)
+
+
+def has_work(dated: LoadedSpec, store: Store) -> bool:
+    """Whether a sweep of the night still has trials to train, or failed ones to try again."""
+    if store.read_file(dated.spec.name, SPEC) is None:
+        return True
+    plan = Sweep(dated, store).plan
+    return plan.done < plan.total or plan.failed > 0
+
+
+def digest(frame: pd.DataFrame) -> str:
+    """A digest of all that should be identical to the bit: every value of every row.
+
+    Floating-point numbers enter as they are, not as they are printed. The order of rows and
+    of columns does not matter.
+    """
+    columns = sorted(name for name in frame.columns if name not in UNLIKE)
+    summed = hashlib.sha256("\n".join(columns).encode())
+    for row in frame.sort_values(KEYS)[columns].itertuples(index=False):
+        summed.update(repr([_exact(value) for value in row]).encode())
+    return summed.hexdigest()
+
+
+def _exact(value: object) -> str:
+    return float(value).hex() if isinstance(value, float) else str(value)
+
+
+def _tidy(name: str, plan: Plan, store: Store) -> pd.DataFrame:
+    frame = results(plan, store)
+    if frame.empty:
+        return pd.DataFrame(columns=KEYS)
+    # The oracle is no network: it has neither a cost nor anything that could get worse.
+    frame = frame[frame["method"] != ORACLE].rename(columns={"train_seconds": "seconds"})
+    logits = {key: _logits(store, key) for key in frame["key"].unique()}
+    frame = frame.assign(logits=frame["key"].map(logits))
+    frame.insert(0, "sweep", name)
+    return frame
+
+
+def _logits(store: Store, key: str) -> str:
+    """A digest of the trial's predictions themselves, however they are stored."""
+    summed = hashlib.sha256()
+    for name, tensor in sorted(store.predictions(key).items()):
+        array = tensor.numpy()
+        summed.update(f"{name} {array.dtype} {array.shape}\n".encode())
+        summed.update(array.tobytes())
+    return summed.hexdigest()[:16]
+
+
+def _trained_seconds(plan: Plan, store: Store) -> float:
+    records = (store.record(entry.key) for entry in plan.entries.values())
+    return sum(float(record.get("seconds", 0.0)) for record in records if record is not None)
+
+
+def _problems(name: str, plan: Plan, store: Store, frame: pd.DataFrame) -> Iterator[str]:
+    """Why a sweep's results are not what its spec asks for."""
+    if plan.failed:
+        yield f"{name}: {plan.failed} of {plan.total} trials failed"
+        for reason, count in plan.reasons.most_common(MOST_REASONS):
+            yield f"{name}: {count} failed: {' '.join(reason.split())[:300]}"
+    for map_name, reason in failed_maps(plan, store).items():
+        yield f"{name}: post-hoc map {map_name} failed: {' '.join(reason.split())[:300]}"
+    if plan.done < plan.total:
+        yield f"{name}: {plan.done} of {plan.total} trials are done"
+    measured = Counter(zip(frame["dataset"], frame["method"], frame["post_hoc"], strict=True))
+    for dataset, row in plan.cells:
+        for post_hoc in plan.spec.maps:
+            there = measured[dataset, row, post_hoc]
+            if there < plan.spec.confirm_seeds:
+                cell = f"{label(row, post_hoc)} on {dataset}"
+                yield f"{name}: {cell} has {there} of {plan.spec.confirm_seeds} seeds"
+
+
+def _no_numbers(name: str, frame: pd.DataFrame, judged: Sequence[str]) -> Iterator[str]:
+    """Cells whose values are there and are no numbers; an infinite one is a value like any."""
+    for cell, rows in frame.groupby(CELL[1:]):
+        assert isinstance(cell, tuple)
+        dataset, row, post_hoc = map(str, cell)
+        for metric in judged:
+            absent = int(rows[metric].isna().sum()) if metric in rows else len(rows)
+            if absent:
+                where = f"{label(row, post_hoc)} on {dataset}"
+                yield f"{name}: {where}: {metric} is not a number on {absent} of {len(rows)} seeds"

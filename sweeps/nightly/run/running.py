@@ -1,0 +1,274 @@
+"""One night, in order: train the suite's sweeps, collect, compare with the baseline, report.
+
+A night is resumed by running it again: what was trained in it stays, as long as it was
+trained by the same code on the same data. Nothing is taken from other nights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from calibration.metrics import METRICS, Shown
+from sweeps.host.secrets import masked
+from sweeps.nightly.archive import history as past
+from sweeps.nightly.archive.baseline import FIRST, AcceptedNight, make_baseline, read_baseline
+from sweeps.nightly.archive.night import RUNS, STATE_FILE, Nights, NightState, now
+from sweeps.nightly.archive.verdict import GOOD, VERDICT_FILE, Verdict
+from sweeps.nightly.judge.assessment import assess
+from sweeps.nightly.judge.rules import CELL
+from sweeps.nightly.report.charts import ChartData, PastVerdicts
+from sweeps.nightly.report.markdown import night_markdown
+from sweeps.nightly.report.page import night_page
+from sweeps.nightly.run.identity import identity
+from sweeps.nightly.run.reference import reference_seconds
+from sweeps.nightly.run.results import Collected, collect, digest, has_work
+from sweeps.nightly.run.suite import LoadedSuite, for_night
+from sweeps.nightly.run.tracking import VERDICT, NightRun, metric_name
+from sweeps.nightly.run.unattended import TimeUp, time_limit
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store, StoreError
+
+Train = Callable[[LoadedSpec, Store, str | None, bool], None]
+"""Trains a sweep to its end: its spec, the night's store, the night's MLflow run, and whether
+trials that failed are to be tried again."""
+Tell = Callable[[str], None]
+MARKDOWN, PAGE = "report.md", "report.html"
+
+
+@dataclass(frozen=True)
+class Night:
+    """What a night needs to know."""
+
+    suite: LoadedSuite
+    nights: Nights
+    date: str
+    tell: Tell
+    train: Train
+    tracking: str
+    limit: float | None = None
+    address: str | None = None
+    """The Ray cluster that trains; None is this machine."""
+
+
+def run_night(night: Night) -> Verdict:
+    """Run or resume a night, judge it and write all of its files; for who holds the lock.
+
+    A night that runs into its time limit is judged as incomplete. Raises ``UserError`` if the
+    baseline is damaged, ``StoreError`` if nothing can be written or another version of calsweep
+    has made earlier nights, ``KeyboardInterrupt`` if it is stopped. Whatever ends it before its
+    verdict, it is marked as unfinished then.
+    """
+    nights = night.nights
+    baseline = read_baseline(nights)  # raises, if at all, before the work
+    for left in nights.mark_unfinished(night.date):
+        night.tell(f"the night of {left} was never finished; it is marked so and not judged")
+    state, resumed = _begin(night)
+    run = NightRun(nights, night.date, night.tracking)
+    sweeps = {
+        name: for_night(loaded, nights.suite, night.date)
+        for name, loaded in night.suite.sweeps.items()
+    }
+    store = Store(nights.place(night.date) / RUNS)
+    stopped = ""
+    try:
+        try:
+            with time_limit(night.limit):
+                _train(night, state, sweeps, store, run.begin(), resumed=resumed)
+        except TimeUp as up:
+            stopped = str(up)
+        state = nights.state(night.date) or state
+        collected = collect(sweeps, store, list(night.suite.suite.judge.minimum))
+        verdict = _conclude(night, state, collected, stopped, baseline)
+        _publish(night, run, verdict)
+    except BaseException as error:
+        _leave(night, state, run, masked(str(error)) or "it was stopped")
+        raise
+    return verdict
+
+
+def _begin(night: Night) -> tuple[NightState, bool]:
+    """The night's state as it begins, and whether it was begun before."""
+    nights, date = night.nights, night.date
+    found = identity(night.suite, elsewhere=night.address is not None)
+    before = nights.state(date)
+    runs = nights.place(date) / RUNS
+    resumed = before is not None and before.identity == found and runs.exists()
+    if runs.exists() and not resumed:
+        number = 1
+        while (aside := runs.with_name(f"{RUNS}-{number}")).exists():
+            number += 1
+        runs.rename(aside)
+        night.tell(f"what was trained before was made with something else; it is kept in {aside}")
+    fresh = NightState(
+        suite=nights.suite, given=nights.given, night=date, began=now(), identity=found
+    )
+    if before is not None and resumed:
+        night.tell(f"the night of {date} goes on where it was left")
+        fresh = fresh.model_copy(update={"began": before.began, "reference": before.reference})
+    if before is not None:
+        _forget(nights, date)
+    nights.write_state(fresh)
+    return fresh, resumed
+
+
+def _train(
+    night: Night,
+    state: NightState,
+    sweeps: dict[str, LoadedSpec],
+    store: Store,
+    parent: str | None,
+    *,
+    resumed: bool,
+) -> None:
+    """Train everything, with the reference work before, between and after.
+
+    Not around a sweep that was trained before: it says how fast the machine was then.
+    """
+    just_measured = False
+    for dated in sweeps.values():
+        waiting = has_work(dated, store) or not state.reference
+        if waiting and not just_measured:
+            state = _measure(night, state)
+        night.train(dated, store, parent, resumed)
+        if waiting:
+            state = _measure(night, state)
+        just_measured = waiting
+
+
+def _measure(night: Night, state: NightState) -> NightState:
+    took = [*state.reference, *reference_seconds()]
+    state = state.model_copy(update={"reference": took})
+    night.nights.write_state(state)
+    return state
+
+
+def _forget(nights: Nights, date: str) -> None:
+    """What was said of a night that is begun again, or came to no end, is said no longer."""
+    for name in (VERDICT_FILE, MARKDOWN, PAGE):
+        (nights.place(date) / name).unlink(missing_ok=True)
+    past.forget(nights, date)
+
+
+def _leave(night: Night, state: NightState, run: NightRun, reason: str) -> None:
+    """Mark a night that ended before its verdict; what cannot be written hides no error."""
+    nights = night.nights
+    state = nights.state(night.date) or state
+    if state.status != "running":  # it has its verdict, and only MLflow may not know
+        return
+    left = {"status": "unfinished", "reason": reason, "verdict": "incomplete", "ended": now()}
+    with contextlib.suppress(StoreError, OSError):
+        nights.write_state(state.model_copy(update=left))
+        _forget(nights, night.date)
+    run.end("KILLED", {VERDICT: "incomplete"}, {}, {})
+
+
+def _conclude(
+    night: Night,
+    state: NightState,
+    collected: Collected,
+    stopped: str,
+    baseline: AcceptedNight | None,
+) -> Verdict:
+    """Judge the night and write its files; its state says so last."""
+    nights, date = night.nights, night.date
+    reasons = [*([stopped] if stopped else []), *collected.problems]
+    waiting = any(each.done < each.trials or not each.trials for each in collected.sweeps)
+    status = "complete" if not reasons else "unfinished" if stopped or waiting else "failed"
+    content = past.parquet(collected.results)
+    nights.write(date, past.RESULTS, content)
+    results = pd.read_parquet(nights.place(date) / past.RESULTS)
+    ended = {
+        "status": status,
+        "reason": reasons[0] if reasons else "",
+        "ended": now(),
+        "digest": digest(results),
+    }
+    state = state.model_copy(update=ended)
+    history = past.keep(nights, state, results) if not reasons else past.forget(nights, date)
+    first = baseline is None and not reasons and not past.others(history, date)
+    if first:
+        make_baseline(nights, state, results, FIRST)
+        baseline = read_baseline(nights)
+    verdict = assess(
+        state,
+        results,
+        collected.sweeps,
+        reasons,
+        baseline,
+        history,
+        night.suite.suite.judge,
+        nights=nights,
+        first=first,
+    )
+    nights.write(date, VERDICT_FILE, verdict.json())
+    nights.write(date, MARKDOWN, night_markdown(verdict).encode())
+    shown = _shown(nights, verdict, history, baseline)
+    nights.write(date, PAGE, night_page(verdict, shown).encode())
+    nights.write_state(state.model_copy(update={"verdict": verdict.overall}))
+    return verdict
+
+
+def _shown(
+    nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: AcceptedNight | None
+) -> ChartData:
+    """What the page's charts are drawn from: tonight's verdicts, and those of earlier nights."""
+    empty = history.iloc[:0]
+    recent = history[history["night"] <= verdict.night]
+    if baseline is None:
+        return ChartData(recent, empty, "", {})
+    reference = baseline.about.reference_seconds
+    at_speed = past.comparable(recent, "", reference)
+    said = _said(nights, [str(night) for night in recent["night"].unique()])
+    return ChartData(at_speed, baseline.results, baseline.about.night, said)
+
+
+def _said(nights: Nights, dates: list[str]) -> PastVerdicts:
+    names = (*CELL, "metric")
+    found: dict[tuple[str, ...], str] = {}
+    for date in dates:
+        try:
+            cells = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())["cells"]
+        except (OSError, ValueError, KeyError):  # an old night that was deleted
+            continue
+        for cell in cells:
+            found[*(str(cell.get(name, "")) for name in names), date] = str(cell.get("verdict", ""))
+    return found
+
+
+def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
+    """Verdict, numbers and files of the night's MLflow run; one line if that fails."""
+    place = night.nights.place(night.date)
+    names = (VERDICT_FILE, PAGE, MARKDOWN, past.RESULTS, STATE_FILE)
+    files = {name: (place / name).read_bytes() for name in names}
+    tags = {
+        VERDICT: verdict.overall,
+        "calsweep.baseline": verdict.baseline.night if verdict.baseline else "",
+        "calsweep.digest": verdict.digest,
+    }
+    status = "FINISHED" if verdict.overall in GOOD else "FAILED"
+    run.end("KILLED" if verdict.status == "unfinished" else status, tags, _metrics(verdict), files)
+    if run.problem:
+        night.tell(run.problem)
+
+
+def _metrics(verdict: Verdict) -> dict[str, float]:
+    """Counts, speed, and what each cell came to."""
+    said = verdict.lines["verdict"] if len(verdict.lines) else pd.Series(dtype=str)
+    found = {
+        "trials": float(sum(each.done for each in verdict.sweeps)),
+        "failed": float(sum(each.failed for each in verdict.sweeps)),
+        **{f"cells/{word}": float((said == word).sum()) for word in ("worse", "better")},
+        "speed": verdict.speed,
+    }
+    for _, line in verdict.lines.iterrows():
+        if line["metric"] in METRICS.names(Shown.HEADLINE):
+            name = f"{line['method']}:{line['post_hoc']}"
+            found[metric_name(line["metric"], line["sweep"], line["dataset"], name)] = line[
+                "tonight"
+            ]
+    return {name: float(value) for name, value in found.items() if pd.notna(value)}

@@ -1,0 +1,187 @@
+"""A suite: the sweeps that are run every night, how they are judged, and how long they may take.
+
+A suite is a YAML file::
+
+    name: nightly
+    sweeps: [nightly/bo4sc.yaml, nightly/digits.yaml]    # relative to the suite's file
+    time_limit: 40m
+    judge: {level: 0.05, minimum: {ece: 0.01}, cost: 0.3}
+
+Nights can only be compared if they do the same: a search whose trials depend on the clock, or
+on the order in which other trials end, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.judge.tests import FEWEST
+from sweeps.spec import LoadedSpec, ProblemError, SpecError, load_spec
+from sweeps.spec.loading import explain
+from sweeps.spec.reading import parse, place, read_text
+from sweeps.spec.ready import SPECS, spec_path
+from sweeps.spec.schema import Duration, Spec, Tracking
+
+READY = SPECS / "nightly.yaml"
+_LONGEST_NAME = 80
+"""Of a sweep in a suite: the night's date is added to it."""
+REPEATABLE = ("grid", "random")
+ENOUGH_SEEDS = 5
+"""With fewer, a test paired over seeds and corrected over all cells shows next to nothing."""
+
+
+class Suite(BaseModel):
+    """What a suite's file says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$")]
+    sweeps: Annotated[list[str], Field(min_length=1, max_length=100)]
+    judge: Judge = Judge()
+    time_limit: Duration | None = None
+
+
+@dataclass(frozen=True)
+class LoadedSuite:
+    """A checked suite, its text, and its sweeps by their own names."""
+
+    suite: Suite
+    text: str
+    path: Path
+    sweeps: dict[str, LoadedSpec]
+
+    @property
+    def name(self) -> str:
+        """The suite's name, which is that of its directory and of its MLflow experiment."""
+        return self.suite.name
+
+    @property
+    def notes(self) -> list[str]:
+        """What is to be told of the sweeps, such as datasets that are not on this machine."""
+        return [
+            f"{name}: {note}"
+            for name, each in self.sweeps.items()
+            for note in (*each.notes, *_few_seeds(each.spec))
+        ]
+
+
+def load_suite(given: Path | None = None) -> LoadedSuite:
+    """Read and check a suite: a file, the name of a ready one, or without it ``nightly``.
+
+    Raises ``SpecError`` with file, line, field, value and remedy; writes nothing.
+    """
+    path = READY if given is None else spec_path(given)
+    text = read_text(path)
+    written, lines = parse(path, text)
+    try:
+        suite = _validated(written)
+        return LoadedSuite(suite, text, path, dict(_sweeps(suite, path)))
+    except ProblemError as problem:
+        raise SpecError(place(path, problem.location, lines, str(problem))) from None
+
+
+def _few_seeds(spec: Spec) -> Iterator[str]:
+    if spec.confirm_seeds < ENOUGH_SEEDS:
+        yield (
+            f"{spec.confirm_seeds} seeds: a comparison over fewer than {ENOUGH_SEEDS} detects "
+            "little; write confirm_seeds: 5 or more"
+        )
+
+
+def for_night(loaded: LoadedSpec, suite: str, night: str) -> LoadedSpec:
+    """The sweep of one night: called by its date, in the suite's MLflow experiment."""
+    name, tracking = f"{loaded.spec.name}-{night}", Tracking(experiment=suite)
+    written = {**loaded.written, "name": name, "tracking": {"experiment": suite}}
+    text = yaml.dump(written, Dumper=_Plain, sort_keys=False, allow_unicode=True)
+    spec = loaded.spec.model_copy(update={"name": name, "tracking": tracking})
+    return replace(loaded, spec=spec, text=text, written=written)
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: what was merged is written out."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _validated(written: dict[str, Any]) -> Suite:
+    if "methods" in written and "sweeps" not in written:
+        raise ProblemError(
+            ("methods",), "this is the spec of one sweep; a suite lists such files under 'sweeps'"
+        )
+    try:
+        return Suite.model_validate(written)
+    except ValidationError as error:
+        location, message = explain(error, Suite)
+        raise ProblemError(location, message) from None
+
+
+def _sweeps(suite: Suite, path: Path) -> Iterator[tuple[str, LoadedSpec]]:
+    names: set[str] = set()
+    for index, entry in enumerate(suite.sweeps):
+        file = path.parent / entry
+        if not file.is_file():
+            raise ProblemError(
+                ("sweeps", index), f"found {entry!r}; there is no such file beside {path.name}"
+            )
+        loaded = load_spec(file)
+        name = loaded.spec.name
+        if name in names:
+            raise ProblemError(("sweeps", index), f"a second sweep is called {name!r}; rename one")
+        names.add(name)
+        _check_repeatable(loaded, file)
+        yield name, loaded
+
+
+def _check_repeatable(loaded: LoadedSpec, file: Path) -> None:
+    """Raise ``SpecError`` for a sweep that could differ between nights though nothing changed."""
+    problem = _unrepeatable(loaded.spec)
+    if problem is not None:
+        _, lines = parse(file, read_text(file))
+        raise SpecError(place(file, problem.location, lines, str(problem)))
+
+
+def _unrepeatable(spec: Spec) -> ProblemError | None:
+    search = spec.search
+    if len(spec.name) > _LONGEST_NAME:
+        return ProblemError(
+            ("name",), f"found {len(spec.name)} characters; in a suite at most {_LONGEST_NAME}"
+        )
+    if spec.confirm_seeds < FEWEST:
+        return ProblemError(
+            ("confirm_seeds",),
+            f"found {spec.confirm_seeds}; nights are compared over seeds, and that takes at "
+            f"least {FEWEST}; write {ENOUGH_SEEDS} or more",
+        )
+    if spec.tracking.uri is not None:
+        return ProblemError(
+            ("tracking",), "a suite's sweeps are tracked together; leave it out, use --tracking"
+        )
+    if not any(spec.space(row).searched for row in spec.methods):
+        return None
+    if search.time is not None:
+        return ProblemError(
+            ("search", "time"),
+            f"found {search.time:g} s: how many trials that allows differs from night to night; "
+            "write search.trials instead",
+        )
+    if search.sampler not in REPEATABLE:
+        return ProblemError(
+            ("search", "sampler"),
+            f"found {search.sampler!r}, which learns from trials in the order in which they "
+            "happen to end, so that no two nights are alike; write grid or random",
+        )
+    if spec.scheduler.name != "none":
+        return ProblemError(
+            ("scheduler",),
+            f"found {spec.scheduler.name!r}, which stops trials by what others have reached at "
+            "the time, so that no two nights are alike; leave it out",
+        )
+    return None

@@ -1,0 +1,170 @@
+"""A night's own MLflow run: the parent of its sweeps' runs, with verdict, report and numbers.
+
+All nights of a suite are in one experiment, called after it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from sweeps.errors import UserError
+from sweeps.host.scratch import scratch_directory
+from sweeps.host.secrets import masked
+from sweeps.nightly.archive.night import Nights
+from sweeps.spec.tracking_uri import tracking_problem
+from sweeps.tracking.mlflow.database import create_database
+from sweeps.tracking.mlflow.database_file import database_path
+from sweeps.tracking.mlflow.run_content import (
+    LONGEST_NAME,
+    LONGEST_TAG,
+    PARENT,
+    PHASE,
+    milliseconds,
+)
+from sweeps.tracking.mlflow.settings import mlflow_settings
+from sweeps.tracking.mlflow.sweep_content import NOTE
+from sweeps.tracking.mlflow.sweep_run import KIND
+from sweeps.tracking.recorder import reason
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+    from mlflow.tracking import MlflowClient
+
+SUITE, NIGHT, VERDICT = "calsweep.suite", "calsweep.night", "calsweep.verdict"
+MOST_METRICS = 900
+"""In a call: MLflow takes a thousand values."""
+
+
+def tracking_uri(nights: Nights, given: str | None) -> str:
+    """Where a suite's nights are tracked: as given, as MLflow's own variable says, or beside them.
+
+    Raises ``UserError`` if that does not name a server or a database.
+    """
+    uri = given or os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        return f"sqlite:///{(nights.directory / 'mlflow.db').resolve()}"
+    problem = tracking_problem(uri)
+    if problem is not None:
+        raise UserError(f"{'--tracking' if given else 'MLFLOW_TRACKING_URI'}: {problem}")
+    return uri
+
+
+class NightRun:
+    """The run of one night in MLflow. If MLflow is away, or fails, the night goes on.
+
+    ``problem`` says why it could not be written, and is empty while it could. A server that
+    refuses us (401, 403) is another matter: the command asks before the night begins, and
+    every sweep asks again (``sweeps.tracking.mlflow.access``); such a night ends with
+    ``UserError``.
+    """
+
+    def __init__(self, nights: Nights, night: str, uri: str) -> None:
+        self.uri = uri
+        self.problem = ""
+        self._nights, self._night = nights, night
+        self._run = ""
+
+    @mlflow_settings()
+    def begin(self) -> str | None:
+        """The run's id: that of the night if it was begun before; None if MLflow is away."""
+        try:
+            self._begin()
+        except Exception as error:  # of whatever kind: the records are safe, and it can be later
+            self._failed(error)
+        return self._run or None
+
+    @mlflow_settings()
+    def end(
+        self,
+        status: str,
+        tags: Mapping[str, str],
+        metrics: Mapping[str, float],
+        files: Mapping[str, bytes],
+    ) -> None:
+        """Bring the run to its end, as ``status`` FINISHED, FAILED or KILLED.
+
+        The Markdown among the files becomes its description.
+        """
+        self.problem = ""
+        try:
+            self._end(status, tags, metrics, files)
+        except Exception as error:  # as above
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        why = reason(error, self.uri)
+        self.problem = f"MLflow could not be reached at {masked(self.uri)}: {why}"
+
+    def _begin(self) -> None:
+        client = self._client()
+        experiment = self._experiment(client)
+        named = f"tags.`{NIGHT}` = '{self._night}' AND tags.`{PHASE}` = 'night'"
+        found = client.search_runs([experiment], named, max_results=1)
+        if found:
+            self._run = str(found[0].info.run_id)
+            client.update_run(self._run, status="RUNNING")
+            client.set_tag(self._run, VERDICT, "incomplete")  # until it has come to its end
+        else:
+            tags = {SUITE: self._nights.suite, NIGHT: self._night, PHASE: "night"}
+            name = f"{self._nights.suite} {self._night}"
+            self._run = str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
+        for orphan in self._orphans(client, experiment):
+            client.set_tag(orphan.info.run_id, PARENT, self._run)
+
+    def _orphans(self, client: MlflowClient, experiment: str) -> list[Run]:
+        """Sweeps of this night that were published while the night had no run."""
+        query = f"tags.`{PHASE}` = 'sweep' AND attributes.run_name LIKE '%-{self._night}'"
+        runs = client.search_runs([experiment], query, max_results=1000)
+        return [run for run in runs if PARENT not in run.data.tags]
+
+    def _end(
+        self,
+        status: str,
+        tags: Mapping[str, str],
+        metrics: Mapping[str, float],
+        files: Mapping[str, bytes],
+    ) -> None:
+        from mlflow.entities import Metric, RunTag
+
+        self._begin()  # what was away may be back
+        client, now = self._client(), milliseconds(time.time())
+        notes = [content.decode() for name, content in files.items() if name.endswith(".md")]
+        named = {**tags, **({NOTE: notes[0]} if notes else {})}
+        numbers = [Metric(name[:LONGEST_NAME], value, now, 0) for name, value in metrics.items()]
+        for start in range(0, len(numbers), MOST_METRICS):
+            client.log_batch(self._run, metrics=numbers[start : start + MOST_METRICS])
+        told = [RunTag(name, value[:LONGEST_TAG]) for name, value in named.items()]
+        client.log_batch(self._run, tags=told)
+        with scratch_directory() as directory:
+            for name, content in files.items():
+                (directory / name).write_bytes(content)
+            client.log_artifacts(self._run, str(directory))
+        client.set_terminated(self._run, status)
+
+    def _client(self) -> MlflowClient:
+        from mlflow.tracking import MlflowClient
+
+        create_database(self.uri)
+        return MlflowClient(tracking_uri=self.uri)
+
+    def _experiment(self, client: MlflowClient) -> str:
+        """The suite's experiment; its files lie beside the nights, which may be deleted."""
+        found = client.get_experiment_by_name(self._nights.suite)
+        if found is not None:
+            if found.lifecycle_stage == "deleted":
+                client.restore_experiment(found.experiment_id)
+            return str(found.experiment_id)
+        local = database_path(self.uri) is not None
+        files = (self._nights.directory / "mlartifacts").resolve().as_uri() if local else None
+        made = client.create_experiment(self._nights.suite, files)
+        client.set_experiment_tag(made, KIND, "custom_model_development")
+        return str(made)
+
+
+def metric_name(*parts: str) -> str:
+    """A metric's name of parts that may hold what MLflow does not allow in it."""
+    return "/".join(re.sub(r"[^\w. :-]", "_", part) for part in parts)

@@ -1,0 +1,5 @@
+"""Post-hoc maps on a user's own stored predictions: no sweep, no training."""
+
+from sweeps.posthoc.evaluation import StoredEvaluation, evaluate_stored
+
+__all__ = ["StoredEvaluation", "evaluate_stored"]

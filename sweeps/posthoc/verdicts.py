@@ -1,0 +1,116 @@
+"""One map on stored predictions: fitted, measured, resampled."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor
+
+from calibration import calibrators, metrics
+from calibration.calibrators import Calibrator
+from calibration.evaluation import FOLDS, LabelledLogits, cross_fitted, interval_metrics, scores
+from calibration.metrics import METRICS, Shown
+from calibration.metrics.bootstrap import Resampled, interval_of, resampled_metrics
+
+MANY_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class EvaluationSetup:
+    """What all maps are fitted to and measured on, and how.
+
+    Without ``test`` a map is measured on the validation rows, each by a map fitted on the
+    folds that do not hold it.
+    """
+
+    validation: LabelledLogits
+    test: LabelledLogits | None
+    bins: int
+    seed: int
+    resamples: int
+    folds: int
+
+    @property
+    def measured(self) -> LabelledLogits:
+        """The rows that the tables speak of."""
+        return self.test or self.validation
+
+    @cached_property
+    def fitted_classes(self) -> Tensor:
+        """The predicted classes of the validation rows."""
+        return self.validation.logits.argmax(-1)
+
+    @cached_property
+    def measured_classes(self) -> Tensor:
+        """The predicted classes of the measured rows."""
+        return self.measured.logits.argmax(-1)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A fitted map and all that is known of it.
+
+    ``row`` holds the columns of the tidy table; ``resampled`` the metrics that are compared,
+    on resamples that are the same for every map; ``confidence`` and ``correct`` (N,) are for
+    reliability diagrams.
+    """
+
+    calibrator: Calibrator
+    row: dict[str, Any]
+    resampled: dict[str, Resampled]
+    confidence: Tensor
+    correct: Tensor
+
+
+def judge(name: str, setting: EvaluationSetup) -> Judged:
+    """Fit the map ``name`` and measure it; raises whatever the map raises."""
+    validation, bins, seed = setting.validation, setting.bins, setting.seed
+    start = time.perf_counter()
+    fitted = calibrators.fit(name, validation.logits, validation.labels)
+    seconds = time.perf_counter() - start
+    held_back = cross_fitted(
+        name, validation.logits, validation.labels, seed=seed, folds=setting.folds
+    )
+    # With a test set the validation rows only choose: the whole panel would take its time.
+    only = None if setting.test is None else METRICS.names(Shown.LEADERBOARD)
+    chosen_by = scores(held_back, validation.labels, setting.fitted_classes, bins=bins, only=only)
+    test = setting.measured
+    output, measured = held_back, chosen_by
+    predicted = setting.measured_classes
+    if setting.test is not None:
+        output = fitted(test.logits)
+        measured = scores(output, test.labels, predicted, bins=bins)
+    top_label = output.ndim == 1
+    correct = (predicted if top_label else output.argmax(-1)) == test.labels
+    resampled = resampled_metrics(
+        output,
+        correct if top_label else test.labels,
+        metrics=[metric for metric in interval_metrics() if metric in measured],
+        bins=bins,
+        resamples=setting.resamples,
+        seed=seed,
+    )
+    floor = metrics.noise_floor(output, bins=bins, seed=seed)
+    row: dict[str, Any] = dict(measured)
+    for metric, values in resampled.items():
+        row[f"{metric}_low"], row[f"{metric}_high"] = interval_of(metric, values)
+    row |= {"floor": floor.mean, "floor_q95": floor.q95}
+    row |= {f"validation/{metric}": value for metric, value in chosen_by.items()}
+    row |= {"converged": fitted.converged, "fit_seconds": seconds}
+    confidence = output if top_label else output.amax(-1)
+    main = METRICS.names(Shown.HEADLINE)
+    compared = {metric: resampled[metric] for metric in main if metric in resampled}
+    return Judged(fitted, row, compared, confidence, correct)
+
+
+def resamples_for(rows: int) -> int:
+    """1000, and fewer for many rows, whose resamples cost more: at least 400."""
+    return min(1000, max(400, MANY_ROWS * 1000 // rows))
+
+
+def folds_for(rows: int) -> int:
+    """Five; of many rows two, as half of them say almost as much of a map as four fifths."""
+    return FOLDS if rows <= MANY_ROWS else 2

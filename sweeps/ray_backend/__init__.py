@@ -1,0 +1,1 @@
+"""Everything that imports Ray: where trials run, and how they get there."""

@@ -1,0 +1,103 @@
+"""``gpu: auto``: how large a share of a GPU one trial needs.
+
+A small network leaves most of a GPU idle, so several trials share one: as many as its
+memory holds. What a trial takes is estimated from the network itself, because the machine
+that plans the sweep need not have a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from calibration.data import Splits
+from calibration.methods import make_method
+from calibration.models import build_model
+from sweeps.search.space import extremes
+from sweeps.spec import LoadedSpec
+from sweeps.spec.schema import Spec
+
+PROCESS_BYTES = 0.8e9
+"""A process on a GPU before it trains anything: CUDA's context and the libraries' kernels."""
+_COPIES = 8
+"""Of the parameters: weights, gradient, two moments, the same while a step is made, the best."""
+COPIES_PER_STEP = 3
+"""Of the parameters, for every further inner step that is kept to be differentiated."""
+SAFETY = 1.5
+MOST_PER_GPU = 8
+"""More on one GPU mostly wait for each other."""
+ASSUMED_MEMORY = 16e9
+"""Of a GPU that does not say how much it has."""
+PREDICTED_ROWS = 1024
+
+
+def gpu_share(needed: float, memory: float) -> float:
+    """The share 1/k of a GPU that holds ``needed`` bytes, with k as large as it may be."""
+    fit = int(memory / needed) if needed > 0 else MOST_PER_GPU
+    return 1 / min(max(fit, 1), MOST_PER_GPU)
+
+
+def memory_fraction(share: float, memory: float) -> float:
+    """What of a GPU's memory a trial may allocate: its share less what its process takes."""
+    return max(share - PROCESS_BYTES / memory, share / 4)
+
+
+def training_bytes(loaded: LoadedSpec) -> float:
+    """The memory on a GPU that the most demanding trial of a sweep takes, roughly.
+
+    The data, which stay there; the parameters and what an optimiser keeps of them; and the
+    outputs of all layers for one batch, as often as the method keeps them: a bilevel method
+    that is differentiated through T inner steps keeps T of them.
+    """
+    most = 0.0
+    for dataset in loaded.datasets.values():
+        splits = dataset.split(loaded.spec.protocol, loaded.spec.seed, held_out=True)
+        for row in loaded.spec.methods:
+            most = max(most, _row_bytes(loaded.spec, row, splits, dataset.classes))
+    return PROCESS_BYTES + SAFETY * most
+
+
+def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
+    space = spec.space(row)
+    largest = {knob: extremes(domain)[-1] for knob, domain in space.searched.items()}
+    method = make_method(spec.methods[row].method, space.fixed | largest)
+    rows = len(splits.train.labels)
+    size = spec.row_training(row).batch_size
+    batch = rows if size == "full" else min(int(size), rows)
+    one = splits.transform(splits.train.inputs[:2])
+    network = build_model(spec.model.name, spec.model.options, tuple(one.shape[1:]), classes)
+    per_row = _output_bytes(network, one) / len(one)
+    parameters = sum(p.numel() * p.element_size() for p in network.parameters())
+    kept = max(batch * method.window, PREDICTED_ROWS) * per_row
+    data = (rows + len(splits.validation.labels)) * one[0].numel() * one.element_size()
+    copies = _COPIES + COPIES_PER_STEP * (method.window - 1)
+    return float(data + copies * parameters + 2 * kept)
+
+
+def _output_bytes(network: nn.Module, inputs: Tensor) -> float:
+    """What the outputs of all layers take in a forward pass."""
+    total = 0.0
+
+    def add(module: nn.Module, given: object, made: object) -> None:
+        nonlocal total
+        if isinstance(made, Tensor):
+            total += made.numel() * made.element_size()
+
+    leaves = [module for module in network.modules() if not list(module.children())]
+    handles = [leaf.register_forward_hook(add) for leaf in leaves]
+    try:
+        with torch.no_grad():
+            network.eval()(inputs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return total + inputs.numel() * inputs.element_size()
+
+
+def choose_share(loaded: LoadedSpec, gpus: float, memory: Callable[[], float]) -> float:
+    """The share for every trial of a sweep whose spec says ``auto``; 0 where no GPU is."""
+    if not gpus:
+        return 0.0
+    return gpu_share(training_bytes(loaded), memory())

@@ -1,5 +1,0 @@
-"""Post-hoc maps on a user's own stored predictions: no sweep, no training."""
-
-from sweeps.stored.evaluation import StoredEvaluation, evaluate_stored
-
-__all__ = ["StoredEvaluation", "evaluate_stored"]

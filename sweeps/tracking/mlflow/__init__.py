@@ -1,0 +1,1 @@
+"""The MLflow backend: runs, artifacts, saved views."""

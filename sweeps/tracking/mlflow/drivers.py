@@ -1,0 +1,34 @@
+"""The drivers of tracking databases."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from sweeps.errors import UserError
+from sweeps.host.secrets import masked
+
+POSTGRES = ("psycopg2", "psycopg")
+
+
+def with_driver(uri: str) -> str:
+    """``uri`` as SQLAlchemy can open it: a Postgres URI that names no driver gets one.
+
+    Which driver ``postgresql://`` means depends on SQLAlchemy's release; what is meant is the
+    one that is installed. Raises ``UserError`` if that is none.
+    """
+    scheme, _, rest = uri.partition("://")
+    if scheme.lower() != "postgresql":
+        return uri
+    installed = next((name for name in POSTGRES if find_spec(name) is not None), None)
+    if installed is None:
+        raise UserError(missing_driver(uri, POSTGRES[0]))
+    return f"postgresql+{installed}://{rest}"
+
+
+def missing_driver(uri: str, module: str) -> str:
+    """What to say when a database's driver cannot be imported."""
+    package = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}.get(module, module)
+    return (
+        f"{masked(uri)}: Python's driver for this database, {module}, is not installed; "
+        f"pip install {package}"
+    )

@@ -1,0 +1,411 @@
+"""One sweep's runs on one MLflow server or in one database: found, made, and brought to date.
+
+A run's identity is (sweep, key): it is looked for before it is made, and what it already
+says is not said again. Metrics carry the times of the record, so that even a batch that
+arrives twice (an answer was lost on its way) leaves every epoch once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from sweeps.analysis import Analysis
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
+from sweeps.host.scratch import scratch_directory
+from sweeps.store import Store, file_name
+from sweeps.tracking.mlflow import run_content as content
+from sweeps.tracking.mlflow.artifacts import chooses_place, is_local, local_path, write_files
+from sweeps.tracking.mlflow.database import (
+    SQLITE_PREFIX,
+    Database,
+    FinishedRun,
+    FoundRun,
+    MetricPoint,
+    create_database,
+)
+from sweeps.tracking.mlflow.run_content import (
+    ENDS,
+    KEY,
+    LINEAGE,
+    PARENT,
+    PHASE,
+    POST_HOC,
+    PUBLISHED,
+    ROW,
+    SUPERSEDED,
+    SWEEP,
+    WINNER,
+)
+from sweeps.tracking.mlflow.sweep_run import publish_results
+
+if TYPE_CHECKING:
+    from mlflow.entities import Experiment
+    from mlflow.tracking import MlflowClient
+
+# MLflow takes 1000 values a call, parameters and tags included.
+POINTS_PER_CALL = 800
+UPDATED = "calsweep.updated"
+MARKS = (POST_HOC, WINNER, SUPERSEDED)
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a run that exists.
+
+    ``step``: its curve is published up to there, None if that has to be looked up;
+    ``bare``: it has nothing but its curve yet; ``marks``: what the sweep's end made of it.
+    """
+
+    run_id: str
+    artifacts: str
+    status: str
+    row: str
+    lineage: str
+    published: str = ""
+    step: int | None = None
+    bare: bool = False
+    marks: Mapping[str, str] = field(default_factory=dict)
+
+
+class Publisher:
+    """Writes the runs of one sweep; not thread-safe, for one thread.
+
+    The sweep's own run is the parent of its trials' runs; ``parent_run`` is the run, if any,
+    that it belongs to itself, such as a night's. ``answered`` is called at every answer of the
+    server: a slow one is not one that hangs.
+
+    For use within ``mlflow_settings``. Raises ``mlflow.exceptions.MlflowException`` or
+    ``sqlite3.Error`` when the server or the database refuses or is away, ``StoreError`` when the
+    store cannot be read.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        plan: Plan,
+        store: Store,
+        parent_run: str | None = None,
+        answered: Callable[[], None] | None = None,
+    ) -> None:
+        from mlflow.tracking import MlflowClient
+
+        create_database(uri)
+        self.uri = uri
+        self.plan = plan
+        self.store = store
+        self.sweep = plan.spec.name
+        self.parent_run = parent_run
+        self.published = 0
+        client = MlflowClient(tracking_uri=uri)
+        self.client = client if answered is None else cast("MlflowClient", _Heard(client, answered))
+        found, new = self._experiment()
+        self.experiment = str(found.experiment_id)
+        self._artifacts = str(found.artifact_location)
+        self.database = Database.open(uri) if is_local(self._artifacts) else None
+        self.parent = ""
+        self.runs: dict[str, Known] = {} if new else self._existing()
+        self.parent = self._parent()
+        self.open = True
+        """The sweep's own run is RUNNING."""
+
+    def publish(self, entry: Entry) -> None:
+        """Bring one trial's run to what its outcome says; nothing if it has none."""
+        outcome = self.store.outcome(self.sweep, entry.study_id, entry.key)
+        if outcome is None:
+            return
+        tag, confirm = self.plan.spec.evaluation.tag, entry.config.phase == "confirm"
+        measured = content.measured_by(tag)
+        maps = content.of_calibrators(self.store.maps(entry.key, tag)) if confirm else {}
+        stamp = content.stamp(entry, outcome, tag, maps)
+        run = self.runs.get(entry.key)
+        if run is not None:
+            if self._is_complete(run, entry, ENDS[outcome["status"]], stamp):
+                return
+            remeasured = confirm and run.published and run.published.split(",")[0] != measured
+            if run.lineage != outcome.get("lineage", "") or remeasured:
+                self._discard(entry)
+                run = None
+        if run is None and self.database is not None:
+            self._insert(self.database, entry, outcome, maps, stamp)
+        else:
+            run = run or self._create(entry, outcome.get("lineage", ""), content.span(outcome)[0])
+            self._complete(run, entry, outcome, maps, stamp)
+        self.published += 1
+
+    def publish_live(self, entry: Entry) -> None:
+        """Bring a running trial's curve to where its last checkpoint is."""
+        live = self.store.live(entry.key)
+        if not live or not live["times"]:
+            return
+        run = self.runs.get(entry.key)
+        if run is not None and run.lineage != live["lineage"]:
+            self._discard(entry)
+            run = None
+        if run is not None and run.published:
+            return
+        parameters: dict[str, str] = {}
+        if run is None:
+            run = self._create(entry, live["lineage"], content.milliseconds(live["times"][0]))
+            parameters = content.parameters(entry.config)
+        elif run.status != "RUNNING":
+            self.client.update_run(run.run_id, status="RUNNING")
+            run.status = "RUNNING"
+        rows = content.curve_rows(live["curve"], live["times"], after=self._step(run), whole=False)
+        self._log(run, rows, parameters=parameters)
+
+    def interrupt(self) -> None:
+        """The sweep ends before its end: what still runs here has been killed."""
+        self._kill_running()
+        self.client.set_terminated(self.parent, "KILLED")
+        self.open = False
+
+    def publish_sweep(self, summary: str, analysis: Analysis | None = None) -> None:
+        """Bring the parent run to its end: spec, tables, figures, environment, a description.
+
+        ``summary`` is the description, in Markdown. What the ``analysis`` says of the
+        winners becomes metrics; its selection becomes tags of the confirmed runs.
+        """
+        if self.database is None:
+            # What a server was asked for and did not answer in time may have been done since.
+            there = self._existing()
+            there.pop(self.sweep, None)
+            self.runs = {key: self._newer(self.runs.get(key), run) for key, run in there.items()}
+        self._kill_running()
+        publish_results(self, summary, analysis)
+        ended = "FAILED" if self.plan.failed else "FINISHED"
+        self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
+
+    @staticmethod
+    def _newer(known: Known | None, found: Known) -> Known:
+        """What we know of a run, unless that run was the one of two that went."""
+        return found if known is None or known.run_id != found.run_id else known
+
+    def _experiment(self) -> tuple[Experiment, bool]:
+        """The experiment, and whether it is new."""
+        from mlflow.exceptions import MlflowException
+
+        name = self.plan.spec.tracking.experiment or self.sweep
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            directory = (self.store.local or Path.cwd()) / "mlartifacts" / file_name(name)
+            place = directory.resolve().as_uri() if chooses_place(self.uri) else None
+            try:
+                made = self.client.create_experiment(name, place)
+                return self.client.get_experiment(made), True
+            except MlflowException:
+                # Another sweep that shares the experiment may have been quicker.
+                found = self.client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return found, False
+
+    def _existing(self) -> dict[str, Known]:
+        runs: dict[str, Known] = {}
+        for run in list(self._found()):
+            if run.tags.get(SWEEP) != self.sweep:
+                continue
+            row, lineage, published = (run.tags.get(n, "") for n in (ROW, LINEAGE, PUBLISHED))
+            marks = {n: run.tags[n] for n in MARKS if n in run.tags}
+            known = Known(
+                run.run_id, run.artifacts, run.status, row, lineage, published, marks=marks
+            )
+            other = runs.setdefault(run.tags[KEY], known)
+            if other is not known:
+                # A request whose answer was lost had made a run after all: one of the two goes.
+                known, other = sorted(
+                    (known, other), key=lambda k: (k.run_id != self.parent, not k.published)
+                )
+                runs[run.tags[KEY]] = known
+                self.client.delete_run(other.run_id)
+        return runs
+
+    def _found(self) -> Iterator[FoundRun]:
+        if self.database is not None:
+            read = (SWEEP, KEY, ROW, LINEAGE, PUBLISHED, *MARKS)
+            yield from self.database.runs(self.experiment, read)
+            return
+        token: str | None = ""
+        while token is not None:
+            page = self.client.search_runs(
+                [self.experiment],
+                filter_string=f"tags.`{SWEEP}` = '{self.sweep}'",
+                max_results=1000,
+                page_token=token or None,
+            )
+            for run in page:
+                info = run.info
+                yield FoundRun(info.run_id, info.artifact_uri, info.status, run.data.tags)
+            token = page.token or None
+
+    def _parent(self) -> str:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        known = self.runs.pop(self.sweep, None)
+        above = {PARENT: self.parent_run} if self.parent_run else {}
+        if known is None:
+            tags = {SWEEP: self.sweep, KEY: self.sweep, PHASE: "sweep", UPDATED: now} | above
+            run = self.client.create_run(self.experiment, run_name=self.sweep, tags=tags)
+            return str(run.info.run_id)
+        # That it can be written to is worth knowing: the recorder takes it as a sign of life.
+        for name, value in {UPDATED: now, **above}.items():
+            self.client.set_tag(known.run_id, name, value)
+        self.client.update_run(known.run_id, status="RUNNING")
+        return known.run_id
+
+    def _is_complete(self, run: Known, entry: Entry, status: str, stamp: str) -> bool:
+        # One that was stamped and not ended, or ended otherwise, was left half-way.
+        renamed = run.row != entry.row and run.row not in self.plan.spec.methods
+        return run.published == stamp and run.status == status and not renamed
+
+    def _discard(self, entry: Entry) -> None:
+        """To the trash with a run that tells of another training than the store does."""
+        self.client.delete_run(self.runs.pop(entry.key).run_id)
+
+    def _tags(self, entry: Entry, lineage: str) -> dict[str, str]:
+        return content.trial_tags(self.sweep, entry, lineage) | {PARENT: self.parent}
+
+    def _insert(
+        self,
+        database: Database,
+        entry: Entry,
+        outcome: Mapping[str, Any],
+        maps: content.Maps,
+        stamp: str,
+    ) -> None:
+        """The whole run at once: files first, so that a run which is there is complete."""
+        start, end = content.span(outcome)
+        lineage = str(outcome.get("lineage", ""))
+        rows = _whole_curve(outcome, after=-1)
+        tags = self._tags(entry, lineage) | content.outcome_tags(entry, outcome)
+        run = FinishedRun(
+            run_id=database.new_id(self.experiment, self.sweep, entry.key, lineage, stamp),
+            name=content.run_name(self.plan, entry),
+            status=ENDS[outcome["status"]],
+            start=start,
+            end=end,
+            tags=tags | {PUBLISHED: stamp},
+            parameters=content.parameters(entry.config),
+            points=[*(p for row in rows for p in row), *content.result_points(outcome, maps)],
+        )
+        place = f"{self._artifacts.rstrip('/')}/{run.run_id}/artifacts"
+        try:
+            write_files(place, content.trial_files(self.store, entry, outcome))
+            database.insert(self.experiment, place, run)
+        except BaseException:  # of a run that is not there nothing is left
+            shutil.rmtree(local_path(place), ignore_errors=True)
+            raise
+        self.runs[entry.key] = Known(run.run_id, place, run.status, entry.row, lineage, stamp)
+
+    def _create(self, entry: Entry, lineage: str, start: int) -> Known:
+        run = self.client.create_run(
+            self.experiment,
+            start_time=start,
+            tags=self._tags(entry, lineage),
+            run_name=content.run_name(self.plan, entry),
+        )
+        uri = run.info.artifact_uri
+        known = Known(run.info.run_id, uri, "RUNNING", entry.row, lineage, step=-1, bare=True)
+        self.runs[entry.key] = known
+        return known
+
+    def _complete(
+        self,
+        run: Known,
+        entry: Entry,
+        outcome: Mapping[str, Any],
+        maps: content.Maps,
+        stamp: str,
+    ) -> None:
+        """Add what is missing to a run that is there, and end it."""
+        rows = _whole_curve(outcome, after=self._step(run))
+        there = {} if run.bare else self.client.get_run(run.run_id).data.metrics
+        run.bare = False
+        points = content.result_points(outcome, maps)
+        rows += [[point] for point in points if there.get(point.name) != point.value]
+        tags = content.outcome_tags(entry, outcome) | {PUBLISHED: stamp}
+        if run.row != entry.row:
+            self.client.update_run(run.run_id, name=content.run_name(self.plan, entry))
+        self._log(run, rows, parameters=content.parameters(entry.config), tags=tags)
+        self.store_artifacts(
+            run.run_id, run.artifacts, content.trial_files(self.store, entry, outcome)
+        )
+        status = ENDS[outcome["status"]]
+        self.client.set_terminated(run.run_id, status, content.span(outcome)[1])
+        run.status, run.row, run.published = status, entry.row, stamp
+
+    def _step(self, run: Known) -> int:
+        if run.step is None:
+            history = self.client.get_metric_history(run.run_id, content.EVERY_ROW_HAS)
+            run.step = max((int(metric.step) for metric in history), default=-1)
+        return run.step
+
+    def _log(
+        self,
+        run: Known,
+        rows: Iterable[list[MetricPoint]],
+        parameters: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """Everything in as few calls as there can be, and no row of a curve in two of them."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        calls: list[list[MetricPoint]] = [[]]
+        for row in rows:
+            if len(calls[-1]) + len(row) > POINTS_PER_CALL:
+                calls.append([])
+            calls[-1] += row
+        params = [Param(*item) for item in (parameters or {}).items()]
+        labels = [RunTag(*item) for item in (tags or {}).items()]
+        step, run.step = self._step(run), None  # until it is known to have arrived
+        for points in calls:
+            metrics = [Metric(*point) for point in points]
+            self.client.log_batch(run.run_id, metrics=metrics, params=params, tags=labels)
+            params, labels = [], []
+        run.step = max([step, *(point.step for points in calls for point in points)])
+
+    def _kill_running(self) -> None:
+        for run in self.runs.values():
+            if run.status == "RUNNING":
+                self.client.set_terminated(run.run_id, "KILLED")
+                run.status = "KILLED"
+
+    def store_artifacts(self, run_id: str, place: str, files: Mapping[str, bytes]) -> None:
+        """Give files to a run; ``place`` is its artifact location, or empty if that is unknown."""
+        if place and self.uri.startswith(SQLITE_PREFIX) and is_local(place):
+            write_files(place, files)
+            return
+        with scratch_directory() as directory:
+            write_files(str(directory), files)
+            for name in files:
+                above = str(Path(name).parent)
+                folder = None if above == "." else above
+                self.client.log_artifact(run_id, str(directory / name), folder)
+
+
+class _Heard:
+    """An MLflow client that tells of every call that came to its end."""
+
+    def __init__(self, client: MlflowClient, answered: Callable[[], None]) -> None:
+        self._client, self._answered = client, answered
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self._client, name)
+
+        def told(*arguments: Any, **named: Any) -> Any:
+            result = call(*arguments, **named)
+            self._answered()
+            return result
+
+        return told
+
+
+def _whole_curve(outcome: Mapping[str, Any], *, after: int) -> list[list[MetricPoint]]:
+    curve, times = outcome.get("curve", []), outcome.get("times", [])
+    return content.curve_rows(curve, times, after=after, whole=True)

@@ -1,0 +1,205 @@
+"""What a trial's MLflow run says: names, numbers, tags and files, from its outcome.
+
+Everything here is a function of what lies in the store, the times included: saying it a
+second time says the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
+from sweeps.engine.progress import format_value
+from sweeps.engine.trial import FAILED, MADE, VERSION, TrialConfig
+from sweeps.spec import ORACLE
+from sweeps.store import Store
+from sweeps.tracking.mlflow.database import MetricPoint
+from sweeps.tracking.mlflow.predictions_table import predictions_parquet
+
+SWEEP, KEY, PHASE = "calsweep.sweep", "calsweep.key", "calsweep.phase"
+ROW, STATUS, REASON = "calsweep.row", "calsweep.status", "calsweep.reason"
+LINEAGE, PUBLISHED = "calsweep.lineage", "calsweep.published"
+POST_HOC, WINNER = "calsweep.post_hoc", "calsweep.winner"
+"""Of confirmed runs, once the sweep has ended: the map chosen for their row; true or false."""
+SUPERSEDED = "calsweep.superseded"
+"""Of runs whose trial is no longer part of the sweep."""
+CELL_TAG = "row"
+"""Row and dataset, to group runs by: its short name stands in every label of a grouped chart."""
+PARENT, COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
+EVERY_ROW_HAS = "train/lr"
+"""A metric of every row of every curve: its history tells how far a curve is published."""
+ENDS = {"done": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
+METRIC_NAMES = "PART/METRIC:CALIBRATOR"
+"""How results are called, as part of every stamp: runs that call them otherwise are replaced."""
+# What MLflow's databases hold in one name, parameter and tag.
+LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
+
+Maps = Mapping[str, Mapping[str, Any]]
+
+
+def run_name(plan: Plan, entry: Entry) -> str:
+    """A name that tells runs apart in a table: method, phase and what was varied."""
+    config = entry.config
+    searched = plan.cells[entry.cell].study.space.searched
+    knobs = [f"{n}={format_value(config.hyperparameters[n])}" for n in searched]
+    where = f"seed {config.seed}" if config.phase == "confirm" else f"#{entry.number}"
+    return " ".join([entry.row, config.dataset_name, where, *knobs])[:LONGEST_NAME]
+
+
+def parameters(config: TrialConfig) -> dict[str, str]:
+    """What was set. The row is a tag: parameters can never change, and a row may be renamed."""
+    values: dict[str, Any] = {"seed": config.seed, "model": config.model.name}
+    values |= {"dataset": config.dataset_name, "method": config.method}
+    values |= config.hyperparameters
+    values |= {f"training.{k}": v for k, v in config.training.model_dump().items()}
+    return {name: str(value)[:LONGEST_PARAMETER] for name, value in values.items()}
+
+
+def trial_tags(sweep: str, entry: Entry, lineage: str) -> dict[str, str]:
+    """The tags of a run from its start."""
+    return {
+        SWEEP: sweep,
+        KEY: entry.key,
+        "calsweep.dataset": entry.config.dataset_name,
+        "calsweep.method": entry.config.method,
+        "calsweep.fingerprint": entry.config.fingerprint,
+        PHASE: entry.config.phase,
+        LINEAGE: lineage,
+        **_row_tags(entry),
+    }
+
+
+def outcome_tags(entry: Entry, outcome: Mapping[str, Any]) -> dict[str, str]:
+    """The tags that only a trial's end decides; the row's name, too, may have changed by then."""
+    tags = {**_row_tags(entry), STATUS: str(outcome["status"])}
+    if outcome.get("reason"):
+        tags[REASON] = str(outcome["reason"])[:LONGEST_TAG]
+    revision = outcome.get("environment", {}).get("git")
+    return tags | ({COMMIT: str(revision)} if revision else {})
+
+
+def _row_tags(entry: Entry) -> dict[str, str]:
+    cell = f"{entry.row} · {entry.config.dataset_name}"
+    return {ROW: entry.row[:LONGEST_TAG], CELL_TAG: cell[:LONGEST_TAG]}
+
+
+def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, maps: Maps) -> str:
+    """What must be there for a run to be complete.
+
+    It changes when maps are added or evaluated by another version, when they are evaluated or
+    called in another way (its first part), and when the trial was recorded again.
+    """
+    parts = ["search"]
+    if entry.config.phase == "confirm":
+        names = [f"{name} {found.get(VERSION)}" for name, found in sorted(evaluated(maps).items())]
+        digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:12]
+        parts = [measured_by(tag), f"{len(names)} maps", digest]
+    return ",".join([*parts, *([outcome["attempt"]] if outcome.get("attempt") else [])])
+
+
+def measured_by(tag: str) -> str:
+    """The first part of a confirmed run's stamp: how it was evaluated, how its numbers are called.
+
+    MLflow takes no metric back: with another first part a run is made anew.
+    """
+    return f"{tag} {METRIC_NAMES}"
+
+
+def evaluated(maps: Maps) -> dict[str, Mapping[str, Any]]:
+    """The maps that have numbers."""
+    return {name: evaluation for name, evaluation in maps.items() if FAILED not in evaluation}
+
+
+def of_calibrators(evaluations: Maps) -> Maps:
+    """Without the oracle's: what a network has come to, not what is possible."""
+    return {name: evaluation for name, evaluation in evaluations.items() if name != ORACLE}
+
+
+def curve_rows(
+    curve: list[Mapping[str, Any]], times: list[float], *, after: int, whole: bool
+) -> list[list[MetricPoint]]:
+    """The evaluated epochs after step ``after``, and the last epoch of a ``whole`` curve."""
+    rows: list[list[MetricPoint]] = []
+    for index, row in enumerate(curve):
+        step = int(row["epoch"])
+        last = whole and index == len(curve) - 1
+        if step <= after or not (last or any(name.startswith("validation/") for name in row)):
+            continue
+        at = milliseconds(times[index])
+        values = ((name, float(value)) for name, value in row.items() if name != "epoch")
+        rows.append(
+            [MetricPoint(n, value, at, step) for n, value in values if math.isfinite(value)]
+        )
+    return [row for row in rows if row]
+
+
+def result_points(outcome: Mapping[str, Any], maps: Maps) -> Iterator[MetricPoint]:
+    """What a trial has come to: chosen epoch, test and cross-fitted validation of every map."""
+    for name, value, at in _results(outcome, maps):
+        if math.isfinite(value):
+            yield MetricPoint(name, value, at, 0)
+
+
+def _results(outcome: Mapping[str, Any], maps: Maps) -> Iterator[tuple[str, float, int]]:
+    """Names, values and times; of one name MLflow shows the latest."""
+    end = span(outcome)[1]
+    plain = evaluated(maps).get("identity", {}).get("validation", {})
+    for name, value in outcome.get("validation", {}).items():
+        if name not in plain:  # measured again with the sweep's own number of bins
+            yield f"selected/{name}", float(value), end
+    if "seconds" in outcome:
+        yield "train_seconds", float(outcome["seconds"]), end
+    for chosen, evaluation in evaluated(maps).items():
+        made = milliseconds(evaluation[MADE]) if MADE in evaluation else end
+        for name, value in _evaluation(evaluation):
+            # Sorted, a metric's maps follow it: test/ece, test/ece:beta, test/ece:temperature.
+            yield name if chosen == "identity" else f"{name}:{chosen}", float(value), made
+
+
+def _evaluation(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in evaluation.get("test", {}).items():
+        yield f"test/{name}", value
+    for name, (low, high) in evaluation.get("intervals", {}).items():
+        yield f"test/{name}_low", low
+        yield f"test/{name}_high", high
+    for name, value in zip(("floor", "floor_q95"), evaluation.get("floor", ()), strict=False):
+        yield f"test/{name}", value
+    for name, value in evaluation.get("large", {}).items():
+        yield f"test/large_{name}", value
+    for name, value in evaluation.get("validation", {}).items():
+        yield f"selected/{name}", value
+
+
+def span(outcome: Mapping[str, Any]) -> tuple[int, int]:
+    """When a trial began and ended, in milliseconds; both are now if it does not say."""
+    times = outcome.get("times")
+    if not times:
+        now = milliseconds(time.time())
+        return now, now
+    # A training continued from a checkpoint began before its seconds, as summed up, say.
+    begin = min(times[0], times[-1] - float(outcome.get("seconds", 0.0)))
+    return milliseconds(begin), milliseconds(times[-1])
+
+
+def milliseconds(seconds: float) -> int:
+    """MLflow's unit of time."""
+    return round(seconds * 1000)
+
+
+def trial_files(store: Store, entry: Entry, outcome: Mapping[str, Any]) -> dict[str, bytes]:
+    """A run's artifacts: the record, and for confirmed trials what the figures are made of."""
+    files = {"record.json": json.dumps(outcome, sort_keys=True).encode()}
+    if entry.config.phase == "search" or outcome["status"] != "done":
+        return files
+    files["predictions.parquet"] = predictions_parquet(store.predictions(entry.key))
+    further = {
+        "history.npz": store.file(entry.key, "history.npz"),
+        "reliability.png": store.extra(entry.key, "reliability.png"),
+    }
+    return files | {name: content for name, content in further.items() if content is not None}

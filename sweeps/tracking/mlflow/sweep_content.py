@@ -1,0 +1,86 @@
+"""What a sweep's own run says, from its plan and its leaderboard.
+
+A sweep may be extended and its spec changed, and parameters of a run can never change: so
+what a sweep was asked to do is told in tags.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calibration.metrics import METRICS, Shown
+from sweeps.analysis.selection import CHOSEN_BY
+from sweeps.engine.plan import Plan
+from sweeps.tracking.mlflow.run_content import LONGEST_NAME, LONGEST_TAG
+
+TABLE = "leaderboard.json"
+TABLES = "mlflow.loggedArtifacts"
+"""The tag that tells MLflow's UI which JSON files to show as tables."""
+NOTE = "mlflow.note.content"
+
+
+def sweep_tags(plan: Plan, summary: str) -> dict[str, str]:
+    """What the sweep was asked to do, and a description in Markdown of what came of it."""
+    search = plan.spec.search
+    asked = {
+        "datasets": ", ".join(plan.loaded.datasets),
+        "methods": ", ".join(plan.spec.methods),
+        "maps": ", ".join(plan.spec.maps),
+        "sampler": search.sampler,
+        "objective": ", ".join(objective.metric for objective in search.objective),
+        "trials": str(plan.total),
+        "seeds": str(plan.spec.confirm_seeds),
+    }
+    tags = {f"calsweep.{name}": value for name, value in asked.items()} | {NOTE: summary}
+    return {name: value[:LONGEST_TAG] for name, value in tags.items()}
+
+
+def winner_metrics(leaderboard: pd.DataFrame) -> dict[str, float]:
+    """``winner/METRIC/DATASET`` on test data, averaged over the seeds."""
+    if leaderboard.empty:
+        return {}
+    found = {
+        f"winner/{metric}/{_metric_part(row['dataset'])}"[:LONGEST_NAME]: row[metric]
+        for _, row in leaderboard[leaderboard["winner"]].iterrows()
+        for metric in METRICS.names(Shown.LEADERBOARD)
+        if metric in leaderboard
+    }
+    return {name: float(value) for name, value in found.items() if pd.notna(value)}
+
+
+def table_json(leaderboard: pd.DataFrame) -> bytes:
+    """The leaderboard's main columns in the form that MLflow's UI shows as a table."""
+    shown = leaderboard[[name for name in _columns() if name in leaderboard]].copy()
+    # A spread that is not known (one seed) has no column; the table is for eyes: four digits.
+    shown = shown.dropna(axis="columns", how="all")
+    data = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]
+    return json.dumps({"columns": list(shown.columns), "data": data}, allow_nan=False).encode()
+
+
+def _columns() -> list[str]:
+    reported = METRICS.names(Shown.LEADERBOARD)
+    return [
+        *("dataset", "method", "post_hoc", *reported, "floor", CHOSEN_BY),
+        *("chosen", "winner", "seeds"),
+        *(f"{metric}_ci_{end}" for metric in reported for end in ("low", "high")),
+        *(f"{metric}_sd" for metric in reported),
+        *("true_ce", "train_seconds", "converged"),
+    ]
+
+
+def _cell(value: Any) -> Any:
+    """As JSON has it: a number that is none is nothing, and numpy's are Python's."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}") if math.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _metric_part(name: str) -> str:
+    """A dataset's name as a part of a metric's, in which MLflow allows few characters."""
+    return re.sub(r"[^\w. :-]", "_", name).strip(".") or "_"

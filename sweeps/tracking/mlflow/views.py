@@ -1,0 +1,167 @@
+"""Saved views of a sweep for MLflow's UI: which runs, in which order, which columns and charts.
+
+MLflow keeps the views that its UI saves and shares in tags of the experiment, one each, and
+lists them in its menu "Views"; an address with ``viewStateShareKey`` opens one. What stands
+in such a tag is written here. An MLflow that knows no such tags shows its own default.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from calibration.metrics import METRICS, Shown
+from sweeps.engine.plan import Plan
+from sweeps.store import file_name
+from sweeps.tracking.mlflow.run_content import (
+    CELL_TAG,
+    PHASE,
+    POST_HOC,
+    ROW,
+    SUPERSEDED,
+    SWEEP,
+    WINNER,
+)
+
+TAG = "mlflow.sharedViewState."
+DATASET = "calsweep.dataset"
+LONGEST = 5000
+"""Characters that every MLflow takes in a tag of an experiment."""
+MAPS_SHOWN = 12
+NAME = "attributes.`Run Name`"
+Mode = Literal["TABLE", "CHART"]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """One view: its key in addresses, its name in the menu, as table or charts, its content."""
+
+    key: str
+    name: str
+    mode: Mode
+    state: Json
+
+    @property
+    def tag(self) -> str:
+        """The name of its tag."""
+        return f"{TAG}{self.key}"
+
+    def saved(self, before: str | None) -> str | None:
+        """The tag's value; None if the one that was there ``before`` says the same."""
+        state = json.dumps(self.state, separators=(",", ":"))
+        try:
+            known = json.loads(before or "{}")
+        except ValueError:
+            known = {}
+        if known.get("state") == state and known.get("name") == self.name:
+            return None
+        now = round(time.time() * 1000)
+        about = {"name": self.name, "createdAt": known.get("createdAt", now), "updatedAt": now}
+        return json.dumps(about | {"state": state}, separators=(",", ":"))
+
+
+def view_key(sweep: str, what: str) -> str:
+    """The key of a sweep's view: ``results``, ``charts`` or ``search``."""
+    return f"calsweep-{file_name(sweep)}-{what}"
+
+
+def runs_filter(sweep: str, phase: str) -> str:
+    """The runs of one phase, those left behind by a changed spec excepted."""
+    return (
+        f"tags.`{SWEEP}` = '{sweep}' AND tags.`{PHASE}` = '{phase}' AND tags.`{SUPERSEDED}` IS NULL"
+    )
+
+
+def views(plan: Plan) -> list[View]:
+    """The views of a sweep: confirmed runs as a table and in charts, and the search."""
+    sweep = plan.spec.name
+    searched = {n: None for cell in plan.cells.values() for n in cell.study.space.searched}
+    parts = [
+        View(view_key(sweep, "results"), f"{sweep}: results", "TABLE", _results(sweep)),
+        View(view_key(sweep, "charts"), f"{sweep}: charts", "CHART", _charts(plan)),
+    ]
+    if searched:
+        state = _search(sweep, list(searched))
+        parts.append(View(view_key(sweep, "search"), f"{sweep}: search", "TABLE", state))
+    return [view for view in parts if len(view.saved(None) or "") <= LONGEST]
+
+
+def _results(sweep: str) -> Json:
+    ends = [f"test/{name}" for name in METRICS.names(Shown.LEADERBOARD)]
+    columns = [f"metrics.`{name}`" for name in ("selected/nll", *ends)]
+    columns += [f"tags.`{name}`" for name in (POST_HOC, WINNER, DATASET, ROW)]
+    columns.append("params.`seed`")
+    return _runs(sweep, "confirm", "selected/nll", columns)
+
+
+def _search(sweep: str, knobs: Sequence[str]) -> Json:
+    columns = [f"metrics.`selected/{name}`" for name in _selected()]
+    columns += [f"params.`{name}`" for name in knobs]
+    columns += [f"tags.`{name}`" for name in (DATASET, ROW, "calsweep.status")]
+    return _runs(sweep, "search", "selected/nll", columns)
+
+
+def _selected() -> list[str]:
+    """Of the headline's metrics, those that every validation curve has."""
+    return [name for name in METRICS.names(Shown.HEADLINE) if name in METRICS.curve()]
+
+
+def _runs(sweep: str, phase: str, order: str, columns: Sequence[str]) -> Json:
+    return {
+        "searchFilter": runs_filter(sweep, phase),
+        # Any order but that of time lists the runs flat: else they hide under the sweep's own.
+        "orderByKey": f"metrics.`{order}`",
+        "orderByAsc": True,
+        "selectedColumns": list(columns),
+        "columnOrder": [NAME, *columns, "runDateAndNestInfo", "duration"],
+        "columnWidths": {NAME: 300, **dict.fromkeys(columns, 95)},
+        "runsHiddenMode": "SHOW_ALL",
+    }
+
+
+def _charts(plan: Plan) -> Json:
+    maps = [name for name in plan.spec.maps if name != "identity"][:MAPS_SHOWN]
+    sections = {
+        "Test data": [
+            {"type": "SCATTER", "xaxis": _axis("test/error"), "yaxis": _axis("test/ece")},
+            *(_bar(f"test/{name}") for name in METRICS.names(Shown.HEADLINE)),
+        ],
+        "ECE with each post-hoc map": [_bar(f"test/ece:{name}") for name in maps],
+        "Training": [_line(name) for name in ("validation/nll", "validation/ece", "train/loss")],
+    }
+    shown = [name for name, charts in sections.items() if charts]
+    folded = ["test", "validation", "selected", "train", "Model metrics"]
+    return _runs(plan.spec.name, "confirm", "selected/nll", []) | {
+        "groupBy": {
+            "aggregateFunction": "average",
+            "groupByKeys": [{"mode": "tag", "groupByData": CELL_TAG}],
+        },
+        "compareRunSections": [_section(name, display=name in shown) for name in shown + folded],
+        "isAccordionReordered": True,
+        "compareRunCharts": [
+            {**chart, "uuid": f"{name} {number}", "metricSectionId": name}
+            for name in shown
+            for number, chart in enumerate(sections[name])
+        ],
+    }
+
+
+def _axis(metric: str) -> Json:
+    return {"key": metric, "type": "METRIC"}
+
+
+def _bar(metric: str) -> Json:
+    return {"type": "BAR", "metricKey": metric}
+
+
+def _line(metric: str) -> Json:
+    return {"type": "LINE", "metricKey": metric, "selectedMetricKeys": [metric]}
+
+
+def _section(name: str, *, display: bool) -> Json:
+    shape = {"columns": 2, "cardHeight": 320} if display else {}
+    return {"uuid": name, "name": name, "display": display, "isReordered": True, **shape}

@@ -1,0 +1,381 @@
+"""The analysis of a sweep: on records made up so that the answer is known, and on real ones."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from calibration import metrics
+from calibration.metrics import METRICS, Shown
+from sweeps.analysis import (
+    VERDICTS,
+    Analysis,
+    analyse,
+    comparisons,
+    correlation_ratio,
+    find_baseline,
+)
+from sweeps.analysis.results import leaderboard
+from sweeps.analysis.selection import CHOSEN_BY, select
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
+from sweeps.engine.trial import FAILED, TrialRun
+from sweeps.errors import UserError
+from sweeps.spec import ORACLE
+from sweeps.store import Store
+from tests.analysed import SMALL, evaluation, fresh, line, seeds_of, swept
+from tests.trained import current
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return swept(tmp_path_factory.mktemp("analysed"))
+
+
+@pytest.fixture(scope="module")
+def analysis(plan: Plan) -> Analysis:
+    return analyse(plan, plan.store)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return swept(tmp_path_factory.mktemp("small"), SMALL)
+
+
+def test_maps_are_chosen_on_validation_data(analysis: Analysis) -> None:
+    """Label smoothing's temperature has the better test ECE and is not chosen for it."""
+    for dataset in ("blobs-1.7", "iris", "wine"):
+        assert analysis.selection.calibrators[dataset, "standard"] == "temperature"
+        assert analysis.selection.calibrators[dataset, "focal"] == "temperature"
+        assert analysis.selection.calibrators[dataset, "label_smoothing"] == "identity"
+    assert all(method != ORACLE for _, method in analysis.selection.calibrators)
+
+
+def test_a_map_that_failed_on_a_seed_is_not_chosen(tmp_path: Path) -> None:
+    plan = swept(tmp_path, SMALL)
+    entry = plan.confirmed("iris", "focal")[2]
+    plan.store.write_map(
+        entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", {FAILED: "x"})
+    )
+    found = analyse(plan, plan.store)
+    assert found.selection.calibrators["iris", "focal"] == "identity"
+    assert line(found, "iris", "focal", "ece", "identity")["pairs"] == 4
+
+
+def test_verdicts_are_what_was_planted(analysis: Analysis) -> None:
+    table = analysis.comparisons
+    assert set(table["verdict"]) <= set(VERDICTS)
+    assert analysis.baseline == ("standard", None)
+    for dataset in ("blobs-1.7", "iris", "wine"):
+        expected = {
+            ("chosen", "standard", "temperature", "temperature"): "baseline",
+            ("chosen", "focal", "temperature", "temperature"): "better",
+            ("chosen", "label_smoothing", "identity", "temperature"): "worse",
+            ("as is", "standard", "identity", "identity"): "baseline",
+            ("as is", "focal", "identity", "identity"): "better",
+            ("as is", "label_smoothing", "identity", "identity"): "worse",
+        }
+        rows = table[(table["dataset"] == dataset) & (table["metric"] == "ece")]
+        sides = ["comparison", "method", "post_hoc", "baseline_post_hoc"]
+        assert rows.set_index(sides)["verdict"].to_dict() == expected
+    assert len(table) == 3 * len(METRICS.names(Shown.LEADERBOARD)) * 6
+
+
+@pytest.mark.parametrize(("dataset", "overlaps"), [("blobs-1.7", False), ("iris", True)])
+@pytest.mark.parametrize("family", [("ece", "nll", "error"), ("brier",)])
+def test_comparisons_are_paired_tests_with_holms_correction(
+    analysis: Analysis, plan: Plan, dataset: str, overlaps: bool, family: tuple[str, ...]
+) -> None:
+    """All rows in the metrics of the headline are one family; what it does not name is another."""
+    ratio = correlation_ratio(plan, dataset)
+    assert (ratio > 0) == overlaps
+    baseline = seeds_of(analysis, dataset, "standard", "temperature")
+    p_values, lines = [], []
+    for metric in family:
+        for method, post_hoc in (("focal", "temperature"), ("label_smoothing", "identity")):
+            ours = seeds_of(analysis, dataset, method, post_hoc)
+            found = line(analysis, dataset, method, metric, post_hoc)
+            if metric == "nll":  # planted without any spread
+                assert math.isnan(found["p"])
+                continue
+            plain = stats.ttest_rel(ours[metric], baseline[metric])
+            t = plain.statistic / math.sqrt(1 + 4 * ratio)  # sqrt((1/n + ratio) / (1/n))
+            p_values.append(2 * stats.t.sf(abs(t), 3))
+            lines.append(found)
+            assert found["p"] == pytest.approx(p_values[-1])
+            assert found["mean"] == pytest.approx(ours[metric].mean())
+            assert found["baseline_mean"] == pytest.approx(baseline[metric].mean())
+            assert found["difference"] == pytest.approx(found["mean"] - found["baseline_mean"])
+            assert found["low"] < found["difference"] < found["high"]
+            assert found["pairs"] == 4
+    expected = multipletests(p_values, method="holm")[1]
+    assert [found["p_holm"] for found in lines] == pytest.approx(list(expected))
+
+
+def test_the_ratio_is_that_of_test_and_training_rows(plan: Plan) -> None:
+    iris = plan.loaded.datasets["iris"]
+    rows = 150
+    tested = len(iris.test(1).labels)
+    validated = round(0.15 * (rows - tested))
+    assert correlation_ratio(plan, "iris") == tested / (rows - tested - validated)
+    assert correlation_ratio(plan, "blobs-1.7") == 0
+
+
+@pytest.mark.parametrize("dataset", ["blobs-1.7", "iris"])
+def test_the_leaderboard_has_intervals_over_seeds(
+    analysis: Analysis, plan: Plan, dataset: str
+) -> None:
+    table = analysis.leaderboard.set_index(["dataset", "method", "post_hoc"])
+    row = table.loc[dataset, "focal", "temperature"]
+    values = seeds_of(analysis, dataset, "focal", "temperature")["ece"]
+    half = stats.t.ppf(0.975, 3) * values.std(ddof=1)
+    half *= math.sqrt(1 / 4 + correlation_ratio(plan, dataset))
+    assert row["ece_ci_high"] == pytest.approx(values.mean() + half)
+    assert row["ece_ci_low"] == pytest.approx(values.mean() - half)
+    top_label = table.loc[dataset, "focal", "isotonic_top_label"]
+    assert math.isnan(top_label["nll_ci_low"])
+    assert "winner" in table
+    assert ("blobs-1.7", ORACLE, "identity") in table.index
+
+
+def test_intervals_stay_within_what_a_metric_can_be(tmp_path: Path) -> None:
+    plan = swept(tmp_path, SMALL)
+    entry = plan.confirmed("iris", "focal")[0]
+    extreme = evaluation(entry, "temperature")
+    extreme["test"]["ece"] = 0.9
+    plan.store.write_map(
+        entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", extreme)
+    )
+    table = analyse(plan, plan.store).leaderboard.set_index(["method", "post_hoc"])
+    row = table.loc["focal", "temperature"]
+    assert (row["ece_ci_low"], row["ece_ci_high"]) == (0, 1)
+    assert table.loc["standard", "identity"]["ece_ci_low"] > 0
+
+
+def test_baselines_are_found_by_name(plan: Plan) -> None:
+    spec = plan.spec
+    assert find_baseline(spec).label == "standard"
+    assert find_baseline(spec, "focal").label == "focal"
+    assert find_baseline(spec, "focal + temperature").post_hoc == "temperature"
+    assert find_baseline(spec, "focal+temperature").label == "focal + temperature"
+    assert find_baseline(spec, "focal + identity") == ("focal", "identity")
+    assert find_baseline(spec, "focal + identity").label == "focal as is"
+    with pytest.raises(UserError, match=r"'best'; write a trained row, .*: standard, focal"):
+        find_baseline(spec, "best")
+    with pytest.raises(UserError, match="maps are: identity, temperature"):
+        find_baseline(spec, "focal + beta")
+    rows = {"a": spec.methods["focal"], "b": spec.methods["standard"]}
+    assert find_baseline(spec.model_copy(update={"methods": rows})).method == "b"
+    del rows["b"]
+    assert find_baseline(spec.model_copy(update={"methods": rows})).method == "a"
+
+
+def test_another_baseline_turns_the_verdict_round(small: Plan) -> None:
+    found = analyse(small, small.store, "focal + temperature")
+    assert found.baseline.label == "focal + temperature"
+    assert line(found, "iris", "standard", "ece", "temperature")["verdict"] == "worse"
+    assert line(found, "iris", "focal", "ece", "temperature")["verdict"] == "baseline"
+    assert (
+        found.costs.set_index(["dataset", "method"]).loc[("iris", "standard"), "relative_cost"]
+        == 0.5
+    )
+
+
+def test_what_a_top_label_map_cannot_have_is_not_measured(small: Plan) -> None:
+    found = analyse(small, small.store, "standard + isotonic_top_label")
+    assert line(found, "iris", "focal", "nll", "temperature")["verdict"] == "not measured"
+    assert line(found, "iris", "focal", "ece", "temperature")["verdict"] == "better"
+
+
+def test_an_infinite_mean_is_worse_than_any_other() -> None:
+    inf, nan = math.inf, math.nan
+    verdict = partial(comparisons.verdict, METRICS["nll"])
+    assert verdict(inf, 0.3, nan) == "worse"
+    assert verdict(inf, 0.3, 0.2) == "no difference shown"
+    assert verdict(0.3, inf, nan) == "better"
+    assert verdict(inf, inf, nan) == "no difference shown"
+    assert verdict(0.2, 0.3, nan) == "too few seeds"
+    assert [verdict(0.2, 0.3, 0.049), verdict(0.3, 0.2, 0.049)] == ["better", "worse"]
+    assert verdict(0.2, 0.3, 0.05) == "no difference shown"
+
+
+def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
+    """The oracle, which never fails, does not count."""
+    lines = [
+        {"dataset": "d", "method": method, "post_hoc": "identity", "seed": seed, CHOSEN_BY: nll}
+        for method, nll, seeds in (
+            ("a", 0.1, (1, 2)),
+            ("b", 0.2, (1, 2, 3)),
+            (ORACLE, math.nan, (1, 2, 3, 4)),
+        )
+        for seed in seeds
+    ]
+    tidy = pd.DataFrame(lines).assign(converged=True)
+    found = select(tidy)
+    assert found.winners == {"d": ("b", "identity")}
+    assert found.calibrators == {("d", "a"): "identity", ("d", "b"): "identity"}
+    assert set(found.cannot_win) == {("d", "a")}
+    table = leaderboard(tidy, found)
+    assert table.loc[table["winner"], "method"].tolist() == ["b"]
+    assert table.loc[table["chosen"], "method"].tolist() == ["a", "b"]
+    half = pd.DataFrame([line for line in lines if line["seed"] != 3])
+    assert select(half).winners == {"d": ("a", "identity")}
+
+
+def test_failed_seeds_leave_fewer_pairs(tmp_path: Path) -> None:
+    def fail(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+        lost = entry.row == "focal" and entry.config.phase == "confirm" and entry.number < 3
+        return {"status": "failed", "reason": "x", "config": {}} if lost else record
+
+    def fail_one(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+        return fail(entry, record) if entry.number == 1 else record
+
+    text = SMALL
+    (tmp_path / "one").mkdir()
+    plan = swept(tmp_path / "one", text, fail_one)
+    found = line(analyse(plan, plan.store), "iris", "focal", "ece", "temperature")
+    assert (found["pairs"], found["verdict"]) == (3, "better")
+    plan = swept(tmp_path, text, fail)
+    few = analyse(plan, plan.store)
+    found = line(few, "iris", "focal", "ece", "temperature")
+    assert (found["pairs"], found["verdict"]) == (1, "too few seeds")
+    cost = few.costs.set_index("method").loc["focal"]
+    assert (cost["failed"], cost["confirm_trials"], cost["confirm_seconds"]) == (3, 4, 2.0)
+
+
+def test_a_baseline_that_failed_leaves_nothing_to_compare(tmp_path: Path) -> None:
+    def fail(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+        lost = entry.cell == ("iris", "standard")
+        return {"status": "failed", "reason": "x", "config": {}} if lost else record
+
+    plan = swept(tmp_path, change=fail)
+    found = analyse(plan, plan.store)
+    rows = found.comparisons[found.comparisons["dataset"] == "iris"]
+    assert set(rows["verdict"]) == {"too few seeds"}
+    assert math.isnan(found.hypervolumes["iris"])
+    assert not math.isnan(found.hypervolumes["wine"])
+    assert found.ranks == {}  # two methods are left that have results everywhere
+
+
+def test_one_seed_has_the_bootstrap_interval_and_no_verdict(tmp_path: Path) -> None:
+    text = SMALL.replace("confirm_seeds: 4", "confirm_seeds: 1")
+    plan = swept(tmp_path, text)
+    found = analyse(plan, plan.store)
+    row = found.leaderboard.iloc[0]
+    assert row["ece_ci_low"] == pytest.approx(row["ece"] - 0.02)
+    assert row["ece_ci_high"] == pytest.approx(row["ece"] + 0.03)
+    assert math.isnan(row["brier_ci_low"])
+    assert set(found.comparisons["verdict"]) == {"baseline", "too few seeds"}
+
+
+def test_one_method_alone(tmp_path: Path) -> None:
+    others = ("  standard:", "  label_smoothing:")
+    text = "".join(row for row in SMALL.splitlines(True) if not row.startswith(others))
+    plan = swept(tmp_path, text)
+    found = analyse(plan, plan.store)
+    assert found.baseline.label == "focal"
+    assert found.ranks == {}
+    assert set(found.comparisons["post_hoc"]) == {"identity", "temperature"}
+    assert (found.costs["relative_cost"] == 1).all()
+
+
+def test_nothing_confirmed_leaves_frames_without_rows(tmp_path: Path, analysis: Analysis) -> None:
+    found = analyse(fresh(tmp_path), Store(tmp_path / "runs"))
+    for name in ("results", "leaderboard", "comparisons", "fronts", "importance"):
+        frame, full = getattr(found, name), getattr(analysis, name)
+        assert frame.empty
+        wanted = {"dataset", "method", "ece", "seeds", "winner", "ece_sd", "ece_ci_low", "verdict"}
+        assert wanted & set(full) <= set(frame), name
+    assert list(found.costs) == list(analysis.costs)
+    assert (found.costs["search_trials"] == 0).all()
+    assert (found.selection.calibrators, found.ranks, found.hypervolumes) == ({}, {}, {})
+
+
+def test_methods_are_ranked_over_datasets(analysis: Analysis) -> None:
+    assert set(analysis.ranks) == set(METRICS.names(Shown.LEADERBOARD))
+    found = analysis.ranks["ece"]
+    assert found.average.to_dict() == {"focal": 1, "standard": 2, "label_smoothing": 3}
+    assert found.datasets == 3
+    assert found.friedman_p == pytest.approx(stats.chi2.sf(6, 2))
+
+
+def test_fronts_and_the_area_they_cover(analysis: Analysis) -> None:
+    table = analysis.fronts
+    assert ORACLE not in set(table["method"])
+    assert len(table) == 3 * 3 * 3
+    for dataset, rows in table.groupby("dataset"):
+        assert rows.loc[rows["ece"].idxmin(), "on_front"]
+        assert rows.loc[rows["error"].idxmin(), "on_front"]
+        assert (rows["on_cost_front"] | ~rows["on_front"]).all()
+        own = rows[(rows["method"] == "standard") & (rows["post_hoc"] == "temperature")].iloc[0]
+        front = rows[rows["on_front"]].sort_values("error")
+        heights = [2.0, *(front["ece"] / own["ece"]).clip(upper=2)]
+        widths = 2 - front["error"] / own["error"]
+        area = sum(w * max(0, a - b) for w, a, b in zip(widths, heights, heights[1:], strict=False))
+        assert analysis.hypervolumes[str(dataset)] == pytest.approx(area)
+        assert area > 1
+
+
+REAL = """\
+name: real
+datasets: [blobs-1.7]
+model: {name: mlp, widths: [8]}
+methods:
+  standard: {lr: {loguniform: [0.001, 0.1]}, weight_decay: 0}
+  focal: {lr: 0.05, weight_decay: 0, gamma: 2.0}
+training: {epochs: 8, batch_size: full, evaluate_every: 4}
+search: {trials: 4}
+confirm_seeds: 3
+post_hoc: [temperature]
+"""
+
+
+def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
+    plan = fresh(tmp_path, REAL)
+    while (entry := plan.next()) is not None:
+        run = TrialRun(
+            entry.config,
+            plan.store,
+            maps=plan.spec.maps,
+            evaluation=plan.spec.evaluation,
+        )
+        while not run.advance(60.0):
+            pass
+        plan.complete(entry.key)
+    found = analyse(plan, plan.store)
+    differences = []
+    for ours, baseline in zip(
+        plan.confirmed("blobs-1.7", "focal"), plan.confirmed("blobs-1.7", "standard"), strict=True
+    ):
+        errors = []
+        for key in (ours.key, baseline.key):
+            arrays = plan.store.predictions(key)
+            probabilities = arrays["test_logits"].double().softmax(-1)
+            errors.append(float(metrics.error(probabilities, arrays["test_labels"])))
+        differences.append(errors[0] - errors[1])
+    post_hoc = found.selection.calibrators["blobs-1.7", "focal"]
+    assert post_hoc in ("identity", "temperature")  # neither changes the error
+    compared = line(found, "blobs-1.7", "focal", "error", post_hoc)
+    assert compared["difference"] == pytest.approx(np.mean(differences))
+    assert compared["p"] == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+    assert (found.costs["search_seconds"] + found.costs["confirm_seconds"] > 0).all()
+    spent = found.costs["search_seconds"] + found.costs["confirm_seconds"]
+    assert (found.costs["wall_seconds"] >= 0.9 * spent).all()  # one trial at a time
+    assert found.importance["trials"].tolist() == [4]

@@ -1,0 +1,126 @@
+"""What a sweep cost and which knobs mattered, on records made up so that the answer is known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sweeps.analysis import Analysis, analyse
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
+from tests.analysed import SMALL, fresh, line, swept
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return swept(tmp_path_factory.mktemp("costs"), SMALL)
+
+
+@pytest.fixture(scope="module")
+def analysis(plan: Plan) -> Analysis:
+    return analyse(plan, plan.store)
+
+
+def test_costs_are_those_of_the_records(analysis: Analysis) -> None:
+    table = analysis.costs.set_index(["dataset", "method"])
+    assert len(table) == 3
+    row = table.loc["iris", "standard"]
+    assert (row["search_trials"], row["search_seconds"]) == (6, 6.0)
+    assert (row["confirm_trials"], row["confirm_seconds"]) == (4, 4.0)
+    assert (row["cpu_seconds"], row["gpu_seconds"]) == (20.0, 5.0)
+    assert row["wall_seconds"] == pytest.approx(10.0)  # no two trials at a time
+    assert (row["seconds_per_training"], row["relative_cost"]) == (1.0, 1.0)
+    focal = table.loc["iris", "focal"]
+    assert focal["search_trials"] == 6
+    assert focal["search_seconds"] in (4.0, 6.0)  # six suggestions of at most three settings
+    assert focal["relative_cost"] == 2
+    compared = line(analysis, "iris", "focal", "ece", "temperature")
+    assert (focal["ece_change"], focal["verdict"]) == (compared["difference"], "better")
+    fixed = table.loc["iris", "label_smoothing"]
+    assert (fixed["search_trials"], fixed["search_seconds"]) == (0, 0)
+
+
+def test_trials_at_the_same_time_share_the_wall_time(tmp_path: Path) -> None:
+    def together(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+        return record | {"times": [50.5, 51.0 + 0.5 * entry.number]}
+
+    plan = swept(tmp_path, SMALL, together)
+    row = analyse(plan, plan.store).costs.set_index("method").loc["standard"]
+    assert row["wall_seconds"] == pytest.approx(3.5)  # from 50 to 53.5
+    assert row["search_seconds"] + row["confirm_seconds"] == 10
+
+
+def test_importance_finds_the_knob_that_mattered(analysis: Analysis) -> None:
+    table = analysis.importance
+    assert set(table["method"]) == {"standard", "focal"}  # nothing was searched in the third
+    for _, rows in table.groupby(["dataset", "method"]):
+        assert rows["importance"].sum() == pytest.approx(1)
+    standard = table[(table["dataset"] == "iris") & (table["method"] == "standard")]
+    assert standard.iloc[0]["knob"] == "lr"
+    assert standard.iloc[0]["importance"] > 0.7
+    assert (table["trials"] == 6).all()
+
+
+def test_importance_is_the_same_every_time(tmp_path: Path, analysis: Analysis) -> None:
+    again = swept(tmp_path, SMALL)
+    pd.testing.assert_frame_equal(analyse(again, again.store).importance, analysis.importance)
+
+
+CONDITIONAL = """\
+name: conditional
+datasets: [iris]
+methods:
+  multi_objective:
+    lr: {loguniform: [0.001, 0.1]}
+    weight_decay: 0
+    weighting: [fixed, scheduled]
+    ramp: {uniform: [0.1, 0.9], when: {weighting: scheduled}}
+search: {trials: TRIALS, OBJECTIVE}
+confirm_seeds: 1
+post_hoc: [temperature]
+"""
+
+
+@pytest.mark.parametrize(
+    ("trials", "objective", "knobs"),
+    [
+        (8, "objective: nll", {"lr", "weighting"}),
+        (8, "objective: [nll, ece]", {"lr", "weighting"}),
+        (3, "objective: nll", set()),
+    ],
+)
+def test_importance_of_conditional_knobs_and_several_objectives(
+    tmp_path: Path, trials: int, objective: str, knobs: set[str]
+) -> None:
+    text = CONDITIONAL.replace("TRIALS", str(trials)).replace("OBJECTIVE", objective)
+    plan = fresh(tmp_path, text)
+    cell = plan.cells["iris", "multi_objective"]
+    while not cell.study.finished:
+        entry = plan.next()
+        assert entry is not None
+        nll = float(entry.config.hyperparameters["lr"])
+        record = {"status": "done", "curve": [], "seconds": 1.0}
+        plan.store.file_record(entry.key, record | {"validation": {"nll": nll, "ece": -nll}})
+        plan.complete(entry.key)
+    assert set(analyse(plan, plan.store).importance["knob"]) >= knobs
+    assert set(cell.study.importance()) == set(analyse(plan, plan.store).importance["knob"])
+
+
+def test_equally_good_trials_say_nothing_of_their_knobs(tmp_path: Path) -> None:
+    def same(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+        return record | {"validation": {"nll": 0.5}}
+
+    plan = swept(tmp_path, SMALL, same)
+    assert analyse(plan, plan.store).importance.empty

@@ -1,0 +1,85 @@
+"""The listings and the plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibration.calibrators import CALIBRATORS
+from calibration.data import DATASETS
+from calibration.methods import METHODS
+from calibration.metrics import METRICS
+from calibration.models import MODELS
+from sweeps.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("methods", [*METHODS, "gamma = 2"]),
+        ("datasets", [*DATASETS]),
+        ("models", [*MODELS, "widths"]),
+        ("calibrators", [*CALIBRATORS]),
+        ("metrics", [*METRICS]),
+    ],
+)
+def test_listings_name_everything(
+    command: str, names: list[str], capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([command]) == 0
+    printed = capsys.readouterr().out
+    assert [name for name in names if name not in printed] == []
+
+
+def test_check_prints_the_plan_and_writes_nothing(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["check", "quickstart"]) == 0
+    printed = capsys.readouterr().out
+    assert "quickstart: 102 trials" in printed  # 2 datasets × 3 methods × (12 + 5)
+    assert "gamma [0, 5]" in printed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trial_that_fits_no_machine_is_one_message(tmp_path) -> None:
+    text = "name: big\ndatasets: [iris]\nmethods: [standard]\nresources: {cpu: 4000}\n"
+    (tmp_path / "big.yaml").write_text(text)
+    command = [sys.executable, "-m", "sweeps.cli", "run", "big.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "a trial wants 4000 CPU" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ui_without_a_sweep_says_so(tmp_path, capsys: pytest.CaptureFixture) -> None:
+    assert main(["ui", "--store", str(tmp_path)]) == 2
+    assert "run a sweep first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "quickstart", "--tracking", "htp://bob:s3cret@host"], ["--tracking", "http://"]),
+        (["sync", "quickstart", "--tracking", "mlflow.db"], ["--tracking", "mlflow.db"]),
+        (["sync", "quickstart"], ["no sweep 'quickstart'", "run it first"]),
+    ],
+)
+def test_a_wrong_place_is_said_at_once_and_nothing_is_created(
+    arguments: list[str],
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert [word for word in words if word not in said] == []
+    assert "s3cret" not in said
+    assert list(tmp_path.iterdir()) == []

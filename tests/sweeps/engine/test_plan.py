@@ -1,0 +1,212 @@
+"""The plan: order, exactly-once, resumption from the store, and keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
+from sweeps.spec import load_spec
+from sweeps.store import Store
+from tests.trained import current
+
+SPEC = """\
+name: planned
+datasets: [blobs-1.7, iris]
+model: {name: mlp, widths: [4]}
+methods: {standard: {weight_decay: 0}, focal: {lr: 0.1, weight_decay: 0, gamma: [1, 2, 3]}}
+search: {trials: 4}
+confirm_seeds: 2
+post_hoc: [temperature]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return fresh(tmp_path)
+
+
+def fresh(tmp_path: Path, text: str = SPEC) -> Plan:
+    path = tmp_path / "planned.yaml"
+    path.write_text(text)
+    made = Plan(load_spec(path), Store(tmp_path / "runs"))
+    made.replay()
+    return made
+
+
+def train(plan: Plan, entry: Entry) -> None:
+    """File the record a real trial would, with an objective that depends on the knobs only."""
+    knobs = entry.config.hyperparameters
+    value = float(knobs["lr"]) + float(knobs.get("gamma", 0))
+    record = {"status": "done", "validation": {"nll": value}, "curve": [], "seconds": 0.0}
+    plan.store.file_record(entry.key, record)
+    if entry.config.phase == "confirm":
+        for name in plan.spec.maps:
+            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, current(name, {}))
+
+
+def run_out(plan: Plan, limit: int | None = None) -> list[str]:
+    trained: list[str] = []
+    while (entry := plan.next()) is not None and (limit is None or len(trained) < limit):
+        train(plan, entry)
+        plan.complete(entry.key)
+        trained.append(entry.key)
+    return trained
+
+
+def test_every_cell_gets_its_budget_and_its_confirmation(plan: Plan) -> None:
+    keys = run_out(plan)
+    assert plan.finished
+    assert plan.done == plan.total == 4 * (4 + 2)
+    assert len(keys) == len(set(keys))
+    for cell in plan.cells.values():
+        confirmed = plan.confirmed(cell.dataset, cell.row)
+        assert [e.config.seed for e in confirmed] == [1, 2]
+        best = min(plan.entries.values(), key=lambda e: _objective(e, cell.dataset, cell.row))
+        assert confirmed[0].config.hyperparameters == best.config.hyperparameters
+
+
+def _objective(entry: Entry, dataset: str, method: str) -> float:
+    if entry.cell != (dataset, method) or entry.config.phase != "search":
+        return float("inf")
+    knobs = entry.config.hyperparameters
+    return float(knobs["lr"]) + float(knobs.get("gamma", 0))
+
+
+def test_methods_take_turns(plan: Plan) -> None:
+    first = [plan.next() for _ in range(4)]
+    assert len({entry.cell for entry in first if entry}) == 4
+
+
+def test_a_repeated_suggestion_costs_nothing(tmp_path: Path) -> None:
+    text = SPEC.replace("gamma: [1, 2, 3]", "gamma: [1, 2]").replace("trials: 4", "trials: 8")
+    plan = fresh(tmp_path, text)
+    keys = run_out(plan)
+    searched = [e for e in plan.entries.values() if e.config.phase == "search"]
+    focal = [e.key for e in searched if e.config.method == "focal"]
+    assert len(focal) == 16
+    assert len(set(focal)) == 4
+    assert len(keys) == 2 * 8 + 4 + 8
+    assert plan.done == plan.total
+
+
+def test_a_suggestion_equal_to_a_running_trial_waits_for_it(tmp_path: Path) -> None:
+    text = SPEC.replace("gamma: [1, 2, 3]", "gamma: 1.0").replace("[blobs-1.7, iris]", "[iris]")
+    text = text.replace("standard: {weight_decay: 0}, ", "").replace("lr: 0.1", "lr: [0.1, 0.2]")
+    plan = fresh(tmp_path, text)
+    running = []
+    while (entry := plan.next()) is not None:
+        running.append(entry)
+    assert 1 <= len(running) <= 2  # four suggestions, two distinct
+    for entry in running:
+        train(plan, entry)
+        plan.complete(entry.key)
+    assert next(iter(plan.cells.values())).study.finished
+
+
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_repeated_suggestions_survive_a_restart(tmp_path: Path, slots: int) -> None:
+    """Several suggestions of one key, all persisted before any record: each settles once."""
+    text = SPEC.replace("gamma: [1, 2, 3]", "gamma: [1, 2]").replace("[blobs-1.7, iris]", "[iris]")
+    text = text.replace("standard: {weight_decay: 0}, ", "")
+    text = text.replace("search: {trials: 4}", "search: {trials: 9, sampler: random}")
+    interrupted = fresh(tmp_path, text)
+    while interrupted.next() is not None:
+        pass  # everything is suggested and nothing is trained
+    plan = fresh(tmp_path, text)
+    handed_out: list[str] = []
+    while not plan.finished:
+        running = []
+        while len(running) < slots and (entry := plan.next()) is not None:
+            running.append(entry)
+        for entry in running:
+            handed_out.append(entry.key)
+            train(plan, entry)
+            plan.complete(entry.key)
+    assert len(handed_out) == len(set(handed_out)) == plan.trained == 2 + 2
+    assert plan.done == plan.total == 9 + 2
+
+
+def test_other_bins_are_evaluated_anew_and_nothing_is_trained(tmp_path: Path) -> None:
+    run_out(fresh(tmp_path))
+    finer = fresh(tmp_path, SPEC + "bins: 30\n")
+    entries = []
+    while (entry := finer.next()) is not None:
+        entries.append(entry)
+    assert {entry.config.phase for entry in entries} == {"confirm"}
+    assert len(entries) == 4 * 2
+    assert finer.trained == 0
+
+
+def test_nothing_is_confirmed_before_its_search_has_ended(plan: Plan) -> None:
+    run_out(plan, limit=3)
+    assert all(plan.confirmed(*cell) == [] for cell in plan.cells)
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 5, 13, 19, 23])
+def test_a_new_plan_continues_where_the_old_one_stopped(tmp_path: Path, stop_after: int) -> None:
+    (tmp_path / "whole").mkdir()
+    undisturbed = run_out(fresh(tmp_path / "whole"))
+    before = run_out(fresh(tmp_path), limit=stop_after)
+    resumed = fresh(tmp_path)
+    after = run_out(resumed)
+    assert not set(before) & set(after)
+    assert set(before) | set(after) == set(undisturbed)
+    assert resumed.done == resumed.total
+    assert fresh(tmp_path).next() is None
+
+
+def test_more_trials_continue_the_same_studies(tmp_path: Path) -> None:
+    first = run_out(fresh(tmp_path))
+    extended = fresh(tmp_path, SPEC.replace("trials: 4", "trials: 6"))
+    searched_before = {e.key for e in extended.entries.values() if e.config.phase == "search"}
+    assert searched_before <= set(first)
+    run_out(extended)
+    assert extended.done == extended.total == 4 * 8
+
+
+def test_a_changed_training_starts_new_studies(tmp_path: Path) -> None:
+    run_out(fresh(tmp_path))
+    changed = fresh(tmp_path, SPEC + "training: {epochs: 3}\n")
+    assert changed.done == 0
+
+
+def test_a_failed_trial_never_wins_and_hopeless_methods_are_not_confirmed(tmp_path: Path) -> None:
+    plan = fresh(tmp_path)
+    while (entry := plan.next()) is not None:
+        if entry.config.method == "focal":
+            plan.store.file_record(entry.key, {"status": "failed", "reason": "x", "config": {}})
+        else:
+            train(plan, entry)
+        plan.complete(entry.key)
+    assert plan.finished
+    assert plan.failed == 8
+    assert plan.confirmed("iris", "focal") == []
+    assert len(plan.confirmed("iris", "standard")) == 2
+
+
+TABLE = """\
+name: table
+datasets: [{name: table, path: rows.csv, target: label}]
+model: {name: mlp, widths: [4]}
+methods: {standard: {weight_decay: 0}}
+search: {trials: 3}
+confirm_seeds: 2
+post_hoc: [temperature]
+"""
+
+
+def test_a_sweep_that_moves_with_its_data_stays_the_same(tmp_path: Path) -> None:
+    """What is in a file decides, not where it lies."""
+    rows = "\n".join(f"{i % 7},{'ab'[i % 2]}" for i in range(200))
+    plans = []
+    for place in ("here", "there"):
+        directory = tmp_path / place
+        directory.mkdir()
+        (directory / "rows.csv").write_text(f"x,label\n{rows}\n")
+        (directory / "planned.yaml").write_text(TABLE)
+        plans.append(Plan(load_spec(directory / "planned.yaml"), Store(tmp_path / "runs")))
+    here, there = (plan.cells["rows", "standard"] for plan in plans)
+    assert here.study_id == there.study_id

@@ -1,0 +1,197 @@
+"""MLflow servers that are slow, hang, lie or refuse, and drivers killed while they publish."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import tempfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from sweeps.cli.main import main
+from sweeps.engine.cell import Entry
+from sweeps.engine.plan import Plan
+from sweeps.errors import UserError
+from sweeps.tracking import Publisher, Recorder, TrackingError, recorder, sync
+from sweeps.tracking.mlflow.access import check_access
+from tests.sweeps.tracking.between import Between, Mood
+from tests.sweeps.tracking.test_tracking import assert_exact
+from tests.tracked import SPEC, Server, make_plan, server, train, train_all
+from tests.waiting import wait_for
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with server(tmp_path_factory.mktemp("server")) as made:
+        yield made
+
+
+@pytest.fixture
+def between(real: Server) -> Iterator[Between]:
+    made = Between(real.port)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the waits: what is tested is their order."""
+    for name in ("LIVE_SECONDS", "FIRST_WAIT", "LONGEST_WAIT"):
+        monkeypatch.setattr(recorder, name, getattr(recorder, name) / 10)
+
+
+def plan_called(name: str, directory: Path) -> Plan:
+    return make_plan(directory, trials=2, text=SPEC.replace("name: s", f"name: {name}"))
+
+
+def train_next(plan: Plan) -> Entry:
+    entry = plan.next()
+    assert entry is not None
+    train(plan, entry)
+    plan.complete(entry.key)
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("mood", "words"),
+    [
+        ("page", "web page, not MLflow"),
+        ("hang", "Read timed out"),
+        ("refuse", "401"),
+    ],
+)
+def test_a_server_that_turns_in_mid_sweep_costs_no_record_and_sync_brings_the_rest(
+    mood: Mood, words: str, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    plan = plan_called(mood, tmp_path)
+    publishing = Recorder(between.uri, plan, plan.store)
+    first = train_next(plan)
+    publishing.submit(first)
+    wait_for(lambda: publishing.backlog == 0)
+    between.turn(mood)
+    rest = train_all(plan)
+    assert len(rest) == 3
+    for entry in rest:
+        publishing.started(entry)
+        publishing.submit(entry)
+    assert publishing.close("words", patience=0.5) == len(rest)
+    assert words in publishing.error
+    assert "<" not in publishing.error
+    assert "\n" not in publishing.error
+    with pytest.raises(TrackingError, match="sync again") as caught:
+        sync(between.uri, plan, plan.store, "words")
+    assert len(str(caught.value)) < 600
+    between.turn("fair")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+    fresh = plan_called(mood, tmp_path)
+    assert sync(between.uri, fresh, fresh.store, "words") == len(rest)
+    assert sync(between.uri, fresh, fresh.store, "words") == 0
+    assert_exact(between.uri, [first, *rest], mood)
+
+
+def test_a_slow_server_gets_everything(between: Between, tmp_path: Path) -> None:
+    plan = plan_called("slow", tmp_path)
+    between.turn("slow")
+    publishing = Recorder(between.uri, plan, plan.store)
+    entries = train_all(plan)
+    for entry in entries:
+        publishing.submit(entry)
+    assert publishing.close("words", patience=300.0) == 0
+    assert publishing.error == ""
+    assert_exact(between.uri, entries, "slow")
+
+
+def test_every_answer_is_a_sign_of_life(between: Between, tmp_path: Path) -> None:
+    """However much there is to bring: nothing takes many requests between two signs."""
+    plan = plan_called("signs", tmp_path)
+    entries = train_all(plan)
+    for number in range(9):
+        plan.store.write_file("signs", f"figures/{number}.svg", b"<svg/>")
+    signs = [0]
+    publisher = Publisher(
+        between.uri, plan, plan.store, answered=lambda: signs.append(between.asked)
+    )
+    for entry in entries:
+        publisher.publish(entry)
+    publisher.publish_sweep("words")
+    assert between.asked > 40
+    assert max(after - before for before, after in pairwise(signs)) <= 3
+
+
+def test_a_call_that_never_returns_does_not_hold_the_driver(
+    between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "STUCK_SECONDS", 0.5)
+    plan = plan_called("stuck", tmp_path)
+    between.turn("drip")
+    publishing = Recorder(between.uri, plan, plan.store)
+    assert between.struck.wait(600)
+    entries = train_all(plan)
+    for entry in entries:
+        publishing.submit(entry)
+    assert publishing.close("words", patience=0.5) == len(entries)
+    assert publishing.error == f"{between.uri} did not answer in time"
+
+
+def _publish(uri: str, plan: Plan) -> None:
+    publisher = Publisher(uri, plan, plan.store)
+    for entry in list(plan.entries.values()):
+        publisher.publish(entry)
+
+
+@pytest.mark.parametrize("doing", ["/log-batch", "/mlflow-artifacts/"])
+def test_a_driver_killed_in_the_middle_of_a_run_leaves_exact_counts_and_no_files(
+    doing: str, between: Between, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is there: without its metrics, or without its files."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    name = doing.strip("/").replace("/", "-")
+    plan = plan_called(name, tmp_path)
+    entries = train_all(plan)
+    between.turn("hang", doing)
+    process = FORK.Process(target=_publish, args=(between.uri, plan))
+    process.start()
+    assert between.struck.wait(600)
+    assert len(list(scratch.iterdir())) == (doing == "/mlflow-artifacts/")
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    between.turn("fair")
+    fresh = plan_called(name, tmp_path)
+    assert sync(between.uri, fresh, fresh.store, "words") == len(entries)
+    assert_exact(between.uri, entries, name)
+    assert list(scratch.iterdir()) == []
+
+
+def test_what_is_no_mlflow_server_is_refused_before_the_work(
+    between: Between, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_access(between.uri, "of tomorrow")
+    check_access(between.uri)
+    between.turn("page")
+    for experiment in ("mine", None):
+        with pytest.raises(UserError, match=r"not an MLflow server: it answers text/html"):
+            check_access(between.uri, experiment)
+    assert main(["ui", "--tracking", between.uri]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "not an MLflow server" in said
+
+
+def test_a_server_in_trouble_is_away(between: Between, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sweeps.tracking.mlflow.access.ANSWER_SECONDS", 0.5)
+    for mood in ("hang", "drip"):
+        between.turn(mood)
+        check_access(between.uri, "mine")
+        assert between.struck.is_set()
+    between.turn("fair")
+    between.behind = 1  # nobody is there: the connection ends without an answer
+    check_access(between.uri, "mine")
