@@ -1,1 +1,1 @@
-"""Calibration of classifiers: metrics, training methods, post-hoc maps; torch only."""
+"""Calibration of classifiers: metrics, training methods, calibrators; torch only."""

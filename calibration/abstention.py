@@ -9,7 +9,7 @@ wanted one. Exactly so if that accuracy does not fall as the threshold is raised
 a confidence is for; where it does, nearly so (the tests draw such cases). It is a promise
 about the population, not about the next hundred rows, and none about any class or group
 within it, about shifted data, or about an accuracy that was picked after looking at the
-outcome. Held-out rows that also chose the network's epoch, its settings or its map are no
+outcome. Held-out rows that also chose the network's epoch, its settings or its calibrator are no
 longer independent of them: the promise is then too optimistic by as much as they were fitted
 to.
 """

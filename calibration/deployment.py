@@ -1,9 +1,9 @@
 """A trained classifier by itself: rebuilt from saved values, without the data it was trained on.
 
 A directory with three files is a classifier: ``model.json`` (what it is: inputs, classes,
-transform, network, threshold), ``network.pt`` (its tensors) and ``map.json`` (its post-hoc map).
-Nothing in them is unpickled. Only what the network, the map or the transform is made of is
-imported, from this package or from the user's own modules.
+transform, network, threshold), ``network.pt`` (its tensors) and ``calibrator.json`` (its
+calibrator). Nothing in them is unpickled. Only what the network, the calibrator or the transform is
+made of is imported, from this package or from the user's own modules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
 from calibration.calibrators import Calibrator
-from calibration.calibrators.saving import load_map
+from calibration.calibrators.saving import load_calibrator
 from calibration.data import Column
 from calibration.data.columns import encode_columns
 from calibration.data.saving import load_transform
@@ -32,7 +32,7 @@ from calibration.optimisers import Adam
 from calibration.seeds import seeded
 from calibration.training import PREDICTION_BATCH
 
-DESCRIPTION, NETWORK, MAP = "model.json", "network.pt", "map.json"
+DESCRIPTION, NETWORK, SAVED_CALIBRATOR = "model.json", "network.pt", "calibrator.json"
 
 
 class Named(BaseModel):
@@ -61,9 +61,9 @@ class Inputs(BaseModel):
 
 
 class Description(BaseModel):
-    """Everything that makes a classifier but its tensors and its map.
+    """Everything that makes a classifier but its tensors and its calibrator.
 
-    ``method`` is there if the training method learned a map of the logits of its own;
+    ``method`` is there if the training method learned a calibrator of the logits of its own;
     ``about`` is for readers.
     """
 
@@ -90,7 +90,7 @@ class Prediction(NamedTuple):
 
 
 class Classifier:
-    """A network behind its transform and before its map, ready to predict; thread-safe.
+    """A network behind its transform and before its calibrator, ready to predict; thread-safe.
 
     ``network`` is what ``TrainingRun.network`` gave. Raises ``ValueError`` if the description
     names what does not exist or does not fit the network.
@@ -122,15 +122,15 @@ class Classifier:
         """The classifier in a directory. Raises ``ValueError`` or ``OSError`` if it is damaged."""
         description = Description.model_validate_json((directory / DESCRIPTION).read_text("utf-8"))
         network = torch.load(directory / NETWORK, map_location="cpu", weights_only=True)
-        calibrator = load_map(json.loads((directory / MAP).read_text("utf-8")))
+        calibrator = load_calibrator(json.loads((directory / SAVED_CALIBRATOR).read_text("utf-8")))
         return cls(description, network, calibrator)
 
     def predict(self, data: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:
         """Predict rows as ``encode`` takes them.
 
         Returns ``class`` (its name), ``confidence``, ``probabilities`` (a list in the order of
-        ``class_names``; None where the map calibrates the predicted class's confidence alone)
-        and ``abstain`` (the confidence is below the threshold), under the index of ``data``.
+        ``class_names``; None where the calibrator calibrates the predicted class's confidence
+        alone) and ``abstain`` (the confidence is below the threshold), under the index of ``data``.
         """
         index = data.index if isinstance(data, pd.DataFrame) else None
         found = self.predict_raw(self.encode(data))
@@ -212,7 +212,7 @@ class Classifier:
 
 
 def interpret(output: Tensor, logits: Tensor) -> Prediction:
-    """What a map's output says: probability rows (N, K), or top-label confidences (N,)."""
+    """What a calibrator's output says: probability rows (N, K), or top-label confidences (N,)."""
     if output.ndim == 2:
         confidence, classes = output.max(-1)
         return Prediction(classes, confidence, output)

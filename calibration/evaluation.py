@@ -1,8 +1,8 @@
-"""From logits to numbers: every metric for every post-hoc map, with intervals and floors.
+"""From logits to numbers: every metric for every calibrator, with intervals and floors.
 
-Maps are fitted on validation data. For choosing among maps the same data must not judge
-its own fit, so the validation side is cross-fitted: each fold is scored by a map fitted
-on the others.
+Calibrators are fitted on validation data. For choosing among calibrators the same data must not
+judge its own fit, so the validation side is cross-fitted: each fold is scored by a calibrator
+fitted on the others.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ the noise floor, how often and from which seed resamples are drawn."""
 
 
 @dataclass(frozen=True)
-class MapEvaluation:
-    """One trained network seen through one post-hoc map.
+class CalibratorEvaluation:
+    """One trained network seen through one calibrator.
 
     ``test`` holds the metrics, ``intervals`` their 95 % bootstrap intervals, ``floor`` what
     ECE would read on these confidences if the model were calibrated (mean and 95 % quantile).
@@ -78,7 +78,7 @@ def scores(
     only: Sequence[str] | None = None,
     posterior: Tensor | None = None,
 ) -> dict[str, float]:
-    """The metric panel of a map's output: probability rows, or top-label confidences.
+    """The metric panel of a calibrator's output: probability rows, or top-label confidences.
 
     ``predicted`` is the class each confidence speaks of when there are no rows; metrics
     that need rows are then left out, as are those that ``only`` does not name.
@@ -94,7 +94,7 @@ def scores(
 def cross_fitted(
     name: str, logits: Tensor, labels: Tensor, *, seed: int, folds: int = FOLDS
 ) -> Tensor:
-    """The map's output on each row, fitted on the folds that do not hold it."""
+    """The calibrator's output on each row, fitted on the folds that do not hold it."""
     fold = _folds(labels, seed, folds)
     pieces = [
         calibrators.fit(name, logits[fold != number], labels[fold != number])(
@@ -115,7 +115,7 @@ def _folds(labels: Tensor, seed: int, folds: int) -> Tensor:
     return fold
 
 
-def evaluate_map(
+def evaluate_calibrator(
     name: str,
     validation: LabelledLogits,
     test: LabelledLogits,
@@ -123,15 +123,15 @@ def evaluate_map(
     large: LabelledLogits | None = None,
     bins: int = 15,
     seed: int = 0,
-) -> MapEvaluation:
-    """Fit the map ``name`` on validation predictions and measure it on test predictions."""
+) -> CalibratorEvaluation:
+    """Fit the calibrator ``name`` on validation predictions and measure it on test predictions."""
     start = time.perf_counter()
     fitted = calibrators.fit(name, validation.logits, validation.labels)
     fit_seconds = time.perf_counter() - start
     output = fitted(test.logits)
     measured, intervals, floor = measure(output, test, bins=bins, seed=seed)
     held_back = cross_fitted(name, validation.logits, validation.labels, seed=seed)
-    return MapEvaluation(
+    return CalibratorEvaluation(
         test=measured,
         intervals=intervals,
         floor=floor,
@@ -183,7 +183,7 @@ def measure(
 
 def evaluate_oracle(
     test: LabelledLogits, *, large: LabelledLogits | None = None, bins: int = 15, seed: int = 0
-) -> MapEvaluation:
+) -> CalibratorEvaluation:
     """The Bayes-optimal classifier on the same draw: what no method can beat on average.
 
     Raises ``ValueError`` when the posterior is unknown.
@@ -195,7 +195,7 @@ def evaluate_oracle(
     if large is not None:
         draw = _as_oracle(large)
         found = measure_large(draw.logits.exp(), draw, bins=bins)
-    return MapEvaluation(measured, intervals, floor, validation={}, large=found)
+    return CalibratorEvaluation(measured, intervals, floor, validation={}, large=found)
 
 
 def _as_oracle(test: LabelledLogits) -> LabelledLogits:
@@ -205,12 +205,15 @@ def _as_oracle(test: LabelledLogits) -> LabelledLogits:
 
 
 def evaluate(
-    maps: Sequence[str],
+    calibrators: Sequence[str],
     validation: LabelledLogits,
     test: LabelledLogits,
     *,
     bins: int = 15,
     seed: int = 0,
-) -> dict[str, MapEvaluation]:
-    """Every map in ``maps``, fitted on ``validation`` and measured on ``test``."""
-    return {name: evaluate_map(name, validation, test, bins=bins, seed=seed) for name in maps}
+) -> dict[str, CalibratorEvaluation]:
+    """Every calibrator in ``calibrators``, fitted on ``validation`` and measured on ``test``."""
+    return {
+        name: evaluate_calibrator(name, validation, test, bins=bins, seed=seed)
+        for name in calibrators
+    }

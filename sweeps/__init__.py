@@ -8,9 +8,9 @@ From Python: ``run(spec)`` runs or continues a sweep, ``load(name)`` opens one t
 ...     "methods": {"standard": {"lr": 0.01, "weight_decay": 0}},
 ...     "training": {"epochs": 20, "batch_size": "full"},
 ...     "confirm_seeds": 2,
-...     "post_hoc": ["temperature"],
+...     "calibrators": ["temperature"],
 ... }
->>> run(spec).results.groupby(["method", "post_hoc"])["ece"].count()["standard"].to_dict()
+>>> run(spec).results.groupby(["row", "calibrator"])["ece"].count()["standard"].to_dict()
 {'identity': 2, 'temperature': 2}
 >>> load("first").leaderboard["seeds"].unique().tolist()
 [2]
@@ -57,7 +57,7 @@ def run(
 def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
     """Open a sweep that was run, by its name or its YAML file.
 
-    ``load(name).results`` is a DataFrame with one row per (dataset, method, post-hoc map,
+    ``load(name).results`` is a DataFrame with one row per (dataset, method, calibrator,
     seed) and every metric; ``.leaderboard`` has mean and interval over seeds, ``.analysis``
     the comparisons, costs and importances. Raises ``sweeps.errors.UserError`` if the
     store has no such sweep.

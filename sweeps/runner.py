@@ -12,7 +12,7 @@ from rich.console import Console
 
 from calibration.threads import threads
 from sweeps.analysis import Analysis
-from sweeps.analysis.results import failed_maps
+from sweeps.analysis.results import failed_calibrators
 from sweeps.engine.plan import Hooks, Options, Plan
 from sweeps.engine.progress import Progress
 from sweeps.host.console import say
@@ -39,7 +39,7 @@ class Outcome:
     tracking_uri: str
     unpublished: int
     tracking_error: str
-    failed_maps: dict[str, str]
+    failed_calibrators: dict[str, str]
     table: pd.DataFrame | None
     report_failures: dict[str, str]
 
@@ -105,7 +105,7 @@ def run_sweep(
             uri,
             unpublished,
             recorder.error,
-            failed_maps=failed_maps(plan, store),
+            failed_calibrators=failed_calibrators(plan, store),
             table=written.table,
             report_failures=written.failures,
         )

@@ -64,7 +64,7 @@ class Sweep:
 
     @property
     def results(self) -> pd.DataFrame:
-        """One row per (dataset, method, post-hoc map, seed) with every metric."""
+        """One row per (dataset, method, calibrator, seed) with every metric."""
         return self.analysis.results
 
     @property

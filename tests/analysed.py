@@ -30,11 +30,11 @@ methods:
   label_smoothing: {lr: 0.1, weight_decay: 0, epsilon: 0.1}
 search: {trials: 6, sampler: random}
 confirm_seeds: 4
-post_hoc: [temperature, isotonic_top_label]
+calibrators: [temperature, isotonic_top_label]
 resources: {cpu: 2, gpu: 0.5}
 """
 SMALL = SPEC.replace("[blobs-1.7, iris, wine]", "[iris]")
-# By method and map: validation NLL, and how far ECE is from the plain baseline's 0.05.
+# By method and calibrator: validation NLL, and how far ECE is from the plain baseline's 0.05.
 PLANTED = {
     ("standard", "identity"): (0.50, 0.0),
     ("standard", "temperature"): (0.40, 0.0),
@@ -47,7 +47,7 @@ Change = Callable[[Entry, dict[str, Any]], dict[str, Any]]
 
 
 def evaluation(entry: Entry, name: str) -> dict[str, Any]:
-    """What a confirmed trial's map was measured to be."""
+    """What a confirmed trial's calibrator was measured to be."""
     rng = np.random.default_rng([len(entry.row), len(name), entry.config.seed])
     validation, change = PLANTED[entry.row, "temperature" if name == "temperature" else "identity"]
     ece = 0.05 + change + 0.002 * entry.config.seed + 0.002 * rng.random()
@@ -95,11 +95,11 @@ def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
     if confirmed and "test_posterior" in arrays:
         test = LabelledLogits(rows, arrays["test_labels"], arrays["test_posterior"])
         oracle = asdict(evaluate_oracle(test, seed=entry.config.seed))
-        plan.store.write_map(entry.key, tag, ORACLE, current("identity", oracle))
+        plan.store.write_evaluation(entry.key, tag, ORACLE, current("identity", oracle))
     if confirmed:
-        for name in plan.spec.maps:
+        for name in plan.spec.calibrator_names:
             found = current(name, evaluation(entry, name))
-            plan.store.write_map(entry.key, tag, name, found)
+            plan.store.write_evaluation(entry.key, tag, name, found)
 
 
 def fresh(directory: Path, text: str = SPEC) -> Plan:
@@ -119,14 +119,14 @@ def swept(directory: Path, text: str = SPEC, change: Change = as_it_is) -> Plan:
     return plan
 
 
-def seeds_of(analysis: Analysis, dataset: str, method: str, post_hoc: str) -> pd.DataFrame:
+def seeds_of(analysis: Analysis, dataset: str, method: str, calibrator: str) -> pd.DataFrame:
     tidy = analysis.results
-    same = (tidy["method"] == method) & (tidy["post_hoc"] == post_hoc)
+    same = (tidy["row"] == method) & (tidy["calibrator"] == calibrator)
     return tidy[same & (tidy["dataset"] == dataset)].set_index("seed").sort_index()
 
 
-def line(analysis: Analysis, dataset: str, method: str, metric: str, post_hoc: str) -> pd.Series:
+def line(analysis: Analysis, dataset: str, method: str, metric: str, calibrator: str) -> pd.Series:
     table = by_row(analysis.comparisons)
     here = (table["dataset"] == dataset) & (table["metric"] == metric)
-    (found,) = table[here & (table["method"] == method) & (table["post_hoc"] == post_hoc)].index
+    (found,) = table[here & (table["row"] == method) & (table["calibrator"] == calibrator)].index
     return table.loc[found]

@@ -27,7 +27,7 @@ methods:
   joint: {method: joint_beta, lr: 0.03, weight_decay: 0.0}
 training: {epochs: 12, batch_size: 32}
 confirm_seeds: 2
-post_hoc: [temperature, isotonic_top_label, "own_model:Halve"]
+calibrators: [temperature, isotonic_top_label, "own_model:Halve"]
 """
 
 
@@ -38,7 +38,7 @@ model: {name: mlp, widths: [8]}
 methods: {standard: {lr: 0.03, weight_decay: 0.0}}
 training: {epochs: 3}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 
@@ -110,11 +110,11 @@ class Swept:
         return assemble(opened, choose(opened, dataset, row, seed), wish)
 
     def expected(self, model: Path) -> Tensor:
-        """What the record's logits come to under its map."""
+        """What the record's logits come to under its calibrator."""
         about = described(model)["about"]
         arrays = self.store.predictions(about["key"])
         fitted = calibrators.fit(
-            about["post_hoc"], arrays["validation_logits"], arrays["validation_labels"]
+            about["calibrator"], arrays["validation_logits"], arrays["validation_labels"]
         )
         return fitted(arrays["test_logits"])
 

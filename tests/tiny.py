@@ -17,7 +17,7 @@ methods:
 training: {epochs: 12, batch_size: full, evaluate_every: 3}
 search: {trials: 3}
 confirm_seeds: 2
-post_hoc: [temperature, isotonic_top_label]
+calibrators: [temperature, isotonic_top_label]
 """
 
 

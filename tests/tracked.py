@@ -35,7 +35,7 @@ methods: {standard: {weight_decay: 0}}
 training: {epochs: 6, batch_size: full, evaluate_every: 2}
 search: {sampler: random, trials: TRIALS}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 BEGAN = 1_700_000_000.0
 EPOCHS = 7
@@ -113,8 +113,10 @@ def train(plan: Plan, entry: Entry, status: str = "done", **about: Any) -> None:
     confirm = status == "done" and entry.config.phase == "confirm"
     files = {"predictions.npz": encode_arrays(predictions())} if confirm else {}
     plan.store.file_record(entry.key, found, files)
-    for name in plan.spec.maps if confirm else ():
-        plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, current(name, evaluation()))
+    for name in plan.spec.calibrator_names if confirm else ():
+        plan.store.write_evaluation(
+            entry.key, plan.spec.evaluation.tag, name, current(name, evaluation())
+        )
 
 
 def train_all(plan: Plan) -> list[Entry]:

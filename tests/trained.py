@@ -36,8 +36,8 @@ def finish(spec: Path, store: Store, limit: int = 10_000) -> Sweep:
         entry = plan.next()
         if entry is None:
             break
-        maps, evaluation = plan.spec.maps, plan.spec.evaluation
-        trial = TrialRun(entry.config, store, maps=maps, evaluation=evaluation)
+        calibrators, evaluation = plan.spec.calibrator_names, plan.spec.evaluation
+        trial = TrialRun(entry.config, store, calibrators=calibrators, evaluation=evaluation)
         assert trial.advance(600)
         plan.complete(entry.key)
     return Sweep(loaded, store)

@@ -25,20 +25,20 @@ from torch import Tensor
 from calibration.calibrators.calibrator import CALIBRATORS, Calibrator
 from calibration.memory import check_fits
 
-_FORMAT = 1
+_FORMAT = 2
 PACKAGE = "calibration"
 ABOUT = "about"
-"""An entry that whoever keeps a saved map may add; it means nothing to ``load_map``."""
+"""An entry that whoever keeps a saved calibrator may add; loading ignores it."""
 _DEEPEST = 50
 PLAIN = (type(None), bool, int, str)
 ROW_BYTES = 64
 """What a map takes for each class of a row that it is tried on."""
 
 
-def save_map(calibrator: Calibrator) -> dict[str, Any]:
-    """A fitted map as values that JSON can hold; ``load_map`` gives it back.
+def save_calibrator(calibrator: Calibrator) -> dict[str, Any]:
+    """A fitted map as values that JSON can hold; ``load_calibrator`` gives it back.
 
-    {"format": 1, "calibrator": its registered name or "module:Class", "classes": K,
+    {"format": 2, "calibrator": its registered name or "module:Class", "classes": K,
     "state": its attributes}. Raises ``ValueError`` if the map is not fitted or holds something
     that cannot be saved, naming the attribute.
     """
@@ -54,24 +54,26 @@ def save_map(calibrator: Calibrator) -> dict[str, Any]:
     }
 
 
-def load_map(saved: Mapping[str, Any]) -> Calibrator:
-    """The map that ``save_map`` turned into these values.
+def load_calibrator(saved: Mapping[str, Any]) -> Calibrator:
+    """The map that ``save_calibrator`` turned into these values.
 
     Where its calibrator is not a registered name but "module:Class", that module is imported.
     Raises ``ValueError`` naming the entry that is missing, unknown or damaged.
     """
     if not isinstance(saved, Mapping):
-        raise ValueError(f"not a saved map: found {_kind(saved)}, expected an object with entries")
+        raise ValueError(
+            f"not a saved calibrator: found {_kind(saved)}, expected an object with entries"
+        )
     entries = ("format", "calibrator", "classes", "state")
     for name in entries:
         if name not in saved:
-            raise ValueError(f"not a saved map: there is no entry {name!r}")
+            raise ValueError(f"not a saved calibrator: there is no entry {name!r}")
     if unknown := sorted(set(saved) - {*entries, ABOUT}):
-        raise ValueError(f"not a saved map: the entry {unknown[0]!r} is unknown")
+        raise ValueError(f"not a saved calibrator: the entry {unknown[0]!r} is unknown")
     if saved["format"] != _FORMAT:
         raise ValueError(
             f"format: found {saved['format']!r}, but this version reads {_FORMAT}; "
-            "was the map saved by a later version?"
+            "was it saved by another version of calsweep?"
         )
     kind = _calibrator_class(saved["calibrator"])
     classes = saved["classes"]
@@ -144,7 +146,7 @@ def _decode(value: Any, kind: type, at: str) -> Any:
     if isinstance(value, list):
         return [_decode(part, kind, f"{at}[{place}]") for place, part in enumerate(value)]
     if not isinstance(value, dict) or not value:
-        raise ValueError(f"{at}: found {_kind(value)}, which no saved map holds")
+        raise ValueError(f"{at}: found {_kind(value)}, which no saved calibrator holds")
     tag, content = next(iter(value.items()))
     if tag == "float" and content in ("inf", "-inf", "nan"):
         return float(content)
@@ -161,7 +163,7 @@ def _decode(value: Any, kind: type, at: str) -> Any:
         return array if tag == "array" else array[()]
     if tag == "object" and isinstance(content, str):
         return _object(content, value, kind, at)
-    raise ValueError(f"{at}: found an entry {tag!r}, which no saved map holds like this")
+    raise ValueError(f"{at}: found an entry {tag!r}, which no saved calibrator holds like this")
 
 
 def _is_pair(value: object) -> bool:

@@ -188,7 +188,7 @@ def _guessed_kind(scores: NDArray[Any], origin: str) -> ScoreKind:
 
 
 def _check_logits(scores: NDArray[Any], origin: str) -> None:
-    """Beyond some size the maps' powers and products overflow."""
+    """Beyond some size the calibrators' powers and products overflow."""
     beyond = np.abs(scores) > MOST_LOGIT
     if beyond.any():
         row, place = (int(at) for at in np.argwhere(beyond)[0])

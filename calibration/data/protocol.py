@@ -25,7 +25,7 @@ class Protocol(Settings):
     """A named way to divide the rows that are not test data.
 
     Every share is taken out of the whole pool (all rows but the test part). The
-    validation part selects hyperparameters and fits post-hoc maps; the
+    validation part selects hyperparameters and fits calibrators; the
     meta-validation part is what methods that learn on held-out data may look at.
 
     ``drawn_validation`` replaces ``validation`` for datasets that draw fresh points

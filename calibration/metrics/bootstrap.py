@@ -212,7 +212,7 @@ def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:
 def resample_counts(samples: int, resamples: int, seed: int) -> Tensor:
     """How often each resample (rows) contains each sample (columns), uint8; not to be changed.
 
-    The last are kept: predictions of the same samples by several maps share them.
+    The last are kept: predictions of the same samples by several calibrators share them.
     """
     large = samples * resamples > KEPT_ELEMENTS
     return (_drawn_counts.__wrapped__ if large else _drawn_counts)(samples, resamples, seed)

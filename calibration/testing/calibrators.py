@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calibration.calibrators import Calibrator
 from calibration.calibrators.calibrator import nll
-from calibration.calibrators.saving import load_map, save_map
+from calibration.calibrators.saving import load_calibrator, save_calibrator
 from calibration.testing.contract import ContractError, require, require_error
 
 _SUM_TOLERANCE = 1e-9
@@ -133,7 +133,7 @@ def _check_repeatable(fitted: Calibrator, logits: Tensor, labels: Tensor, about:
 
 def _saved(fitted: Calibrator, about: str) -> Calibrator:
     try:
-        return load_map(json.loads(json.dumps(save_map(fitted))))
+        return load_calibrator(json.loads(json.dumps(save_calibrator(fitted))))
     except ValueError as error:
         raise ContractError(f"{about}: must be one that can be saved: {error}") from error
 

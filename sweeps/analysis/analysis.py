@@ -24,7 +24,7 @@ from sweeps.store import Store
 class Analysis:
     """What can be said of a sweep.
 
-    ``results`` has a row per (dataset, method, post-hoc map, seed), ``leaderboard`` their
+    ``results`` has a row per (dataset, method, calibrator, seed), ``leaderboard`` their
     means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is
     what validation data chose, ``comparisons`` the paired tests against ``baseline``, ``ranks``
     those of the chosen over datasets by metric, where there are enough of both. ``fronts``,
@@ -52,7 +52,7 @@ class Analysis:
 def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
     """Analyse what a replayed plan and its store hold by now.
 
-    ``baseline`` is a row, or exactly a row with a map as in ``focal + temperature``; see
+    ``baseline`` is a row, or exactly a row with a calibrator as in ``focal + temperature``; see
     ``find_baseline``, whose ``UserError`` it may raise.
     """
     reference = find_baseline(plan.spec, baseline)
@@ -88,7 +88,7 @@ def _ranks(best: pd.DataFrame) -> dict[str, Ranks]:
     for metric in METRICS.names(Shown.LEADERBOARD):
         if metric not in best:
             continue
-        scores = best.pivot(index="dataset", columns="method", values=metric).dropna(axis=1)
+        scores = best.pivot(index="dataset", columns="row", values=metric).dropna(axis=1)
         ranked = ranks(-scores if METRICS[metric].direction == "maximize" else scores)
         if ranked is not None:
             found[metric] = ranked

@@ -39,9 +39,9 @@ BASELINE, TOO_FEW, UNMEASURED = "baseline", "too few seeds", "not measured"
 VERDICTS = (_BETTER, _WORSE, UNDECIDED, BASELINE, TOO_FEW, UNMEASURED)
 CHOSEN, AS_IS = "chosen", "as is"
 """With which calibrators two rows are compared."""
-_GROUPS = ["method", "post_hoc"]
+_GROUPS = ["row", "calibrator"]
 COMPARISON_COLUMNS = [
-    *("dataset", "comparison", "method", "post_hoc", "baseline_post_hoc", "metric", "pairs"),
+    *("dataset", "comparison", "row", "calibrator", "baseline_calibrator", "metric", "pairs"),
     *("mean", "baseline_mean", "difference", "low", "high", "effect", "p", "p_holm", "verdict"),
 ]
 Name = tuple[str, str]
@@ -59,26 +59,26 @@ class Baseline(NamedTuple):
     Without one, it has the help that the row compared with it has.
     """
 
-    method: str
-    post_hoc: str | None = None
+    row: str
+    calibrator: str | None = None
 
     @property
     def label(self) -> str:
         """What a table calls it."""
-        if self.post_hoc == "identity":
-            return f"{self.method} {AS_IS}"
-        return label(self.method, self.post_hoc or "identity")
+        if self.calibrator == "identity":
+            return f"{self.row} {AS_IS}"
+        return label(self.row, self.calibrator or "identity")
 
     @property
     def about(self) -> str:
         """What it is, for who reads only one line of the report."""
-        if self.post_hoc is None:
-            return f"{self.method} (chosen map against chosen map, as is against as is)"
+        if self.calibrator is None:
+            return f"{self.row} (chosen calibrator against chosen calibrator, as is against as is)"
         return f"exactly {self.label}"
 
     def chosen(self, chosen: Mapping[str, str]) -> Name:
         """What the chosen are compared with, where every row has the calibrator given here."""
-        return self.method, self.post_hoc or chosen.get(self.method, "identity")
+        return self.row, self.calibrator or chosen.get(self.row, "identity")
 
 
 def find_baseline(spec: Spec, wanted: str | None = None) -> Baseline:
@@ -86,7 +86,7 @@ def find_baseline(spec: Spec, wanted: str | None = None) -> Baseline:
 
     By default it is the row ``standard``; failing that the first row trained by that method,
     or else the first of all. ``standard + identity`` is exactly that row as it is. Raises
-    ``UserError`` for a row or map that the sweep does not have.
+    ``UserError`` for a row or calibrator that the sweep does not have.
     """
     if wanted is None:
         plain = [name for name, row in spec.methods.items() if row.method == "standard"]
@@ -95,17 +95,18 @@ def find_baseline(spec: Spec, wanted: str | None = None) -> Baseline:
     name = wanted.strip()
     if name in spec.methods:
         return Baseline(name)
-    method, _, post_hoc = (part.strip() for part in name.rpartition("+"))
+    method, _, calibrator = (part.strip() for part in name.rpartition("+"))
     if method not in spec.methods:
         raise UserError(
-            f"--baseline: found {wanted!r}; write a trained row, with or without a map: "
+            f"--baseline: found {wanted!r}; write a trained row, with or without a calibrator: "
             f"{', '.join(spec.methods)}"
         )
-    if post_hoc not in spec.maps:
+    if calibrator not in spec.calibrator_names:
         raise UserError(
-            f"--baseline: found {wanted!r}; the sweep's maps are: {', '.join(spec.maps)}"
+            f"--baseline: found {wanted!r}; the sweep's calibrators are: "
+            f"{', '.join(spec.calibrator_names)}"
         )
-    return Baseline(method, post_hoc)
+    return Baseline(method, calibrator)
 
 
 def compare(
@@ -130,7 +131,7 @@ def compare(
         nothing = rows.head(0).set_index("seed")
         for comparison, ours, theirs in _pairs(chosen, list(by_name), baseline):
             own, reference = by_name[ours], by_name.get(theirs, nothing)
-            about = {"dataset": dataset, "comparison": comparison, "baseline_post_hoc": theirs[1]}
+            about = {"dataset": dataset, "comparison": comparison, "baseline_calibrator": theirs[1]}
             about |= dict(zip(_GROUPS, ours, strict=True))
             for metric in METRICS.names(Shown.LEADERBOARD):
                 values = _values(reference, metric)
@@ -160,12 +161,12 @@ def _pairs(
     found: list[tuple[str, Name, Name]] = [
         (CHOSEN, (row, name), reference) for row, name in chosen.items()
     ]
-    plain = baseline.method, baseline.post_hoc or "identity"
+    plain = baseline.row, baseline.calibrator or "identity"
     for row in chosen:
         ours = row, "identity"
         if ours in there and (CHOSEN, ours, plain) not in found:
             found.append((AS_IS, ours, plain))
-    if baseline.post_hoc and plain in there and not any(ours == plain for _, ours, _ in found):
+    if baseline.calibrator and plain in there and not any(ours == plain for _, ours, _ in found):
         found.append((BASELINE, plain, plain))
     return found
 
@@ -187,7 +188,7 @@ def _tested(ours: pd.Series, baseline: pd.Series, ratio: float) -> dict[str, Any
     both = both[:, ~np.isnan(both).any(axis=0)]
     seeds = both.shape[1]
     means = both.mean(axis=1) if seeds else np.full(2, np.nan)
-    # A top-label map has no proper scores; that is another thing than a seed that failed.
+    # A top-label calibrator has no proper scores; that is another thing than a seed that failed.
     unmeasured = any(len(values) and values.isna().all() for values in (ours, baseline))
     found = corrected_t_test(*both, correlation_ratio=ratio)._asdict()
     found |= {"mean": means[0], "baseline_mean": means[1], "p_holm": np.nan}
@@ -202,7 +203,7 @@ def _tested(ours: pd.Series, baseline: pd.Series, ratio: float) -> dict[str, Any
 def _infinite_p(infinite: NDArray[np.int_], seeds: int) -> float:
     """Fisher's exact test of the numbers of seeds on which an NLL is infinite.
 
-    A certainty that was wrong leaves no mean to compare. A single one can happen to any map
+    A certainty that was wrong leaves no mean to compare. A single one can happen to any calibrator
     that gives probabilities of 0, and shows nothing of a difference.
     """
     return float(stats.fisher_exact(np.stack([infinite, seeds - infinite])).pvalue)

@@ -14,7 +14,7 @@ from sweeps.engine.plan import Plan
 from sweeps.store import Store
 
 _COLUMNS = [
-    *("dataset", "method", "search_trials", "failed", "pruned", "search_seconds"),
+    *("dataset", "row", "search_trials", "failed", "pruned", "search_seconds"),
     *("confirm_trials", "confirm_seconds", "cpu_seconds", "gpu_seconds", "wall_seconds"),
     *("seconds_per_training", "relative_cost", "ece_change", "error_change", "verdict"),
 ]
@@ -61,7 +61,7 @@ def costs(
         lines.append(
             {
                 "dataset": dataset,
-                "method": method,
+                "row": method,
                 "search_trials": search.trials,
                 "failed": search.failed + confirm.failed,
                 "pruned": search.pruned,
@@ -76,7 +76,7 @@ def costs(
             }
         )
     table = pd.DataFrame(lines, columns=_COLUMNS)
-    own = table[table["method"] == baseline.method].set_index("dataset")["seconds_per_training"]
+    own = table[table["row"] == baseline.row].set_index("dataset")["seconds_per_training"]
     table["relative_cost"] = table["seconds_per_training"] / table["dataset"].map(own)
     return table
 
@@ -125,7 +125,7 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
 
 
 def _brought(comparisons: pd.DataFrame, dataset: str, method: str) -> dict[str, Any]:
-    same = (comparisons["dataset"] == dataset) & (comparisons["method"] == method)
+    same = (comparisons["dataset"] == dataset) & (comparisons["row"] == method)
     rows = comparisons[same & (comparisons["comparison"] == CHOSEN)]
     by_metric = {row["metric"]: row for row in rows.to_dict("records")}
     if not by_metric:

@@ -7,7 +7,7 @@ import pandas as pd
 from sweeps.engine.plan import Plan
 from sweeps.store import Store
 
-_COLUMNS = ["dataset", "method", "knob", "importance", "trials"]
+_COLUMNS = ["dataset", "row", "knob", "importance", "trials"]
 
 
 def importance(plan: Plan, store: Store) -> pd.DataFrame:

@@ -23,7 +23,7 @@ NOT_AVERAGED = ("seed", "key", "converged", "outdated", "hyperparameters")
 
 
 def results(plan: Plan, store: Store) -> pd.DataFrame:
-    """One row per (dataset, method, post-hoc map, seed) with every metric and its interval."""
+    """One row per (dataset, method, calibrator, seed) with every metric and its interval."""
     return pd.DataFrame(_rows(plan, store))
 
 
@@ -58,7 +58,7 @@ def pareto(plan: Plan) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "dataset": cell.dataset,
-            "method": cell.row,
+            "row": cell.row,
             "trial": number,
             **dict(zip(names, cell.study.values(number) or (), strict=True)),
             "hyperparameters": json.dumps(plan.hyperparameters(cell, number)),
@@ -71,25 +71,25 @@ def pareto(plan: Plan) -> pd.DataFrame:
 
 
 def headline_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """Each method as it is and with the map chosen for it on validation data, and the oracle."""
+    """Each row as it is and with its chosen calibrator, and the oracle."""
     rows = table[table["dataset"] == dataset]
-    return rows[rows["chosen"] | (rows["post_hoc"] == "identity")]  # the oracle's too
+    return rows[rows["chosen"] | (rows["calibrator"] == "identity")]  # the oracle's too
 
 
-def failed_maps(plan: Plan, store: Store) -> dict[str, str]:
-    """The post-hoc maps that raised, each with one of its reasons."""
+def failed_calibrators(plan: Plan, store: Store) -> dict[str, str]:
+    """The calibrators that raised, each with one of its reasons."""
     return {
         name: evaluation[FAILED]
         for dataset, row in plan.cells
         for entry in plan.confirmed(dataset, row)
-        for name, evaluation in store.maps(entry.key, plan.spec.evaluation.tag).items()
-        if name in plan.spec.maps and FAILED in evaluation
+        for name, evaluation in store.evaluations(entry.key, plan.spec.evaluation.tag).items()
+        if name in plan.spec.calibrator_names and FAILED in evaluation
     }
 
 
-def label(method: str, post_hoc: str) -> str:
+def label(method: str, calibrator: str) -> str:
     """How a row is called: ``focal + temperature``."""
-    return method if post_hoc == "identity" else f"{method} + {post_hoc}"
+    return method if calibrator == "identity" else f"{method} + {calibrator}"
 
 
 def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
@@ -100,13 +100,13 @@ def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
                 record = store.record(entry.key)
                 if record is None or record["status"] != "done":
                     continue
-                evaluations = store.maps(entry.key, plan.spec.evaluation.tag)
+                evaluations = store.evaluations(entry.key, plan.spec.evaluation.tag)
                 if "test" in evaluations.get(ORACLE, {}):
                     oracles.setdefault(entry.config.seed, evaluations[ORACLE])
-                for name in plan.spec.maps:
+                for name in plan.spec.calibrator_names:
                     if "test" not in evaluations.get(name, {}):
                         continue
-                    row = {"dataset": dataset, "method": row_name, "post_hoc": name}
+                    row = {"dataset": dataset, "row": row_name, "calibrator": name}
                     yield (
                         row
                         | {"seed": entry.config.seed}
@@ -119,7 +119,7 @@ def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
                         }
                     )
         for seed, found in oracles.items():
-            row = {"dataset": dataset, "method": ORACLE, "post_hoc": "identity"}
+            row = {"dataset": dataset, "row": ORACLE, "calibrator": "identity"}
             outdated = is_outdated("identity", found)  # it depends on the metrics alone
             yield row | {"seed": seed} | _flat(found) | {"outdated": outdated}
 

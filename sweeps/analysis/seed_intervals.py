@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibration.metrics import METRICS
 from sweeps.analysis.statistics import half_width
 
-GROUPS = ["dataset", "method", "post_hoc"]
+GROUPS = ["dataset", "row", "calibrator"]
 
 
 def with_intervals(

@@ -18,8 +18,8 @@ from sweeps.spec import ORACLE
 CHOSEN_BY = "validation/nll"
 NO_SCORE = "no validation NLL"
 FEWER_SEEDS = "no result on some seeds"
-_CELL = ["dataset", "method"]
-CANDIDATE = [*_CELL, "post_hoc"]
+_CELL = ["dataset", "row"]
+CANDIDATE = [*_CELL, "calibrator"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def select(tidy: pd.DataFrame) -> Selection:
     """
     if tidy.empty:
         return Selection()
-    trained = tidy[tidy["method"] != ORACLE]
+    trained = tidy[tidy["row"] != ORACLE]
     of_row = _seeds(trained, _CELL)
     of_dataset = _seeds(trained, _CELL[:1])
     calibrators: dict[tuple[str, str], str] = {}
@@ -84,9 +84,9 @@ def best_seed(tidy: pd.DataFrame, dataset: str, row: str, calibrator: str) -> in
     That of the bare network decides between equals: a calibrator of the top label has no NLL
     at all, and one that gives probabilities of 0 may have an infinite one.
     """
-    mine = tidy[(tidy["dataset"] == dataset) & (tidy["method"] == row)]
-    bare = mine[mine["post_hoc"] == "identity"].set_index("seed")[CHOSEN_BY]
-    seeds = mine[mine["post_hoc"] == calibrator]
+    mine = tidy[(tidy["dataset"] == dataset) & (tidy["row"] == row)]
+    bare = mine[mine["calibrator"] == "identity"].set_index("seed")[CHOSEN_BY]
+    seeds = mine[mine["calibrator"] == calibrator]
     order = seeds.assign(
         own=seeds[CHOSEN_BY].fillna(float("inf")), bare=seeds["seed"].map(bare)
     ).sort_values(["own", "bare", "seed"], kind="stable")

@@ -12,7 +12,7 @@ from sweeps.analysis.statistics import hypervolume, pareto_front
 from sweeps.spec import ORACLE
 
 _COLUMNS = [
-    *("dataset", "method", "post_hoc", "error", "ece", "train_seconds"),
+    *("dataset", "row", "calibrator", "error", "ece", "train_seconds"),
     *("on_front", "on_cost_front"),
 ]
 REFERENCE = (2.0, 2.0)
@@ -24,7 +24,7 @@ def fronts(table: pd.DataFrame) -> pd.DataFrame:
     ``on_front`` looks at error and ECE, ``on_cost_front`` at the training time too; all are
     means over seeds on test data, which describe and choose nothing.
     """
-    rows = table.loc[table["method"] != ORACLE, _COLUMNS[:-2]].reset_index(drop=True)
+    rows = table.loc[table["row"] != ORACLE, _COLUMNS[:-2]].reset_index(drop=True)
     rows["on_front"] = rows["on_cost_front"] = False
     for _, group in rows.groupby("dataset", sort=False):
         rows.loc[group.index, "on_front"] = pareto_front(group[["error", "ece"]])
@@ -49,8 +49,8 @@ def hypervolumes(
     for dataset, group in rows.groupby("dataset", sort=False):
         points = group[["error", "ece"]].to_numpy(dtype=np.float64)
         chosen = {row: name for (where, row), name in calibrators.items() if where == dataset}
-        method, post_hoc = baseline.chosen(chosen)
-        own = (group["method"] == method) & (group["post_hoc"] == post_hoc)
+        method, calibrator = baseline.chosen(chosen)
+        own = (group["row"] == method) & (group["calibrator"] == calibrator)
         unit = points[own.to_numpy()]
         usable = len(unit) == 1 and bool((unit > 0).all())
         found[str(dataset)] = hypervolume(points / unit[0], REFERENCE) if usable else np.nan

@@ -1,6 +1,6 @@
 """Two sweeps side by side: what changed, significant or not.
 
-Every method stands for itself with the map that was chosen for it on validation data, in
+Every method stands for itself with the calibrator that was chosen for it on validation data, in
 each of the two sweeps by itself. Where both drew or divided the same data with the same
 seeds the values of these seeds are paired; otherwise the test is Welch's.
 """
@@ -23,7 +23,7 @@ from sweeps.analysis.statistics import corrected_t_test, holm
 from sweeps.sweep import Sweep
 
 _COLUMNS = (
-    *("dataset", "method", "map_a", "map_b", "metric", "test", "seeds_a", "seeds_b"),
+    *("dataset", "row", "calibrator_a", "calibrator_b", "metric", "test", "seeds_a", "seeds_b"),
     *("mean_a", "mean_b", "difference", "low", "high", "p", "p_holm", "verdict"),
 )
 
@@ -75,16 +75,16 @@ def other_circumstances(a: Sweep, b: Sweep) -> list[str]:
 
 
 def _line(a: Sweep, b: Sweep, dataset: str, method: str, metric: str) -> dict[str, Any]:
-    maps = [sweep.analysis.selection.calibrators[dataset, method] for sweep in (a, b)]
+    calibrators = [sweep.analysis.selection.calibrators[dataset, method] for sweep in (a, b)]
     old, new = (
         _by_seed(sweep, dataset, method, chosen, metric)
-        for sweep, chosen in zip((a, b), maps, strict=True)
+        for sweep, chosen in zip((a, b), calibrators, strict=True)
     )
     line = {
         "dataset": dataset,
-        "method": method,
-        "map_a": maps[0],
-        "map_b": maps[1],
+        "row": method,
+        "calibrator_a": calibrators[0],
+        "calibrator_b": calibrators[1],
         "metric": metric,
         "seeds_a": old.count(),
         "seeds_b": new.count(),
@@ -143,7 +143,7 @@ def _verdict(line: Mapping[Any, Any]) -> str:
 def _by_seed(sweep: Sweep, dataset: str, method: str, chosen: str, metric: str) -> pd.Series:
     rows = sweep.results
     here = rows[
-        (rows["dataset"] == dataset) & (rows["method"] == method) & (rows["post_hoc"] == chosen)
+        (rows["dataset"] == dataset) & (rows["row"] == method) & (rows["calibrator"] == chosen)
     ].set_index("seed")
     return here[metric].dropna() if metric in here else pd.Series(dtype=float)
 

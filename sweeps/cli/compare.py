@@ -49,8 +49,8 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
     if not table.empty:
         say(
             console,
-            "Every method with its own map chosen on validation data. Difference with its 95 % "
-            "interval; p by the t-test named, corrected for overlapping training sets, and by "
+            "Every row with its own calibrator, chosen on validation data. Difference with its "
+            "95 % interval; p by the t-test named, corrected for overlapping training sets, and by "
             "Holm over the methods of a dataset and metric; below 0.05 counts.",
         )
     return 0
@@ -58,17 +58,17 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
 
 def _table(title: str, lines: pd.DataFrame) -> Table:
     table = Table(title=Text(title), title_justify="left", title_style="bold", box=None)
-    headings = ("metric", "method", "before", "after", "difference", "", "p", "test", "verdict")
+    headings = ("metric", "row", "before", "after", "difference", "", "p", "test", "verdict")
     for heading in headings:
         right = heading in ("before", "after", "difference", "p")
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for _, line in lines.iterrows():
-        maps = line["map_a"]
-        if line["map_a"] != line["map_b"]:
-            maps = f"{line['map_a']} → {line['map_b']}"
+        calibrators = line["calibrator_a"]
+        if line["calibrator_a"] != line["calibrator_b"]:
+            calibrators = f"{line['calibrator_a']} → {line['calibrator_b']}"
         table.add_row(
             line["metric"],
-            Text(line["method"] if maps == "identity" else f"{line['method']} + {maps}"),
+            Text(line["row"] if calibrators == "identity" else f"{line['row']} + {calibrators}"),
             _number(line["mean_a"]),
             _number(line["mean_b"]),
             _number(line["difference"], sign=True),

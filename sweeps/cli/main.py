@@ -48,7 +48,7 @@ _REFUSALS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
 }
 """What the machine refuses to do, which is not calsweep's fault."""
-COMMANDS = (init, check, run, status, report, compare, ui, export, posthoc, nightly, listing)
+_COMMANDS = (init, check, run, status, report, compare, ui, export, posthoc, nightly, listing)
 """In the order in which the help lists them."""
 INTERRUPTED = (130, 143)
 """By SIGINT, by SIGTERM."""
@@ -128,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="calsweep", description="Which calibration method, at which settings, at what cost?"
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for module in COMMANDS:
+    for module in _COMMANDS:
         module.add(subparsers)
     _add_plugins(subparsers)
     return parser

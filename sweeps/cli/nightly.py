@@ -286,7 +286,7 @@ def _show(options: argparse.Namespace, console: Console) -> int:
         say(console, f"{nights.directory}: no baseline yet; the first complete night becomes it")
         return 0
     about = baseline.about
-    cells = baseline.results.groupby(["sweep", "dataset", "method", "post_hoc"]).ngroups
+    cells = baseline.results.groupby(["sweep", "dataset", "row", "calibrator"]).ngroups
     say(
         console,
         f"{about.suite}: the night of {about.night}, {len(baseline.results)} results of {cells} "

@@ -1,4 +1,4 @@
-"""``calsweep posthoc`` and ``calsweep apply``: post-hoc maps on one's own stored predictions."""
+"""``calsweep posthoc`` and ``calsweep apply``: calibrators on one's own stored predictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sweeps.posthoc import StoredEvaluation
 
 _MANY_CLASSES = 1000
-"""Up to here the maps that are called fast are."""
+"""Up to here the calibrators that are called fast are."""
 _FILES = (
     "NPZ with 'logits' or 'probs' and 'labels', or CSV or Parquet with a column of labels and "
     "columns logit_CLASS or prob_CLASS"
@@ -30,7 +30,7 @@ _FILES = (
 def add(commands: Subparsers) -> None:
     """Add the commands."""
     posthoc = commands.add_parser(
-        "posthoc", help="compare post-hoc maps on your own stored predictions"
+        "posthoc", help="compare calibrators on your own stored predictions"
     )
     posthoc.add_argument("validation", type=Path, metavar="VAL", help=f"to fit on: {_FILES}")
     posthoc.add_argument(
@@ -38,10 +38,10 @@ def add(commands: Subparsers) -> None:
         type=Path,
         nargs="?",
         metavar="TEST",
-        help="to measure on (without it maps are cross-fitted on VAL)",
+        help="to measure on (without it calibrators are cross-fitted on VAL)",
     )
     posthoc.add_argument(
-        "--maps", default="fast", help="fast, all, or names with commas (default: fast)"
+        "--calibrators", default="fast", help="fast, all, or names with commas (default: fast)"
     )
     posthoc.add_argument("--bins", type=_count, default=15, help="bins of ECE (default: 15)")
     posthoc.add_argument("--label", metavar="COLUMN", help="the column of labels in a table")
@@ -50,10 +50,10 @@ def add(commands: Subparsers) -> None:
         "--out", type=Path, default=Path("posthoc"), metavar="DIR", help="(default: posthoc)"
     )
     posthoc.add_argument(
-        "--save", type=Path, metavar="FILE", help="save the best map, e.g. best.json"
+        "--save", type=Path, metavar="FILE", help="save the best calibrator, e.g. best.json"
     )
     posthoc.set_defaults(command=_posthoc)
-    apply = commands.add_parser("apply", help="apply a saved map to stored predictions")
+    apply = commands.add_parser("apply", help="apply a saved calibrator to stored predictions")
     apply.add_argument("map", type=Path, metavar="MAP", help="what posthoc --save wrote")
     apply.add_argument("file", type=Path, metavar="FILE", help=f"{_FILES}; labels are ignored")
     apply.add_argument(
@@ -72,16 +72,18 @@ def _count(text: str) -> int:
 def _posthoc(options: argparse.Namespace, console: Console) -> int:
     try:
         validation, test = _read(options)
-        maps = _maps(options.maps)
+        calibrators = _calibrators(options.calibrators)
         _check_places(options)
         from sweeps.posthoc import evaluate_stored
         from sweeps.posthoc.evaluation import notes_on
 
         say(console, *notes_on(validation, test))
-        if options.maps == "fast" and validation.classes > _MANY_CLASSES:
-            maps, note = _without_maps_per_class(maps, validation.classes)
+        if options.calibrators == "fast" and validation.classes > _MANY_CLASSES:
+            calibrators, note = _without_maps_per_class(calibrators, validation.classes)
             say(console, note)
-        evaluation = evaluate_stored(validation, test, maps, bins=options.bins, seed=options.seed)
+        evaluation = evaluate_stored(
+            validation, test, calibrators, bins=options.bins, seed=options.seed
+        )
         written = _write(evaluation, options)
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
@@ -89,7 +91,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
 
     print_evaluation(evaluation, console)
     for name, reason in evaluation.failed.items():
-        say(console, f"post-hoc map {name} failed and has no row: {reason}")
+        say(console, f"calibrator {name} failed and has no row: {reason}")
     say(console, *written)
     return 1 if evaluation.failed else 0
 
@@ -111,32 +113,32 @@ def _read(options: argparse.Namespace) -> tuple[StoredPredictions, StoredPredict
     return validation, test
 
 
-def _maps(wanted: str) -> list[str]:
+def _calibrators(wanted: str) -> list[str]:
     from calibration.calibrators import CALIBRATORS, Calibrator, names
 
     if wanted == "fast" or wanted == "all":
         return names("fast" if wanted == "fast" else "all")
     chosen = [name.strip() for name in wanted.split(",") if name.strip()]
     if not chosen:
-        raise ValueError(f"--maps: found {wanted!r}; write fast, all, or names with commas")
+        raise ValueError(f"--calibrators: found {wanted!r}; write fast, all, or names with commas")
     for name in chosen:
         kind = CALIBRATORS[name]
         if not (isinstance(kind, type) and issubclass(kind, Calibrator)):
-            raise ValueError(f"--maps: {name!r} is not a subclass of Calibrator")
+            raise ValueError(f"--calibrators: {name!r} is not a subclass of Calibrator")
     return chosen
 
 
-def _without_maps_per_class(maps: list[str], classes: int) -> tuple[list[str], str]:
-    """The maps that stay fast with many classes, and what to say of the others."""
+def _without_maps_per_class(calibrators: list[str], classes: int) -> tuple[list[str], str]:
+    """The calibrators that stay fast with many classes, and what to say of the others."""
     from calibration.calibrators import CALIBRATORS
     from calibration.calibrators.one_vs_rest import OneVsRest
 
-    slow = [name for name in maps if issubclass(CALIBRATORS[name], OneVsRest)]
+    slow = [name for name in calibrators if issubclass(CALIBRATORS[name], OneVsRest)]
     note = (
         f"{classes} classes: left out, because each class is fitted by itself: {', '.join(slow)}; "
-        "to have one of them, name it in --maps"
+        "to have one of them, name it in --calibrators"
     )
-    return [name for name in maps if name not in slow], note
+    return [name for name in calibrators if name not in slow], note
 
 
 def _check_places(options: argparse.Namespace) -> None:
@@ -152,7 +154,7 @@ def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[st
     from sweeps.posthoc.page import evaluation_page
     from sweeps.report.csv_table import csv
 
-    # The saved map first: if it cannot be written, nothing is.
+    # The saved calibrator first: if it cannot be written, nothing is.
     content = {} if options.save is None else {options.save: saved_winner(evaluation)}
     content |= {
         options.out / "report.html": evaluation_page(evaluation).encode(),
@@ -165,20 +167,21 @@ def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[st
     lines = [f"report    {options.out / 'report.html'}"]
     if options.save is not None:
         lines.append(
-            f"best map  {evaluation.winner}, saved: calsweep apply {options.save} FILE --out OUT"
+            f"best calibrator  {evaluation.winner}, "
+            f"saved: calsweep apply {options.save} FILE --out OUT"
         )
     return lines
 
 
 def _apply(options: argparse.Namespace, console: Console) -> int:
     from calibration.data.predictions import read_predictions
-    from sweeps.posthoc.files import OUTPUTS, applied, read_map, write_whole
+    from sweeps.posthoc.files import OUTPUTS, applied, read_calibrator, write_whole
 
     try:
         suffix = options.out.suffix.lower()
         if suffix not in OUTPUTS or options.out.is_dir():
             raise ValueError(f"--out: found {options.out}; name a file *{', *'.join(OUTPUTS)}")
-        calibrator, names = read_map(options.map)
+        calibrator, names = read_calibrator(options.map)
         stored = read_predictions(options.file, label=options.label)
         _check_fit(options, stored, calibrator._classes or 0, names)
         output = _output(calibrator, stored, options.map)
@@ -195,7 +198,7 @@ def _output(calibrator: Calibrator, stored: StoredPredictions, path: Path) -> Te
 
     try:
         return calibrator(torch.from_numpy(stored.logits))
-    except Exception as error:  # a damaged map, or a user's own
+    except Exception as error:  # a damaged calibrator, or a user's own
         raise ValueError(f"{path}: fails on {stored.name}: {error}") from error
 
 
@@ -209,11 +212,12 @@ def _check_fit(
 
     if stored.classes != classes:
         raise ValueError(
-            f"{options.file} has {stored.classes} classes, but the map in {options.map} was "
+            f"{options.file} has {stored.classes} classes, but the calibrator in {options.map} was "
             f"fitted with {classes}"
         )
     if names is not None and names_differ(names, stored.class_names) is not None:
         raise ValueError(
-            f"{options.file}: the classes are {', '.join(stored.class_names[:10])}, but the map "
+            f"{options.file}: the classes are {', '.join(stored.class_names[:10])}, "
+            "but the calibrator "
             f"in {options.map} was fitted with {', '.join(names[:10])}, in this order"
         )

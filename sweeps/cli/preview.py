@@ -28,7 +28,7 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
     plan.replay()
     cost = estimate(loaded)
     table = Table(title=f"{spec.name}: {plan.total} trials", title_justify="left")
-    for heading in ("dataset", "method", "search", "confirm", "done", "s/trial", "searched"):
+    for heading in ("dataset", "row", "search", "confirm", "done", "s/trial", "searched"):
         table.add_column(heading)
     for place, cell in plan.cells.items():
         table.add_row(
@@ -47,7 +47,7 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
         console,
         f"about {_clock(left / workers)} of training at most with {workers} "
         f"trial{'s' if workers > 1 else ''} at once here (s/trial: all epochs; early stopping "
-        "shortens it, post-hoc maps are not counted)",
+        "shortens it, calibrators are not counted)",
     )
     shown = Table(title="settings", title_justify="left")
     for heading in ("setting", "value", "unit", "what it is"):

@@ -35,7 +35,7 @@ def add(commands: Subparsers) -> None:
         "--baseline",
         metavar="ROW",
         help="what the rows are compared with: a row with the same help as theirs, or exactly a "
-        'row with a map, e.g. "focal + temperature" (default: standard)',
+        'row with a calibrator, e.g. "focal + temperature" (default: standard)',
     )
     report.add_argument("--out", type=Path, metavar="FILE", help="write there and nowhere else")
     add_store(report)

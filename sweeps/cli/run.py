@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         extend=options.extend,
     )
     _print_outcome(outcome, options, console)
-    return 1 if outcome.plan.failed or outcome.failed_maps or outcome.report_failures else 0
+    return 1 if outcome.plan.failed or outcome.failed_calibrators or outcome.report_failures else 0
 
 
 def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Console) -> None:
@@ -129,8 +129,8 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
             lines.append(f"{cell.dataset} {cell.row}: every search trial failed, so it has no row")
     if plan.failed:
         lines.append(f"once mended: calsweep run {options.spec} --retry-failed{where}")
-    for name, reason in outcome.failed_maps.items():
-        lines.append(f"post-hoc map {name} failed and has no row: {reason}")
+    for name, reason in outcome.failed_calibrators.items():
+        lines.append(f"calibrator {name} failed and has no row: {reason}")
     if outcome.unpublished or outcome.tracking_error:
         lines.append(
             f"MLflow could not be reached at {masked(outcome.tracking_uri)} "
@@ -166,7 +166,7 @@ def _introduction(spec: Spec) -> str:
     def count(number: int, noun: str) -> str:
         return f"{number} {noun}{'' if number == 1 else 's'}"
 
-    what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'method')}"
+    what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'row')}"
     confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
     if not any(spec.space(row).searched for row in spec.methods):
         return f"{spec.name} · {what} · {confirmed}"

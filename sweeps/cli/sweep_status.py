@@ -80,7 +80,7 @@ def _trial(sweep: Sweep, entry: Entry) -> Trial:
 
 def _cell_table(sweep: Sweep, found: list[Trial]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("dataset", "method", "search", "confirm", "running", "failed", "best so far"):
+    for heading in ("dataset", "row", "search", "confirm", "running", "failed", "best so far"):
         table.add_column(heading)
     for cell in sweep.plan.cells.values():
         here = [trial for trial in found if trial.entry.cell == (cell.dataset, cell.row)]
@@ -98,7 +98,7 @@ def _cell_table(sweep: Sweep, found: list[Trial]) -> Table:
 
 def _trial_table(sweep: Sweep, found: list[Trial]) -> Table:
     table = Table(box=None, pad_edge=False)
-    headings = [*("trial", "dataset", "method", "phase", "state", "epoch", "validation NLL", "s")]
+    headings = [*("trial", "dataset", "row", "phase", "state", "epoch", "validation NLL", "s")]
     headings.append("settings")
     for heading in headings:
         table.add_column(heading, no_wrap=heading == "trial")

@@ -57,8 +57,8 @@ def print_trial(store: Store, key: str, console: Console) -> None:
     _print_settings(key, record["config"], console)
     say(console, *_outcome_lines(record))
     _print_curve(record.get("curve", []), console)
-    for tag in [] if record["status"] != "done" else store.map_tags(key):
-        print_whole(console, _maps_table(store.maps(key, tag), tag))
+    for tag in [] if record["status"] != "done" else store.evaluation_tags(key):
+        print_whole(console, _maps_table(store.evaluations(key, tag), tag))
     if record.get("traceback"):
         say(console, str(record["traceback"]).rstrip())
     versions = ", ".join(f"{name} {v}" for name, v in record.get("environment", {}).items() if v)
@@ -127,15 +127,15 @@ def sparkline(values: list[float]) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in shown)
 
 
-def _maps_table(maps: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
+def _maps_table(calibrators: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
     table = Table(
         title=f"test data, {tag.replace('-', ' ')}", title_justify="left", box=None, pad_edge=False
     )
     metrics = METRICS.names(Shown.DETAIL)
     titles = map(METRICS.title, metrics)
-    for heading in ("post-hoc map", *titles, "ECE's floor", "validation NLL"):
-        table.add_column(heading, justify="left" if heading == "post-hoc map" else "right")
-    for name, evaluation in maps.items():
+    for heading in ("calibrator", *titles, "ECE's floor", "validation NLL"):
+        table.add_column(heading, justify="left" if heading == "calibrator" else "right")
+    for name, evaluation in calibrators.items():
         if FAILED in evaluation:
             table.add_row(Text(name), Text(f"failed: {evaluation[FAILED]}"))
             continue
@@ -148,7 +148,7 @@ def _maps_table(maps: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
             _number(float(evaluation["floor"][0])),
             _number(chosen_by),
         )
-    note = convergence_note(each.get("converged", True) for each in maps.values())
+    note = convergence_note(each.get("converged", True) for each in calibrators.values())
     table.caption, table.caption_justify = note.strip() or None, "left"
     return table
 

@@ -1,7 +1,7 @@
 """A short try of every row of a spec: what would fail after an hour fails now.
 
 Each row trains for two epochs on a few batches, predicts, and is evaluated with every
-post-hoc map, in this process and without a trace in the store.
+calibrator, in this process and without a trace in the store.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> float:
     if run.diverged:
         raise ValueError(f"the training loss is {curve['train/loss']}")
     validation = LabelledLogits(run.predict_validation(), run.validation.labels.cpu())
-    # Test data is for the end of a sweep: the maps are tried on the data they are fitted to.
-    evaluate(spec.maps, validation, validation, bins=spec.bins)
+    # Test data is for the end of a sweep: the calibrators are tried on the data they are fitted to.
+    evaluate(spec.calibrator_names, validation, validation, bins=spec.bins)
     return curve["train/loss"]
 
 

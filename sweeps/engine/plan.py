@@ -15,7 +15,7 @@ from calibration.evaluation import evaluation_version
 from calibration.hyperparameters import Value
 from sweeps.engine.cell import Cell, Cells, Entry, objective_values
 from sweeps.engine.plausible import flaw
-from sweeps.engine.trial import FAILED, VERSION, environment, missing_maps, rung_values
+from sweeps.engine.trial import FAILED, VERSION, environment, missing_evaluations, rung_values
 from sweeps.search import Result
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
@@ -151,7 +151,8 @@ class Plan:
                 entry = self._ask(cell)
                 if not self._is_to_be_trained(entry):
                     continue
-            # A search trial that is not done has no record; a confirmed one may lack maps only.
+            # A search trial that is not done has no record; a confirmed one may lack calibrators
+            # only.
             if entry.config.phase == "search" or self.store.record(entry.key) is None:
                 self._trained.add(entry.key)
             self._seen.add(entry.key)
@@ -216,9 +217,11 @@ class Plan:
             self.store.file_record(entry.key, (self.store.live(entry.key) or {}) | record)
             return
         tag = self.spec.evaluation.tag
-        for name in missing_maps(self.store, entry.key, self.spec.maps, self.spec.evaluation):
+        for name in missing_evaluations(
+            self.store, entry.key, self.spec.calibrator_names, self.spec.evaluation
+        ):
             found = {FAILED: reason, VERSION: evaluation_version(name)}
-            self.store.write_map(entry.key, tag, name, found)
+            self.store.write_evaluation(entry.key, tag, name, found)
 
     def confirmed(self, dataset: str, row: str) -> list[Entry]:
         """The confirm trials of a cell, by seed; empty while its search goes on."""
@@ -362,10 +365,10 @@ class Plan:
         if record["status"] != "done" or entry.config.phase == "search":
             return True
         # Who only reads takes what other versions have made, and says so.
-        return not missing_maps(
+        return not missing_evaluations(
             self.store,
             entry.key,
-            self.spec.maps,
+            self.spec.calibrator_names,
             self.spec.evaluation,
             failed=again,
             outdated=self.options.persist,

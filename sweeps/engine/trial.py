@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict
 from calibration.data import Dataset, Protocol, load_dataset
 from calibration.evaluation import (
     LabelledLogits,
-    evaluate_map,
+    evaluate_calibrator,
     evaluate_oracle,
     evaluation_version,
 )
@@ -46,7 +46,7 @@ from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
 
 CHECKPOINT_SECONDS = 5.0
 FAILED = "failed"
-"""The key under which a map's evaluation says why there is none."""
+"""The key under which a calibrator's evaluation says why there is none."""
 VERSION = "version"
 """The key under which it says what it was made by."""
 HAS_ORACLE = "has_oracle"
@@ -94,7 +94,7 @@ class TrialRun:
         config: TrialConfig,
         store: Store,
         *,
-        maps: list[str],
+        calibrators: list[str],
         evaluation: Evaluation,
         rungs: Sequence[int] = (),
         resources: Mapping[str, float | str] | None = None,
@@ -102,7 +102,7 @@ class TrialRun:
         self.config = config
         self.key = config.key()
         self.store = store
-        self.maps = maps
+        self.calibrators = calibrators
         self.evaluation = evaluation
         self.rungs = rungs
         self.resources = {"device": config.device, **(resources or {})}
@@ -189,7 +189,8 @@ class TrialRun:
         if run.diverged or run.best_epoch == 0:
             self.fail(f"the loss is no number after epoch {run.epoch}")
             return True
-        # Filed before its maps are evaluated: a map that fails must not cost the network.
+        # Filed before its calibrators are evaluated: a calibrator that fails must not cost the
+        # network.
         self._file("done", "", self._results(run))
         self._evaluate()
         return True
@@ -249,10 +250,10 @@ class TrialRun:
         return files | {"predictions.npz": encode_arrays(arrays)}
 
     def _evaluate(self) -> None:
-        """Evaluate the maps that are asked for and not filed yet, from stored logits."""
+        """Evaluate the calibrators that are asked for and not filed yet, from stored logits."""
         if self.config.phase != "confirm":
             return
-        missing = missing_maps(self.store, self.key, self.maps, self.evaluation)
+        missing = missing_evaluations(self.store, self.key, self.calibrators, self.evaluation)
         if not missing:
             return
         arrays = self.store.predictions(self.key)
@@ -261,12 +262,12 @@ class TrialRun:
             arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
         )
         with threads(1):  # an evaluation is the same whatever its network was trained with
-            self._evaluate_maps(missing, validation, test)
+            self._evaluate_calibrators(missing, validation, test)
 
-    def _evaluate_maps(
+    def _evaluate_calibrators(
         self, missing: list[str], validation: LabelledLogits, test: LabelledLogits
     ) -> None:
-        # Before the maps: who is killed on the way finds one missing, and comes here again.
+        # Before the calibrators: who is killed on the way finds one missing, and comes here again.
         self._draw(test)
         bins, seed = self.evaluation.bins, self.config.seed
         if "identity" in missing:
@@ -275,11 +276,11 @@ class TrialRun:
             try:
                 large = self._large_test
                 found = asdict(
-                    evaluate_map(name, validation, test, large=large, bins=bins, seed=seed)
+                    evaluate_calibrator(name, validation, test, large=large, bins=bins, seed=seed)
                 )
             except StoreError:
                 raise
-            except Exception as error:  # a user's own map may raise anything; others go on
+            except Exception as error:  # a user's own calibrator may raise anything; others go on
                 found = {FAILED: f"{type(error).__name__}: {error}"}
             if name == "identity":
                 found[HAS_ORACLE] = test.posterior is not None
@@ -301,7 +302,7 @@ class TrialRun:
     def _file_evaluation(self, name: str, found: dict[str, Any]) -> None:
         version = evaluation_version("identity" if name == ORACLE else name)
         about = {VERSION: version, MADE: time.time()}
-        self.store.write_map(self.key, self.evaluation.tag, name, found | about)
+        self.store.write_evaluation(self.key, self.evaluation.tag, name, found | about)
 
     @cached_property
     def _large_test(self) -> LabelledLogits | None:
@@ -389,7 +390,7 @@ def load_network(config: TrialConfig, store: Store) -> TrainingRun:
     return run
 
 
-def missing_maps(
+def missing_evaluations(
     store: Store,
     key: str,
     wanted: list[str],
@@ -398,8 +399,8 @@ def missing_maps(
     failed: bool = True,
     outdated: bool = True,
 ) -> list[str]:
-    """The wanted maps whose evaluation is not in the store or, if asked, failed or is outdated."""
-    there = store.maps(key, evaluation.tag)
+    """The wanted calibrators without an evaluation, or, if asked, a failed or outdated one."""
+    there = store.evaluations(key, evaluation.tag)
     # The oracle's evaluation is made with that of the bare network, which knows of it.
     lost = there.get("identity", {}).get(HAS_ORACLE) and ORACLE not in there
     return [

@@ -1,1 +1,1 @@
-"""The winner of a sweep as an MLflow model: network, post-hoc map and abstention threshold."""
+"""The winner of a sweep as an MLflow model: network, calibrator and abstention threshold."""

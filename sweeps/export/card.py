@@ -47,16 +47,16 @@ def _introduction(package: Package) -> Iterator[str]:
     network = f"a {code(package.description.network.name)} network trained by"
     yield (
         f"A calibrated classifier of {len(classes)} classes: {network} "
-        f"{code(about['method'])}, {_map(package)}, and a threshold on the confidence below "
+        f"{code(about['method'])}, {_calibrator(package)}, and a threshold on the confidence below "
         "which it abstains. A confidence of 0.8 is meant to be right in 8 cases of 10."
     )
 
 
-def _map(package: Package) -> str:
-    name = package.chosen.post_hoc
+def _calibrator(package: Package) -> str:
+    name = package.chosen.calibrator
     if name == "identity":
-        return "without a post-hoc map"
-    return f"its output calibrated by the post-hoc map {code(name)}"
+        return "without a calibrator"
+    return f"its output calibrated by the calibrator {code(name)}"
 
 
 def _data(package: Package) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _training(package: Package) -> Iterator[str]:
             "method": f"{code(about['method'])}: {settings(about['hyperparameters'])}",
             "network": f"{code(description.network.name)}: {settings(description.network.options)}",
             "training": settings(about["training"]),
-            "post-hoc map": f"{code(package.chosen.post_hoc)}, fitted on all "
+            "calibrator": f"{code(package.chosen.calibrator)}, fitted on all "
             f"{package.rows['validation']} validation rows{_convergence(package)}",
             "seed": str(about["seed"]),
         }
@@ -154,8 +154,8 @@ def _abstention(package: Package) -> Iterator[str]:
             "- The promise is about rows drawn like the validation rows, on the average over all "
             "of them: not about a class or group among them, nor about shifted data. It takes the "
             "validation rows for independent of the network; but they also chose its epoch, its "
-            "settings and its map, so it is a little too optimistic. And it was found with "
-            "cross-fitted maps, while the model has the one map fitted on all of them. The test "
+            "settings and its calibrator, so it is a little too optimistic. And it was found with "
+            "cross-fitted calibrators, while the model has the one fitted on all of them. The test "
             "rows below are the independent check."
         )
         if package.description.about["protocol"]["share_validation"]:
@@ -181,7 +181,7 @@ def _covered(coverage: float, found: Accepted) -> str:
     more = f" ({share if share != percent(coverage) else 'a little more'} because of ties)"
     return (
         f"at least {percent(coverage)}{more if tied else ''} of the validation rows are accepted, "
-        "measured with cross-fitted maps"
+        "measured with cross-fitted calibrators"
     )
 
 
@@ -222,7 +222,7 @@ def _seed(package: Package) -> Iterator[str]:
         yield "It is the row's only network."
     else:
         own = chosen.seeds[CHOSEN_BY].map(math.isfinite).any()
-        judged = "cross-fitted validation NLL" if own else "validation NLL before its map"
+        judged = "cross-fitted validation NLL" if own else "validation NLL before its calibrator"
         yield (
             f"Of its networks this is the one with the lowest {judged}. Each "
             "seed has validation rows of its own, so that is partly luck: expect the mean over "
@@ -263,8 +263,8 @@ def _limits(package: Package) -> Iterator[str]:
         )
     if package.classifier.calibrator.top_label:
         yield (
-            "- Probabilities of all classes: the map calibrates the predicted class's confidence "
-            "alone, and `probabilities` is empty."
+            "- Probabilities of all classes: the calibrator is for the predicted class's "
+            "confidence alone, and `probabilities` is empty."
         )
 
 

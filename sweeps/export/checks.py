@@ -38,12 +38,12 @@ def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen
         )
 
 
-def check_map(
+def check_calibrator_output(
     part: str, output: Tensor, logits: Tensor, labels: Tensor, sweep: Sweep, chosen: Chosen
 ) -> None:
-    """Raise ``StoreError`` unless the map's output comes to the metrics that are on record.
+    """Raise ``StoreError`` unless the calibrator's output comes to the metrics that are on record.
 
-    ``part`` is ``test``, for the map itself, or ``validation``, for the cross-fitted ones.
+    ``part`` is ``test``, for the calibrator itself, or ``validation``, for the cross-fitted ones.
     """
     recorded = {name: float(value) for name, value in chosen.evaluation[part].items()}
     found = scores(output, labels, logits.argmax(-1), bins=sweep.spec.evaluation.bins)
@@ -54,7 +54,7 @@ def check_map(
     ]
     if differing:
         raise StoreError(
-            f"trial {chosen.entry.key}: the post-hoc map {chosen.post_hoc!r}, fitted again to the "
+            f"trial {chosen.entry.key}: the calibrator {chosen.calibrator!r}, fitted again to the "
             f"recorded predictions, is not the one that was measured; on {part} rows "
             f"{'; '.join(differing[:3])}. Its code or the environment has changed since the sweep"
             f"{_changes(chosen)}. {_REMEDY}"

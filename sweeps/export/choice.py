@@ -18,7 +18,7 @@ from sweeps.sweep import Sweep
 
 @dataclass(frozen=True)
 class Chosen:
-    """One confirmed network with one post-hoc map.
+    """One confirmed network with one calibrator.
 
     ``row`` is its line of the leaderboard (means over seeds), ``seeds`` the tidy lines behind
     it, ``evaluation`` what was measured of this network. ``is_winner`` says that validation
@@ -28,7 +28,7 @@ class Chosen:
     """
 
     entry: Entry
-    post_hoc: str
+    calibrator: str
     row: pd.Series[Any]
     seeds: pd.DataFrame
     record: dict[str, Any]
@@ -47,7 +47,7 @@ class Chosen:
     @property
     def label(self) -> str:
         """What the row is called, e.g. ``focal + temperature``."""
-        return label(self.entry.row, self.post_hoc)
+        return label(self.entry.row, self.calibrator)
 
 
 def choose(
@@ -68,31 +68,31 @@ def choose(
         )
     table = sweep.leaderboard
     rows = table if table.empty else table[table["dataset"] == dataset]
-    rows = rows if rows.empty else rows[rows["method"] != ORACLE]
+    rows = rows if rows.empty else rows[rows["row"] != ORACLE]
     if rows.empty:
         raise UserError(f"sweep {sweep.name!r} has no confirmed network on {dataset}: all failed")
     line = _winner(rows, sweep, dataset) if row is None else _named(rows, row, dataset)
     tidy = sweep.results
-    method, post_hoc = str(line["method"]), str(line["post_hoc"])
-    same = (tidy["dataset"] == dataset) & (tidy["method"] == method)
-    seeds = tidy[same & (tidy["post_hoc"] == post_hoc)]
+    method, calibrator = str(line["row"]), str(line["calibrator"])
+    same = (tidy["dataset"] == dataset) & (tidy["row"] == method)
+    seeds = tidy[same & (tidy["calibrator"] == calibrator)]
     if seed is None:
-        number = best_seed(tidy, dataset, method, post_hoc)
+        number = best_seed(tidy, dataset, method, calibrator)
     else:
         number = _seed(seeds, seed, dataset)
     entries = {e.config.seed: e for e in plan.confirmed(dataset, method)}
     entry, cell = entries[number], plan.cells[dataset, method]
     record = sweep.store.record(entry.key)
     assert record is not None, "it has a line among the results"
-    found = sweep.store.maps(entry.key, sweep.spec.evaluation.tag)[post_hoc]
+    found = sweep.store.evaluations(entry.key, sweep.spec.evaluation.tag)[calibrator]
     return Chosen(
         entry,
-        post_hoc,
+        calibrator,
         line,
         seeds,
         record,
         found,
-        is_winner=sweep.analysis.selection.is_winner(dataset, method, post_hoc),
+        is_winner=sweep.analysis.selection.is_winner(dataset, method, calibrator),
         row_named=row is not None,
         seed_named=seed is not None,
         planned=cell.seeds,
@@ -121,13 +121,13 @@ def _winner(rows: pd.DataFrame, sweep: Sweep, dataset: str) -> pd.Series[Any]:
             f"sweep {sweep.name!r} has no winner on {dataset}; name a row with --row: "
             f"{_names(rows)}"
         )
-    method, post_hoc = winner
-    return rows[(rows["method"] == method) & (rows["post_hoc"] == post_hoc)].iloc[0]
+    method, calibrator = winner
+    return rows[(rows["row"] == method) & (rows["calibrator"] == calibrator)].iloc[0]
 
 
 def _named(rows: pd.DataFrame, row: str, dataset: str) -> pd.Series[Any]:
     wanted = " + ".join(part.strip() for part in row.split("+")).removesuffix(" + identity")
-    names = [label(m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)]
+    names = [label(m, p) for m, p in zip(rows["row"], rows["calibrator"], strict=True)]
     if wanted not in names:
         near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
         remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else _names(rows)
@@ -136,7 +136,7 @@ def _named(rows: pd.DataFrame, row: str, dataset: str) -> pd.Series[Any]:
 
 
 def _names(rows: pd.DataFrame) -> str:
-    shown = [label(m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)]
+    shown = [label(m, p) for m, p in zip(rows["row"], rows["calibrator"], strict=True)]
     return ", ".join(shown[:10]) + (", …" if len(shown) > 10 else "")
 
 

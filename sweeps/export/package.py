@@ -28,7 +28,7 @@ from calibration.methods import METHODS, Method, make_method
 from calibration.models import MODELS
 from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
-from sweeps.export.checks import check_map, check_network
+from sweeps.export.checks import check_calibrator_output, check_network
 from sweeps.export.choice import Chosen
 from sweeps.store import StoreError
 from sweeps.sweep import Sweep
@@ -71,9 +71,9 @@ class Package:
 def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
-    Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be
-    saved, ``StoreError`` if the store has lost it, or if the network or the map do not do what
-    the record says.
+    Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be saved,
+    ``StoreError`` if the store has lost it, or if the network or the calibrator do not do what the
+    record says.
     """
     config, key = chosen.entry.config, chosen.entry.key
     dataset = sweep.loaded.datasets[chosen.dataset]
@@ -83,18 +83,18 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     if network is None:
         raise StoreError(f"no network is stored for trial {key}")
     logits, labels = arrays["validation_logits"], arrays["validation_labels"]
-    output = cross_fitted(chosen.post_hoc, logits, labels, seed=config.seed)
-    check_map("validation", output, logits, labels, sweep, chosen)
+    output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
+    check_calibrator_output("validation", output, logits, labels, sweep, chosen)
     held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
-    calibrator = calibrators.fit(chosen.post_hoc, logits, labels)
+    calibrator = calibrators.fit(chosen.calibrator, logits, labels)
     description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
     classifier = Classifier(description, network, calibrator)
     check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
     output = calibrator(test_logits)
-    check_map("test", output, test_logits, test_labels, sweep, chosen)
+    check_calibrator_output("test", output, test_logits, test_labels, sweep, chosen)
     test = interpret(output, test_logits)
     counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
     return Package(
@@ -167,7 +167,7 @@ def _description(
             "fingerprint": config.fingerprint,
             "method": config.method,
             "hyperparameters": written["hyperparameters"],
-            "post_hoc": chosen.post_hoc,
+            "calibrator": chosen.calibrator,
             "training": written["training"],
             "protocol": written["protocol"],
             "threshold_for": {k: v for k, v in vars(wish).items() if v is not None},
@@ -211,7 +211,7 @@ def _modules(chosen: Chosen, splits: Splits, description: Description) -> list[s
     config = chosen.entry.config
     things: list[Any] = [
         MODELS[config.model.name],
-        CALIBRATORS[chosen.post_hoc],
+        CALIBRATORS[chosen.calibrator],
         type(splits.transform),
     ]
     if description.method is not None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from calibration.calibrators.saving import save_map
-from calibration.deployment import DESCRIPTION, MAP, NETWORK
+from calibration.calibrators.saving import save_calibrator
+from calibration.deployment import DESCRIPTION, NETWORK, SAVED_CALIBRATOR
 from sweeps.errors import UserError
 from sweeps.export.card import card
 from sweeps.export.package import Package
@@ -56,7 +56,7 @@ def _save(package: Package, artifacts: Path, model: Path) -> None:
     description = package.description
     saved = {
         DESCRIPTION: json.dumps(description.model_dump(mode="json"), indent=1, ensure_ascii=False),
-        MAP: json.dumps(_saved_map(package)),
+        SAVED_CALIBRATOR: json.dumps(_saved_calibrator(package)),
     }
     for name, text in saved.items():
         (artifacts / name).write_text(text + "\n", encoding="utf-8")
@@ -70,7 +70,7 @@ def _save(package: Package, artifacts: Path, model: Path) -> None:
         artifacts={
             "model": str(artifacts / DESCRIPTION),
             "network": str(artifacts / NETWORK),
-            "map": str(artifacts / MAP),
+            "calibrator": str(artifacts / SAVED_CALIBRATOR),
         },
         code_paths=[str(path) for path in package.code.code],
         pip_requirements=package.code.requirements,
@@ -81,11 +81,11 @@ def _save(package: Package, artifacts: Path, model: Path) -> None:
     _forget_origin(model)
 
 
-def _saved_map(package: Package) -> dict[str, object]:
+def _saved_calibrator(package: Package) -> dict[str, object]:
     try:
-        return save_map(package.classifier.calibrator)
+        return save_calibrator(package.classifier.calibrator)
     except ValueError as error:
-        raise UserError(f"post-hoc map {package.chosen.post_hoc!r}: {error}") from error
+        raise UserError(f"calibrator {package.chosen.calibrator!r}: {error}") from error
 
 
 def _forget_origin(model: Path) -> None:

@@ -1,4 +1,4 @@
-"""Is a map better than none? Paired over the test rows, by resampling them."""
+"""Is a calibrator better than none? Paired over the test rows, by resampling them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ UNCALIBRATED = "identity"
 
 
 def comparisons(
-    maps: Mapping[str, Mapping[str, Resampled]], dataset: str, method: str, rows: int
+    calibrators: Mapping[str, Mapping[str, Resampled]], dataset: str, method: str, rows: int
 ) -> pd.DataFrame:
-    """Every map against ``identity`` in every metric both have.
+    """Every calibrator against ``identity`` in every metric both have.
 
     With values on the same resamples of the rows, the standard error of the difference is the
     deviation s of the differences (Efron and Tibshirani 1993); difference/s is compared with
@@ -31,13 +31,13 @@ def comparisons(
     difference over its deviation from row to row, s·√rows.
     """
     lines = []
-    baseline = maps.get(UNCALIBRATED, {})
+    baseline = calibrators.get(UNCALIBRATED, {})
     for metric in baseline:
-        there = {name: found[metric] for name, found in maps.items() if metric in found}
+        there = {name: found[metric] for name, found in calibrators.items() if metric in found}
         tested = [_compared(found, baseline[metric], rows) for found in there.values()]
         frame = pd.DataFrame(tested)
         frame.insert(0, "metric", metric)
-        frame.insert(0, "post_hoc", list(there))
+        frame.insert(0, "calibrator", list(there))
         known = [name != UNCALIBRATED for name in there]
         adjusted = np.full(len(there), np.nan)
         adjusted[known] = holm(frame["p"].to_numpy(np.float64)[known])
@@ -52,7 +52,7 @@ def comparisons(
     if not lines:
         return pd.DataFrame()
     table = pd.concat(lines, ignore_index=True)
-    table.insert(0, "method", method)
+    table.insert(0, "row", method)
     table.insert(0, "dataset", dataset)
     return table
 

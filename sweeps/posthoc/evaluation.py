@@ -1,4 +1,4 @@
-"""All maps on stored predictions: a tidy table, a winner, and a verdict for each map."""
+"""All calibrators on stored predictions: a tidy table, a winner, a verdict for each."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ METHOD = "predictions"
 
 @dataclass(frozen=True)
 class StoredEvaluation:
-    """Post-hoc maps on stored predictions.
+    """Calibrators on stored predictions.
 
-    ``results`` has one row per map, with the columns that a sweep's results have;
+    ``results`` has one row per calibrator, with the columns that a sweep's results have;
     ``leaderboard`` is ordered by cross-fitted validation NLL and marks the ``winner``;
     ``comparisons`` are with the predictions as they are; ``confidences`` gives (confidence,
-    correct) of the measured rows for each map; ``failed`` the maps that raised, with the
-    reason. ``cross_fitted`` says that there was no test file; ``folds`` is how many the
+    correct) of the measured rows for each calibrator; ``failed`` the calibrators that raised, with
+    the reason. ``cross_fitted`` says that there was no test file; ``folds`` is how many the
     validation rows were cut into, ``resamples`` how often the measured rows were drawn again.
     """
 
@@ -57,7 +57,7 @@ class StoredEvaluation:
     results: pd.DataFrame
     leaderboard: pd.DataFrame
     comparisons: pd.DataFrame
-    maps: dict[str, Calibrator]
+    calibrators: dict[str, Calibrator]
     confidences: dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]
     class_names: tuple[str, ...]
     failed: dict[str, str]
@@ -65,31 +65,31 @@ class StoredEvaluation:
 
     @property
     def winner(self) -> str:
-        """The map of least cross-fitted validation NLL."""
-        return str(self.leaderboard.loc[self.leaderboard["winner"], "post_hoc"].iloc[0])
+        """The calibrator of least cross-fitted validation NLL."""
+        return str(self.leaderboard.loc[self.leaderboard["winner"], "calibrator"].iloc[0])
 
-    def verdict(self, post_hoc: str, metric: str) -> str:
-        """What is shown of a map against none; "not measured" where it has no such metric."""
+    def verdict(self, calibrator: str, metric: str) -> str:
+        """What is shown of a calibrator against none; "not measured" if it has no such metric."""
         table = self.comparisons
-        found = table[(table["post_hoc"] == post_hoc) & (table["metric"] == metric)]
+        found = table[(table["calibrator"] == calibrator) & (table["metric"] == metric)]
         return UNMEASURED if found.empty else str(found["verdict"].iloc[0])
 
 
 def evaluate_stored(
     validation: StoredPredictions,
     test: StoredPredictions | None,
-    maps: Sequence[str],
+    calibrators: Sequence[str],
     *,
     bins: int = 15,
     seed: int = 0,
     workers: int | None = None,
 ) -> StoredEvaluation:
-    """Fit ``maps`` on ``validation`` and measure them on ``test``.
+    """Fit ``calibrators`` on ``validation`` and measure them on ``test``.
 
-    Without ``test`` every row is measured by maps fitted on the folds that do not hold it.
-    ``identity``, the predictions as they are, always takes part. ``workers`` maps at a time,
+    Without ``test`` every row is measured by calibrators fitted on the folds that do not hold it.
+    ``identity``, the predictions as they are, always takes part. ``workers`` calibrators at a time,
     by default one per core. Raises ``ValueError`` if the two sets do not fit together, and
-    if every map fails.
+    if every calibrator fails.
     """
     if test is not None:
         check_same_classes(validation, test, validation.name, test.name)
@@ -101,16 +101,16 @@ def evaluate_stored(
         resamples=resamples_for(len((test or validation).logits)),
         folds=folds_for(len(validation.logits)),
     )
-    names = list(dict.fromkeys([UNCALIBRATED, *maps]))
+    names = list(dict.fromkeys([UNCALIBRATED, *calibrators]))
     judged, failed = _judged(names, setting, _workers(setting, workers or os.cpu_count() or 1))
     # A file's name need not be text, and a table holds nothing else.
     name = visible((test or validation).name, keep="")
     rows = len(setting.measured.labels)
     tidy = pd.DataFrame(
-        {"dataset": name, "method": METHOD, "post_hoc": post_hoc, "seed": seed} | found.row
-        for post_hoc, found in judged.items()
+        {"dataset": name, "row": METHOD, "calibrator": calibrator, "seed": seed} | found.row
+        for calibrator, found in judged.items()
     )
-    resampled = {post_hoc: found.resampled for post_hoc, found in judged.items()}
+    resampled = {calibrator: found.resampled for calibrator, found in judged.items()}
     return StoredEvaluation(
         name=name,
         bins=bins,
@@ -122,10 +122,10 @@ def evaluate_stored(
         results=tidy,
         leaderboard=leaderboard(tidy, select(tidy)),
         comparisons=comparisons(resampled, name, METHOD, rows),
-        maps={post_hoc: found.calibrator for post_hoc, found in judged.items()},
+        calibrators={calibrator: found.calibrator for calibrator, found in judged.items()},
         confidences={
-            post_hoc: (found.confidence.numpy(), found.correct.numpy())
-            for post_hoc, found in judged.items()
+            calibrator: (found.confidence.numpy(), found.correct.numpy())
+            for calibrator, found in judged.items()
         },
         class_names=validation.class_names,
         failed=failed,
@@ -134,14 +134,15 @@ def evaluate_stored(
 
 
 def _workers(setting: EvaluationSetup, wanted: int) -> int:
-    """As many maps at a time as memory holds. Raises ``ValueError`` if there is none for one.
+    """As many calibrators at a time as memory holds. Raises ``ValueError`` if there is none for
+    one.
 
     Most is taken by the resampled class-wise ECE, a number for each bin of each class, and by
     a few copies of the probabilities.
     """
     rows, classes = setting.measured.logits.shape
     of_one = 8 * classes * (2 * setting.resamples * setting.bins + 4 * rows)
-    check_fits(of_one, f"a map of {rows} × {classes} with {setting.bins} bins takes")
+    check_fits(of_one, f"a calibrator of {rows} × {classes} with {setting.bins} bins takes")
     return max(1, min(wanted, available_memory() // (COPIES * of_one)))
 
 
@@ -156,7 +157,7 @@ def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> t
     return (
         *notes,
         f"{validation.name}: no validation row is of the class{'' if one else 'es'} "
-        f"{listed(absent)}; maps with a parameter per class learn never to predict "
+        f"{listed(absent)}; calibrators with a parameter per class learn never to predict "
         f"{'it' if one else 'them'}",
     )
 
@@ -164,7 +165,7 @@ def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> t
 def _predictions(stored: StoredPredictions) -> LabelledLogits:
     if stored.labels is None:
         raise ValueError(f"{stored.name}: there are no labels")
-    # Once for all maps, which work in double precision.
+    # Once for all calibrators, which work in double precision.
     return LabelledLogits(torch.from_numpy(stored.logits).double(), torch.from_numpy(stored.labels))
 
 
@@ -181,7 +182,7 @@ def _judged(
         for name, task in tasks.items():
             try:
                 judged[name] = task.result()
-            except Exception as error:  # one map's failure must not take the others' results
+            except Exception as error:  # one calibrator's failure must not take the others' results
                 failed[name] = f"{type(error).__name__}: {error}"
     if UNCALIBRATED not in judged:
         raise ValueError(f"the predictions cannot be evaluated: {failed[UNCALIBRATED]}")

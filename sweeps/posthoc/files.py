@@ -1,4 +1,4 @@
-"""What the commands on stored predictions write: tables, a saved map, applied predictions."""
+"""What the commands on stored predictions write: tables, a calibrator, applied predictions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 from torch import Tensor
 
 from calibration.calibrators import Calibrator
-from calibration.calibrators.saving import ABOUT, load_map, save_map
+from calibration.calibrators.saving import ABOUT, load_calibrator, save_calibrator
 from calibration.data.predictions import StoredPredictions
 from sweeps.posthoc.evaluation import StoredEvaluation
 
@@ -46,23 +46,23 @@ def saved_winner(evaluation: StoredEvaluation) -> bytes:
         "validation/nll": float(row["validation/nll"]),
         "class_names": list(evaluation.class_names),
     }
-    saved = save_map(evaluation.maps[evaluation.winner]) | {ABOUT: about}
+    saved = save_calibrator(evaluation.calibrators[evaluation.winner]) | {ABOUT: about}
     return (json.dumps(saved, indent=1, allow_nan=False) + "\n").encode()
 
 
-def read_map(path: Path) -> tuple[Calibrator, tuple[str, ...] | None]:
-    """A saved map and the names of its classes, where they are known.
+def read_calibrator(path: Path) -> tuple[Calibrator, tuple[str, ...] | None]:
+    """A saved calibrator and the names of its classes, where they are known.
 
-    Raises ``ValueError`` naming the file if it is absent or not a saved map.
+    Raises ``ValueError`` naming the file if it is absent or not a saved calibrator.
     """
     try:
         saved: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file (looked for {path.absolute()})") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not a saved map: {error}") from error
+        raise ValueError(f"{path}: not a saved calibrator: {error}") from error
     try:
-        calibrator = load_map(saved)
+        calibrator = load_calibrator(saved)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     about = saved.get(ABOUT)
@@ -73,10 +73,10 @@ def read_map(path: Path) -> tuple[Calibrator, tuple[str, ...] | None]:
 
 
 def applied(output: Tensor, stored: StoredPredictions, suffix: str) -> bytes:
-    """A map's output as an NPZ, CSV or Parquet file.
+    """A calibrator's output as an NPZ, CSV or Parquet file.
 
     Columns ``class``, ``confidence`` and ``prob_CLASS`` for each class; arrays ``classes``
-    (numbers), ``confidence``, ``probabilities`` and ``class_names``. A map of the top label
+    (numbers), ``confidence``, ``probabilities`` and ``class_names``. A calibrator of the top label
     gives no probabilities. Class names are the user's own data and stay as they are, to be
     joined with other files: no apostrophe keeps a spreadsheet from computing ``=A1``.
     """

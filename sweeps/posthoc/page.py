@@ -14,31 +14,31 @@ from sweeps.report.wording import number
 
 
 def evaluation_page(evaluation: StoredEvaluation) -> str:
-    """One HTML file: what was found in words, the leaderboard, and diagrams of every map."""
-    named = {post_hoc: label(METHOD, post_hoc) for post_hoc in evaluation.confidences}
+    """One HTML file: what was found in words, the leaderboard, and diagrams of every calibrator."""
+    named = {calibrator: label(METHOD, calibrator) for calibrator in evaluation.confidences}
     return posthoc_page(
         evaluation.name,
         evaluation.results,
         evaluation.leaderboard,
         {
-            named[post_hoc]: (torch.from_numpy(confidence), torch.from_numpy(correct))
-            for post_hoc, (confidence, correct) in evaluation.confidences.items()
+            named[calibrator]: (torch.from_numpy(confidence), torch.from_numpy(correct))
+            for calibrator, (confidence, correct) in evaluation.confidences.items()
         },
-        {named[post_hoc]: evaluation.verdict(post_hoc, "ece") for post_hoc in named},
+        {named[calibrator]: evaluation.verdict(calibrator, "ece") for calibrator in named},
         [*_findings(evaluation), *evaluation.notes],
         evaluation.bins,
     )
 
 
 def _findings(evaluation: StoredEvaluation) -> list[str]:
-    rows = evaluation.leaderboard.set_index("post_hoc")
+    rows = evaluation.leaderboard.set_index("calibrator")
     plain: Any = rows.loc["identity"]
     winner = evaluation.winner
     fitted, measured = evaluation.rows
     how = (
-        f"{fitted} rows, each judged by maps fitted without it"
+        f"{fitted} rows, each judged by calibrators fitted without it"
         if evaluation.cross_fitted
-        else f"maps fitted on {fitted} rows and measured on {measured} others"
+        else f"calibrators fitted on {fitted} rows and measured on {measured} others"
     )
     as_is = f"ECE {number(plain['ece'])} and NLL {number(plain['nll'])}"
     said = [
@@ -48,7 +48,10 @@ def _findings(evaluation: StoredEvaluation) -> list[str]:
     if evaluation.cross_fitted:
         said.append(f"{FLATTERED[0].upper()}{FLATTERED[1:]}.")
     if winner == "identity":
-        return [*said, "No map has a lower cross-fitted validation NLL: use them as they are."]
+        return [
+            *said,
+            "No calibrator has a lower cross-fitted validation NLL: use them as they are.",
+        ]
     best: Any = rows.loc[winner]
     said.append(
         f"{winner}, chosen by cross-fitted validation NLL, has ECE {number(best['ece'])}, where "

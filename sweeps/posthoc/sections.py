@@ -1,4 +1,4 @@
-"""The page of stored predictions: post-hoc maps beside each other, nothing trained."""
+"""The page of stored predictions: calibrators beside each other, nothing trained."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def posthoc_page(
     notes: Sequence[str],
     bins: int,
 ) -> str:
-    """One HTML file on the maps that were tried on somebody's predictions.
+    """One HTML file on the calibrators that were tried on somebody's predictions.
 
-    ``leaderboard`` has a row per map, best first, as a sweep's has; ``tidy`` the same with
+    ``leaderboard`` has a row per calibrator, best first, as a sweep's has; ``tidy`` the same with
     bootstrap intervals (METRIC_low, METRIC_high), used where the leaderboard has none of its
     own. ``shown`` holds (confidence, correct) by the row's name, ``verdicts`` words on a row
     against the predictions as they are, ``notes`` sentences for the top of the page. A table
@@ -41,7 +41,7 @@ def posthoc_page(
     """
     room, attempts = PageBudget(), Attempts()
     rows = _with_intervals(leaderboard, tidy)
-    names = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
+    names = {label(m, p): (m, p) for m, p in zip(rows["row"], rows["calibrator"], strict=True)}
     found = {
         (*names[name], "ece"): RowVerdict(words)
         for name, words in verdicts.items()
@@ -54,11 +54,11 @@ def posthoc_page(
     )
 
     def table() -> str:
-        made = leaderboard_html(title, rows, rows, found, "no map", int(rows["seeds"].max()))
+        made = leaderboard_html(title, rows, rows, found, "no calibrator", int(rows["seeds"].max()))
         tools = leaderboard_tools(len(rows), len(rows))
         return room.take(f'{tools}{made}<p class="note">{escape(_NOTE)}</p>')
 
-    # There is one method: here the maps have the colours.
+    # There is one method: here the calibrators have the colours.
     styles = looks(((name, "identity") for name in names), names)
     named = {name: styles[name, "identity"] for name in shown}
     leading = attempts.part("the leaderboard of the page", table, "")
@@ -81,7 +81,7 @@ def posthoc_page(
 def _with_intervals(leaderboard: pd.DataFrame, tidy: pd.DataFrame) -> pd.DataFrame:
     """The bootstrap's intervals under the names that a sweep's leaderboard has for them."""
     rows = leaderboard.reset_index(drop=True).copy()
-    keys = ["dataset", "method", "post_hoc"]
+    keys = ["dataset", "row", "calibrator"]
     once = tidy.drop_duplicates(keys).set_index(keys)
     index = pd.MultiIndex.from_frame(rows[keys])
     for end in ("low", "high"):

@@ -22,7 +22,7 @@ SIGNS = {"better": "✓", "worse": "✗", "no difference shown": " ", "baseline"
 
 
 def leaderboard_table(evaluation: StoredEvaluation) -> Table:
-    """One row per map, ordered by validation NLL, with intervals, floor and verdicts."""
+    """One row per calibrator, ordered by validation NLL, with intervals, floor and verdicts."""
     fitted, measured = evaluation.rows
     how = (
         f"{fitted} rows, cross-fitted"
@@ -43,7 +43,7 @@ def leaderboard_table(evaluation: StoredEvaluation) -> Table:
         if metric == "ece":
             shown.add_column("floor", justify="right", no_wrap=True)
     for _, row in evaluation.leaderboard.iterrows():
-        name = row["post_hoc"]
+        name = row["calibrator"]
         cells = []
         for metric in metrics:
             cells.append(f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}")
@@ -59,7 +59,7 @@ def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
     """Print the table and what its signs mean."""
     print_whole(console, leaderboard_table(evaluation))
     judged = (
-        f"Every row was judged by maps fitted without it; {FLATTERED}. "
+        f"Every row was judged by calibrators fitted without it; {FLATTERED}. "
         if evaluation.cross_fitted
         else ""
     )

@@ -1,4 +1,4 @@
-"""One map on stored predictions: fitted, measured, resampled."""
+"""One calibrator on stored predictions: fitted, measured, resampled."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MANY_ROWS = 20_000
 
 @dataclass(frozen=True)
 class EvaluationSetup:
-    """What all maps are fitted to and measured on, and how.
+    """What all calibrators are fitted to and measured on, and how.
 
-    Without ``test`` a map is measured on the validation rows, each by a map fitted on the
-    folds that do not hold it.
+    Without ``test`` a calibrator is measured on the validation rows, each by a calibrator fitted on
+    the folds that do not hold it.
     """
 
     validation: LabelledLogits
@@ -51,10 +51,10 @@ class EvaluationSetup:
 
 @dataclass(frozen=True)
 class Judged:
-    """A fitted map and all that is known of it.
+    """A fitted calibrator and all that is known of it.
 
     ``row`` holds the columns of the tidy table; ``resampled`` the metrics that are compared,
-    on resamples that are the same for every map; ``confidence`` and ``correct`` (N,) are for
+    on resamples that are the same for every calibrator; ``confidence`` and ``correct`` (N,) are for
     reliability diagrams.
     """
 
@@ -66,7 +66,7 @@ class Judged:
 
 
 def judge(name: str, setting: EvaluationSetup) -> Judged:
-    """Fit the map ``name`` and measure it; raises whatever the map raises."""
+    """Fit the calibrator ``name`` and measure it; raises whatever the calibrator raises."""
     validation, bins, seed = setting.validation, setting.bins, setting.seed
     start = time.perf_counter()
     fitted = calibrators.fit(name, validation.logits, validation.labels)
@@ -112,5 +112,5 @@ def resamples_for(rows: int) -> int:
 
 
 def folds_for(rows: int) -> int:
-    """Five; of many rows two, as half of them say almost as much of a map as four fifths."""
+    """Five; of many rows two, as half of them say almost as much of a calibrator as four fifths."""
     return FOLDS if rows <= MANY_ROWS else 2

@@ -49,7 +49,7 @@ class CalibrationTrial(tune.Trainable):
         self.trial = TrialRun(
             trial,
             _store(config["store"]),
-            maps=config["maps"],
+            calibrators=config["calibrators"],
             evaluation=Evaluation(*config["evaluation"]),
             rungs=config["rungs"],
             resources={"cpu": cpu, "gpu": gpu, "node": self.node},

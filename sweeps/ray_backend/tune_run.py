@@ -100,7 +100,7 @@ def _run(
         tell(room.describe())
     shared: dict[str, Any] = {
         "store": store.root,
-        "maps": plan.spec.maps,
+        "calibrators": plan.spec.calibrator_names,
         "evaluation": tuple(plan.spec.evaluation),
         "cpu": demand.cpu,
         "gpu": demand.gpu,

@@ -1,6 +1,6 @@
 """Which files of the user's a sweep needs on another machine: modules, and nothing else.
 
-A spec names methods, models, datasets and maps by import path (``my_losses:Mine``). Their
+A spec names methods, models, datasets and calibrators by import path (``my_losses:Mine``). Their
 modules, and those of the user's directory that these import, are copied; data, results,
 environments and histories stay where they are.
 """

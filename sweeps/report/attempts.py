@@ -29,7 +29,7 @@ class Attempts:
             return make()
         except StoreError:
             raise
-        except Exception as error:  # a plot, a table or a user's own map may raise anything
+        except Exception as error:  # a plot, a table or a user's own calibrator may raise anything
             said = " ".join(f"{type(error).__name__}: {error}".split())
             reason = visible(said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}…")
             self.failures[name] = reason

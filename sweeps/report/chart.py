@@ -39,7 +39,7 @@ DIGITS = 5
 
 
 class Look(NamedTuple):
-    """How a row is told from others: its method's colour, its map's dash and symbol."""
+    """How a row is told from others: its method's colour, its calibrator's dash and symbol."""
 
     colour: str
     dash: str
@@ -86,14 +86,14 @@ def embedded(content: Any) -> str:
 
 
 def looks(rows: Iterable[tuple[str, str]], methods: Iterable[str]) -> dict[tuple[str, str], Look]:
-    """A look for every (method, map): methods differ in colour, maps in dash and symbol."""
+    """A look for every (row, calibrator): rows differ in colour, calibrators in dash and symbol."""
     colours = {method: number for number, method in enumerate(methods)}
-    maps = {"identity": 0}
+    calibrators = {"identity": 0}
     found = {}
-    for method, post_hoc in rows:
+    for method, calibrator in rows:
         number = colours.setdefault(method, len(colours))
-        which = maps.setdefault(post_hoc, len(maps))
-        found[method, post_hoc] = Look(
+        which = calibrators.setdefault(calibrator, len(calibrators))
+        found[method, calibrator] = Look(
             f"--series-{number % _COLOURS}",
             DASHES[which % len(DASHES)],
             SYMBOLS[which % len(SYMBOLS)],

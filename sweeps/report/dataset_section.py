@@ -85,12 +85,12 @@ def _sections(
     rows: pd.DataFrame,
 ) -> dict[str, Callable[[], str]]:
     """What makes each section of a dataset that has rows, by its heading."""
-    pairs = list(zip(rows["method"], rows["post_hoc"], strict=True))
-    styles = looks(sorted(pairs, key=lambda p: plan.spec.maps.index(p[1])), plan.spec.methods)
+    pairs = list(zip(rows["row"], rows["calibrator"], strict=True))
+    styles = looks(
+        sorted(pairs, key=lambda p: plan.spec.calibrator_names.index(p[1])), plan.spec.methods
+    )
     shown = {name: row.pair for name, row in gathered.shown[dataset].items()}
-    named = {
-        name: styles[row.method, row.post_hoc] for name, row in gathered.shown[dataset].items()
-    }
+    named = {name: styles[row.row, row.calibrator] for name, row in gathered.shown[dataset].items()}
     files = f"figures/{file_name(dataset)}"
     return {
         "Leaderboard": lambda: _leaderboard(room, plan, analysis, dataset, rows),
@@ -119,7 +119,7 @@ def leaderboard_tools(rows: int, headline: int) -> str:
     if rows > headline:
         choice = (
             '<fieldset aria-label="Rows"><button type="button" data-toggle="all-rows" data-on="0" '
-            'aria-pressed="true">best map of each method</button><button type="button" '
+            'aria-pressed="true">best calibrator of each method</button><button type="button" '
             f'data-toggle="all-rows" data-on="1" aria-pressed="false">all {rows} rows</button>'
             "</fieldset>"
         )
@@ -187,7 +187,7 @@ def _leaderboard(
         note = (
             "Ordered by cross-fitted validation NLL; ★ is the row that validation data chose. "
             "Points are means over seeds, lines their 95 % intervals, the tick in ECE the noise "
-            f"floor. Compared with {analysis.baseline.about}; other maps are not tested. Press a "
+            f"floor. Compared with {analysis.baseline.about}; others are not tested. Press a "
             "heading to sort."
         )
         left = len(rows) - len(some)
@@ -212,7 +212,7 @@ def _verdicts(analysis: Analysis, dataset: str) -> RowVerdicts:
     table = by_row(analysis.comparisons)
     found = table if table.empty else table[table["dataset"] == dataset]
     return {
-        (line["method"], line["post_hoc"], line["metric"]): RowVerdict(
+        (line["row"], line["calibrator"], line["metric"]): RowVerdict(
             line["verdict"], line["p_holm"], line["difference"]
         )
         for _, line in found.iterrows()
@@ -239,8 +239,8 @@ def _trade_offs(
     points = points[points["dataset"] == dataset].dropna(subset=["error", "ece"])
     tidy = analysis.results.dropna(subset=["hyperparameters"])
     used = {
-        (row["dataset"], row["method"]): row["hyperparameters"]
-        for _, row in tidy.drop_duplicates(["dataset", "method"]).iterrows()
+        (row["dataset"], row["row"]): row["hyperparameters"]
+        for _, row in tidy.drop_duplicates(["dataset", "row"]).iterrows()
     }
     charts = room.chart(
         pareto_chart(points, styles, used, analysis.hypervolumes.get(dataset, math.nan))
@@ -278,5 +278,5 @@ def _tables(room: PageBudget, analysis: Analysis, dataset: str) -> str:
         made += "<h3>Tables</h3>" + folded(f"All comparisons with {baseline.label}", content)
     costs = mine(analysis.costs)
     if not costs.empty:
-        made += folded("What it cost", costs_html(dataset, costs, baseline.method))
+        made += folded("What it cost", costs_html(dataset, costs, baseline.row))
     return room.take(made, '<p class="note">See comparisons.csv, costs.csv, importance.csv.</p>')

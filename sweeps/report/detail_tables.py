@@ -36,8 +36,8 @@ def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: Baseline
     for _, line in comparisons[comparisons["verdict"] != BASELINE].iterrows():
         known = not math.isnan(line["low"])
         cells = [
-            text(label(line["method"], line["post_hoc"])),
-            text(label(baseline.method, line["baseline_post_hoc"])),
+            text(label(line["row"], line["calibrator"])),
+            text(label(baseline.row, line["baseline_calibrator"])),
             text(METRICS.title(line["metric"])),
             value(line["mean"], number(line["mean"])),
             value(line["baseline_mean"], number(line["baseline_mean"])),
@@ -58,7 +58,7 @@ def comparisons_html(dataset: str, comparisons: pd.DataFrame, baseline: Baseline
 def costs_html(dataset: str, costs: pd.DataFrame, baseline: str) -> str:
     """What every method cost, and what came of it."""
     heads = [
-        Head("method"),
+        Head("row"),
         Head("search trials"),
         Head("failed"),
         Head("pruned", "stopped early"),
@@ -80,7 +80,7 @@ def costs_html(dataset: str, costs: pd.DataFrame, baseline: str) -> str:
         ]
         relative = line["relative_cost"]
         cells = [
-            text(str(line["method"])),
+            text(str(line["row"])),
             *counts,
             *times,
             value(line["seconds_per_training"], seconds(line["seconds_per_training"])),
@@ -95,7 +95,7 @@ def costs_html(dataset: str, costs: pd.DataFrame, baseline: str) -> str:
 def importance_html(importance: pd.DataFrame) -> str:
     """How much of the search's variation each knob explains, by method."""
     blocks = []
-    for method, knobs in importance.groupby("method", sort=False):
+    for method, knobs in importance.groupby("row", sort=False):
         trials = int(knobs["trials"].max())
         bars = "".join(
             f'<dt>{escape(str(knob))}</dt><dd class="track">'
@@ -115,9 +115,7 @@ def failures_html(gathered: Gathered) -> str:
     if gathered.failures:
         heads = [Head("confirm trial"), Head("seed"), Head("reason", kind="words")]
         rows = [
-            TableRow(
-                [text(f"{f.method} on {f.dataset}"), value(f.seed, str(f.seed)), text(f.reason)]
-            )
+            TableRow([text(f"{f.row} on {f.dataset}"), value(f.seed, str(f.seed)), text(f.reason)])
             for f in gathered.failures
         ]
         parts.append(sortable("Failed confirm trials", heads, rows, "plain"))
@@ -128,10 +126,12 @@ def failures_html(gathered: Gathered) -> str:
             for reason, times in gathered.reasons.items()
         ]
         parts.append(sortable("Reasons of failures", heads, rows, "plain"))
-    if gathered.failed_maps:
-        heads = [Head("post-hoc map that failed"), Head("one of its reasons", kind="words")]
-        rows = [TableRow([text(n), text(reason)]) for n, reason in gathered.failed_maps.items()]
-        parts.append(sortable("Failed post-hoc maps", heads, rows, "plain"))
+    if gathered.failed_calibrators:
+        heads = [Head("calibrator that failed"), Head("one of its reasons", kind="words")]
+        rows = [
+            TableRow([text(n), text(reason)]) for n, reason in gathered.failed_calibrators.items()
+        ]
+        parts.append(sortable("Failed calibrators", heads, rows, "plain"))
     return "".join(parts)
 
 

@@ -65,17 +65,17 @@ def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]
 
 
 def _cells(row: pd.Series, analysis: Analysis) -> list[str]:
-    name = label(row["method"], row["post_hoc"]) + dagger(row) + (" ★" if row["winner"] else "")
+    name = label(row["row"], row["calibrator"]) + dagger(row) + (" ★" if row["winner"] else "")
     shown = METRICS.names(Shown.LEADERBOARD)
     cells = [f"{number(row.get(m, math.nan))} {interval(row, m)}".strip() for m in shown]
-    took = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
+    took = "" if row["row"] == ORACLE else number(row["train_seconds"], 2)
     verdict = _verdict(row, by_row(analysis.comparisons))
     return [name, *cells, number(row["floor"]), verdict, str(int(row["seeds"])), took]
 
 
 def _verdict(row: pd.Series, comparisons: pd.DataFrame) -> str:
     mine = comparisons["dataset"] == row["dataset"]
-    for column in ("method", "post_hoc"):
+    for column in ("row", "calibrator"):
         mine &= comparisons[column] == row[column]
     found = comparisons[mine & (comparisons["metric"] == "ece")]
     if found.empty:

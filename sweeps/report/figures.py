@@ -72,7 +72,7 @@ def figures(plan: Plan, store: Store, gathered: Gathered) -> Iterator[Drawing]:
                 dataset,
                 partial(_regions, plan, store, dataset),
                 "Confidence over the plane",
-                "Light is confident; the training points on top. First seed, no post-hoc map.",
+                "Light is confident; the training points on top. First seed, no calibrator.",
             )
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from torch import Tensor
 
 from calibration import calibrators
-from sweeps.analysis.results import failed_maps, headline_rows, label
+from sweeps.analysis.results import failed_calibrators, headline_rows, label
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.report.attempts import Attempts
@@ -31,8 +31,8 @@ _Points = list[tuple[float, float]]
 class ShownRow(NamedTuple):
     """One row of the leaderboard on the test data of one seed."""
 
-    method: str
-    post_hoc: str
+    row: str
+    calibrator: str
     seed: int
     confidence: Tensor
     correct: Tensor
@@ -47,7 +47,7 @@ class Failure(NamedTuple):
     """A confirm trial that failed."""
 
     dataset: str
-    method: str
+    row: str
     seed: int
     reason: str
 
@@ -65,7 +65,7 @@ class Gathered:
     curves: dict[str, dict[str, dict[str, _Points]]]
     failures: list[Failure]
     reasons: Mapping[str, int]
-    failed_maps: dict[str, str]
+    failed_calibrators: dict[str, str]
     environments: Counter[tuple[tuple[str, str], ...]]
 
 
@@ -80,7 +80,7 @@ def gather(
     for dataset in plan.loaded.datasets:
         shown[dataset] = {}
         for name, of_map in rows_to_show(plan, table, dataset).items():
-            # The map is fitted once more: a user's own may fail this time.
+            # The calibrator is fitted once more: a user's own may fail this time.
             found = attempts.part(
                 f"the diagrams of {name} on {dataset}",
                 partial(_shown, store, tidy, dataset, *of_map),
@@ -95,8 +95,8 @@ def gather(
                 environments[tuple(record.get("environment", {}).items())] += bool(record)
                 if record.get("status") == "failed":
                     failures.append(Failure(dataset, row, entry.config.seed, record["reason"]))
-    maps = failed_maps(plan, store)
-    return Gathered(shown, curves, failures, plan.reasons, maps, environments)
+    calibrators = failed_calibrators(plan, store)
+    return Gathered(shown, curves, failures, plan.reasons, calibrators, environments)
 
 
 def first_confirmed(plan: Plan, store: Store, dataset: str) -> dict[str, Entry]:
@@ -112,17 +112,17 @@ def first_confirmed(plan: Plan, store: Store, dataset: str) -> dict[str, Entry]:
 
 
 def rows_to_show(plan: Plan, table: pd.DataFrame, dataset: str) -> dict[str, tuple[str, str]]:
-    """Row and post-hoc map by name: those of the published table, or the headline's."""
+    """Row and calibrator by name: those of the published table, or the headline's."""
     if table.empty:
         return {}
-    rows = table[(table["dataset"] == dataset) & (table["method"] != ORACLE)]
-    there = {label(m, p): (m, p) for m, p in zip(rows["method"], rows["post_hoc"], strict=True)}
+    rows = table[(table["dataset"] == dataset) & (table["row"] != ORACLE)]
+    there = {label(m, p): (m, p) for m, p in zip(rows["row"], rows["calibrator"], strict=True)}
     if plan.spec.table is not None:
         wanted = plan.spec.table.rows.items()
         plain = {name: ours.removesuffix(" + identity") for name, ours in wanted}
         return {name: there[ours] for name, ours in plain.items() if ours in there}
     chosen = headline_rows(rows, dataset)
-    names = [label(m, p) for m, p in zip(chosen["method"], chosen["post_hoc"], strict=True)]
+    names = [label(m, p) for m, p in zip(chosen["row"], chosen["calibrator"], strict=True)]
     return {name: there[name] for name in names}
 
 
@@ -134,15 +134,17 @@ def top_label(output: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, T
     return output, logits.argmax(-1) == labels
 
 
-def _shown(store: Store, tidy: pd.DataFrame, dataset: str, method: str, map_name: str) -> ShownRow:
-    # The first seed that has this row: a map may have failed on an earlier one.
-    mine = (tidy["dataset"] == dataset) & (tidy["method"] == method)
-    first = tidy[mine & (tidy["post_hoc"] == map_name)].iloc[0]
+def _shown(
+    store: Store, tidy: pd.DataFrame, dataset: str, method: str, calibrator: str
+) -> ShownRow:
+    # The first seed that has this row: a calibrator may have failed on an earlier one.
+    mine = (tidy["dataset"] == dataset) & (tidy["row"] == method)
+    first = tidy[mine & (tidy["calibrator"] == calibrator)].iloc[0]
     arrays = store.predictions(str(first["key"]))
-    fitted = calibrators.fit(map_name, arrays["validation_logits"], arrays["validation_labels"])
+    fitted = calibrators.fit(calibrator, arrays["validation_logits"], arrays["validation_labels"])
     logits = arrays["test_logits"]
     pair = top_label(fitted(logits), logits, arrays["test_labels"])
-    return ShownRow(method, map_name, int(first["seed"]), *pair)
+    return ShownRow(method, calibrator, int(first["seed"]), *pair)
 
 
 def _curves(plan: Plan, store: Store, dataset: str) -> dict[str, dict[str, _Points]]:

@@ -22,20 +22,20 @@ _WORDS = {
     "95 % interval": "Over seeds (Student's t, with Nadeau and Bengio's correction where training "
     "sets overlap); with a single seed it is a bootstrap over test points instead. Where all seeds "
     "share one test set, intervals and tests speak of these test points, not of others.",
-    "Verdict": "Every method, with the one map chosen for it on validation data, is compared with "
-    "the baseline and the map chosen for that; as it is, with the baseline as it is; unless the "
-    "report was asked for exactly one row and map. It is a t-test paired over seeds; p-values are "
-    "corrected for all methods and the three metrics that a dataset’s sentences speak of (Holm), "
+    "Verdict": "Every row, with the one calibrator chosen for it on validation data, is compared "
+    "with the baseline and the calibrator chosen for that; as it is, with the baseline as it is; "
+    "unless the report was asked for exactly one row and calibrator. It is a t-test paired over "
+    "seeds; p-values are corrected for all rows and the metrics of a dataset’s sentences (Holm), "
     "so that all of these are right in 95 of 100 cases. “Better” and “worse” mean a corrected p "
     "below 0.05. “No difference shown” does not mean that there is none: few seeds show large "
     "differences only.",
     "★": "The row that validation data chose, by cross-fitted NLL over the confirmed seeds. Test "
     "data took no part in any choice; it only reports.",
-    "row + map": "A trained network whose outputs went through a post-hoc map (temperature, "
+    "row + calibrator": "A trained network whose outputs went through a calibrator (temperature, "
     "isotonic, …) fitted on validation data.",
-    "did not converge": "The fit of the map did not reach an optimum: often there is none, as for "
-    "a temperature where every validation row is ranked right. A map whose fit makes NLL worse on "
-    "its own data is left out, and the row is that of the network as it is.",
+    "did not converge": "The fit of the calibrator did not reach an optimum: often there is none, "
+    "as for a temperature where every validation row is ranked right. A calibrator whose fit makes "
+    "NLL worse on its own data is left out, and the row is that of the network as it is.",
     "oracle": "The true posterior of a synthetic dataset, on the same test points: nobody can do "
     "better but by luck.",
 }

@@ -65,7 +65,7 @@ def headline(
     ``test_rows`` is the size of one test set, ``own_draws`` says that every seed has its own.
     """
     rows = _of(analysis.leaderboard, dataset)
-    trained = rows if rows.empty else rows[rows["method"] != ORACLE]
+    trained = rows if rows.empty else rows[rows["row"] != ORACLE]
     if trained.empty:
         return Headline(
             f"On {dataset}, no trained network has been confirmed: there is nothing to compare."
@@ -76,7 +76,7 @@ def headline(
         lead = f"On {dataset}, no row was chosen: none has a validation NLL on all seeds."
     else:
         winner = winners.iloc[0]
-        subject += f", {quoted(label(winner['method'], winner['post_hoc']))}"
+        subject += f", {quoted(label(winner['row'], winner['calibrator']))}"
         lead = _winner(dataset, winner, analysis, len(trained) > 1, test_rows, own_draws)
         lead = f"{lead} {_against_baseline(dataset, winner, analysis)}"
     others = [
@@ -133,14 +133,14 @@ def _winner(
     test_rows: int,
     own_draws: bool,
 ) -> str:
-    name = quoted(label(winner["method"], winner["post_hoc"]))
+    name = quoted(label(winner["row"], winner["calibrator"]))
     chosen = ", chosen on validation data," if was_choice else ""
     ece = " ".join(filter(None, [number(winner["ece"]), interval(winner, "ece")]))
     said = f"On {dataset}, {name}{chosen} has ECE {ece}"
     if math.isnan(winner["floor"]):
         return f"{said}."
     tidy = _of(analysis.results, dataset)
-    mine = (tidy["method"] == winner["method"]) & (tidy["post_hoc"] == winner["post_hoc"])
+    mine = (tidy["row"] == winner["row"]) & (tidy["calibrator"] == winner["calibrator"])
     seeds = tidy[mine]
     where = count(test_rows, "test point")
     if own_draws and len(seeds) > 1:
@@ -157,7 +157,7 @@ def _winner(
 
 def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> str:
     found, baseline = _claims(dataset, analysis)
-    mine = found[found["method"] == winner["method"]]
+    mine = found[found["row"] == winner["row"]]
     by_metric = {str(line["metric"]): line for _, line in mine.iterrows()}
     if not by_metric.keys() >= set(claimed()):
         return f"There is nothing to compare it with {baseline} by."
@@ -207,7 +207,7 @@ def _tested(line: pd.Series) -> str:
 def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
     """The other methods' verdicts: all of them in ECE, in NLL and error those that differ."""
     found, baseline = _claims(dataset, analysis)
-    found = found[~found["method"].isin(winners["method"])]
+    found = found[~found["row"].isin(winners["row"])]
     first, *further = claimed()
     told = {first: (*DIFFERENT, UNDECIDED)} | dict.fromkeys(further, DIFFERENT)
     parts = [
@@ -229,7 +229,7 @@ def _by_verdict(lines: pd.DataFrame, verdicts: Sequence[str]) -> str:
     groups = []
     for verdict in verdicts:
         these = lines[lines["verdict"] == verdict]
-        names = [label(m, p) for m, p in zip(these["method"], these["post_hoc"], strict=True)]
+        names = [label(m, p) for m, p in zip(these["row"], these["calibrator"], strict=True)]
         groups += [f"{listed(names)}: {verdict}"] if names else []
     return "; ".join(groups)
 
@@ -238,10 +238,10 @@ def _failures(
     dataset: str, trained: pd.DataFrame, analysis: Analysis, methods: Sequence[str], planned: int
 ) -> str:
     said = []
-    missing = [name for name in methods if name not in set(trained["method"])]
+    missing = [name for name in methods if name not in set(trained["row"])]
     if missing:
         said.append(f"No result for {listed(missing)}.")
-    fewer = trained.groupby("method", sort=False)["seeds"].max()
+    fewer = trained.groupby("row", sort=False)["seeds"].max()
     for method, seeds in fewer[fewer < planned].items():
         said.append(
             f"{quoted(str(method))} has results on {seeds} of {planned} seeds only"

@@ -42,7 +42,7 @@ class RowVerdict(NamedTuple):
 
 
 RowVerdicts = Mapping[tuple[str, str, str], RowVerdict]
-"""By method, post-hoc map and metric."""
+"""By method, calibrator and metric."""
 
 
 def leaderboard_html(
@@ -81,7 +81,7 @@ def leaderboard_html(
     heads += [Head(METRICS.title(m), kind="further") for m in further]
     made = []
     for place, (index, row) in enumerate(rows.iterrows()):
-        oracle = row["method"] == ORACLE
+        oracle = row["row"] == ORACLE
         cells = [TableCell(_name(row, seeds_planned), float(place))]
         cells += [_drawn(row, m, scales[m]) for m in drawn]
         cells += [_verdict(row, m, verdicts) for m in compared]
@@ -159,7 +159,7 @@ def _drawn(row: pd.Series, metric: str, at: Scale) -> TableCell:
 
 
 def _verdict(row: pd.Series, metric: str, verdicts: RowVerdicts) -> TableCell:
-    found = verdicts.get((row["method"], row["post_hoc"], metric))
+    found = verdicts.get((row["row"], row["calibrator"], metric))
     if found is None:
         return TableCell("", math.nan)
     return TableCell(verdict_html(found.words, found.p), found.difference)
@@ -176,7 +176,7 @@ def verdict_html(words: str, p: float = math.nan) -> str:
 
 
 def _name(row: pd.Series, seeds_planned: int) -> str:
-    name = escape(label(row["method"], row["post_hoc"])).replace("_", "_<wbr>")
+    name = escape(label(row["row"], row["calibrator"])).replace("_", "_<wbr>")
     if row.get("winner", False):
         name += ' <abbr class="star" title="chosen: best cross-fitted validation NLL">★</abbr>'
     if row["seeds"] < seeds_planned:
@@ -193,7 +193,7 @@ def _kind(row: pd.Series, is_headline: bool) -> str:
     kinds = []
     if row.get("winner", False):
         kinds.append("winner")
-    if row["method"] == ORACLE:
+    if row["row"] == ORACLE:
         kinds.append("oracle")
     if not is_headline:
         kinds.append("minor")

@@ -77,7 +77,7 @@ def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> st
     failed = f", <b>{plan.failed}</b> failed" if plan.failed else ", none failed"
     facts = [
         f"<b>{plan.done}</b> of {plan.total} trials done{failed}",
-        f"<b>{count(len(spec.methods), 'method')}</b> × {count(len(said), 'dataset')}",
+        f"<b>{count(len(spec.methods), 'row')}</b> × {count(len(said), 'dataset')}",
         f"model {escape(spec.model.name)}",
         f"{count(spec.confirm_seeds, 'confirm seed')}",
         f"baseline {escape(analysis.baseline.about)}",
@@ -98,7 +98,7 @@ def _opening(plan: Plan, analysis: Analysis, said: Mapping[str, Headline]) -> st
     )
     note = (
         f"{reading}; p-values are corrected for all methods and metrics that one dataset’s "
-        "sentences speak of (Holm). Settings, maps and "
+        "sentences speak of (Holm). Settings, calibrators and "
         "the chosen row were picked on validation data; test data only reports."
     )
     remarks = paragraphs(plan.loaded.notes)
@@ -136,7 +136,7 @@ def _ranks(analysis: Analysis) -> str:
         return ""
     drawn = "".join(rank_diagram(metric, ranks) for metric, ranks in analysis.ranks.items())
     note = paragraphs(
-        ["Every method with the map chosen for it on validation data; rank 1 is the lowest mean."]
+        ["Every row with its calibrator, chosen on validation data; rank 1 is the lowest mean."]
     )
     return section("ranks", "Across datasets", note + f'<div class="charts">{drawn}</div>')
 

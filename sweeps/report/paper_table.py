@@ -90,8 +90,8 @@ def _rows_of(tidy: pd.DataFrame, dataset: str, ours: str) -> pd.DataFrame:
         return tidy
     return tidy[
         (tidy["dataset"] == dataset)
-        & (tidy["method"] == method)
-        & (tidy["post_hoc"] == (chosen or "identity"))
+        & (tidy["row"] == method)
+        & (tidy["calibrator"] == (chosen or "identity"))
     ]
 
 

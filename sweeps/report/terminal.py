@@ -20,12 +20,12 @@ from sweeps.spec import ORACLE
 
 
 def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
-    """One table per dataset: each method as it is and with its best map."""
+    """One table per dataset: each method as it is and with its best calibrator."""
     tables = []
     metrics = METRICS.names(Shown.HEADLINE)
     table, found = analysis.leaderboard, by_row(analysis.comparisons)
     judged = {
-        (line["dataset"], line["method"], line["post_hoc"]): _verdict(line)
+        (line["dataset"], line["row"], line["calibrator"]): _verdict(line)
         for _, line in found[found["metric"] == "ece"].iterrows()
     }
     for dataset in plan.loaded.datasets:
@@ -49,17 +49,17 @@ def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
         shown.add_column("sec", justify="right", no_wrap=True)
         shown.add_column(f"ECE vs {analysis.baseline.label}")
         for _, row in rows.iterrows():
-            name = label(row["method"], row["post_hoc"])
+            name = label(row["row"], row["calibrator"])
             if row["seeds"] < seeds:
                 name += f" ({row['seeds']} seeds)"
             cells = []
             for metric in metrics:
                 cells.append(spread(row.get(metric, math.nan), row.get(f"{metric}_sd", math.nan)))
                 cells += [number(row["floor"])] if metric == "ece" else []
-            cost = "" if row["method"] == ORACLE else number(row["train_seconds"], 2)
-            style = "bold" if row["winner"] else ("dim" if row["method"] == ORACLE else "")
+            cost = "" if row["row"] == ORACLE else number(row["train_seconds"], 2)
+            style = "bold" if row["winner"] else ("dim" if row["row"] == ORACLE else "")
             star = dagger(row) + (" ★" if row["winner"] else "")
-            verdict = judged.get((row["dataset"], row["method"], row["post_hoc"]), "")
+            verdict = judged.get((row["dataset"], row["row"], row["calibrator"]), "")
             shown.add_row(f"{name}{star}", *cells, cost, verdict, style=style)
         tables.append(shown)
     return tables

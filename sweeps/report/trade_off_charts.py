@@ -29,10 +29,11 @@ def pareto_chart(
         "xaxis": {"title": {"text": "error on test data"}},
         "yaxis": {"title": {"text": "ECE on test data"}, "rangemode": "tozero"},
     }
-    names = ", ".join(label(m, p) for m, p in zip(front["method"], front["post_hoc"], strict=True))
+    names = ", ".join(label(m, p) for m, p in zip(front["row"], front["calibrator"], strict=True))
     about = (
         "Every row by its error and ECE on test data (means over seeds); towards the lower left "
-        f"is better. No row beats these in both: {names}. Colour tells the method, shape the map."
+        f"is better. No row beats these in both: {names}. Colour tells the row, "
+        "shape the calibrator."
     )
     if not math.isnan(hypervolume):
         about += f" Hypervolume {hypervolume:.2f}, where the baseline alone has 1."
@@ -54,7 +55,7 @@ def cost_chart(points: pd.DataFrame, styles: Mapping[tuple[str, str], Look], use
         "yaxis": {"title": {"text": "ECE on test data"}, "rangemode": "tozero"},
     }
     about = (
-        "What a calibration error costs: the time of one training (post-hoc maps add next to "
+        "What a calibration error costs: the time of one training (calibrators add next to "
         "nothing) and the ECE that came of it. No row beats the outlined ones in time, ECE and "
         "error at once."
     )
@@ -87,11 +88,11 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """A trace for each method, so that the legend can show and hide it."""
     traces = []
-    for method, rows in points.groupby("method", sort=False):
-        pairs = list(zip(rows["method"], rows["post_hoc"], strict=True))
+    for method, rows in points.groupby("row", sort=False):
+        pairs = list(zip(rows["row"], rows["calibrator"], strict=True))
         chosen = used.get((rows["dataset"].iloc[0], str(method)), "{}")
         hover = [
-            f"<b>{words(label(row['method'], row['post_hoc']))}</b>"
+            f"<b>{words(label(row['row'], row['calibrator']))}</b>"
             f"<br>ECE {row['ece']:.4f}, error {row['error']:.4f}"
             f"<br>{seconds(row['train_seconds'])} of training"
             f"<br>{words(settings(json.loads(chosen)))}"
@@ -120,20 +121,22 @@ def _rows(
 
 
 def _keys(points: pd.DataFrame, styles: Mapping[tuple[str, str], Look]) -> list[Key]:
-    firsts = points.drop_duplicates("method")
+    firsts = points.drop_duplicates("row")
     keys = [
-        Key(method, method, styles[method, post_hoc]._replace(symbol="circle"), line=False)
-        for method, post_hoc in zip(firsts["method"], firsts["post_hoc"], strict=True)
+        Key(method, method, styles[method, calibrator]._replace(symbol="circle"), line=False)
+        for method, calibrator in zip(firsts["row"], firsts["calibrator"], strict=True)
     ]
-    there = set(points["post_hoc"])
-    maps = {post_hoc: look for (_, post_hoc), look in styles.items() if post_hoc in there}
+    there = set(points["calibrator"])
+    calibrators = {
+        calibrator: look for (_, calibrator), look in styles.items() if calibrator in there
+    }
     keys += [
         Key(
-            "no map" if post_hoc == "identity" else post_hoc,
+            "no calibrator" if calibrator == "identity" else calibrator,
             "",
             look._replace(colour="--muted"),
             line=False,
         )
-        for post_hoc, look in maps.items()
+        for calibrator, look in calibrators.items()
     ]
     return keys

@@ -47,7 +47,7 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
     },
     Protocol: {
         "name": Note("of the way in which rows are divided"),
-        "validation": Note("for choosing hyperparameters and fitting post-hoc maps", _SHARE),
+        "validation": Note("for choosing hyperparameters and fitting calibrators", _SHARE),
         "meta_validation": Note("for methods that learn on held-out data", _SHARE),
         "drawn_validation": Note("validation rows of datasets that are drawn afresh", _SHARE),
         "share_validation": Note(

@@ -1,6 +1,6 @@
 """The JSON Schema of specs (draft 2020-12), from which editors complete and complain.
 
-It knows what is registered here and now: datasets, models, methods with their knobs, maps.
+It knows what is registered here and now: datasets, models, methods with their knobs, calibrators.
 What only a loaded spec can show (files, conditions between fields) is left to ``check``.
 """
 
@@ -48,7 +48,7 @@ def json_schema() -> _Schema:
     _say(fields["model"], _choice(MODELS, {}), default="mlp")
     _say(fields["methods"], _methods())
     _say(fields["protocol"], _protocol(), default="honest")
-    _say(fields["post_hoc"], _maps())
+    _say(fields["calibrators"], _calibrators())
     definitions["PublishedTable"]["properties"]["metrics"]["items"] = {"enum": table_metrics()}
     for name, field in fields.items():
         if "$ref" in field or name in ("scheduler", "tracking"):
@@ -111,7 +111,7 @@ def _protocol() -> _Schema:
     return {"anyOf": [{"enum": sorted(PROTOCOLS)}, _reference("Protocol")]}
 
 
-def _maps() -> _Schema:
+def _calibrators() -> _Schema:
     listed = {"type": "array", "items": _names(CALIBRATORS), "uniqueItems": True}
     return {"anyOf": [{"enum": ["fast", "all"]}, listed]}
 

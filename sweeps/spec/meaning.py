@@ -43,7 +43,7 @@ def check_words(spec: Spec) -> None:
     _check_scheduler(spec)
     _check_resources(spec.resources)
     _check_tracking(spec)
-    _check_maps(spec)
+    _check_calibrators(spec)
     if spec.table is not None:
         _check_table(spec, spec.table)
 
@@ -148,10 +148,10 @@ def _check_tracking(spec: Spec) -> None:
         )
 
 
-def _check_maps(spec: Spec) -> None:
-    chosen = spec.post_hoc if isinstance(spec.post_hoc, list) else []
+def _check_calibrators(spec: Spec) -> None:
+    chosen = spec.calibrators if isinstance(spec.calibrators, list) else []
     for index, name in enumerate(chosen):
-        location: Location = ("post_hoc", index)
+        location: Location = ("calibrators", index)
         if name in chosen[:index]:
             raise ProblemError(location, f"{shortened(name)} stands there twice; keep one")
         kind = named(location, lambda name=name: calibrators.CALIBRATORS[name])
@@ -168,12 +168,13 @@ def _check_table(spec: Spec, table: PublishedTable) -> None:
             )
     for row, ours in table.rows.items():
         label, _, chosen = ours.partition(" + ")
-        is_there = label in spec.methods and (chosen or "identity") in spec.maps
+        is_there = label in spec.methods and (chosen or "identity") in spec.calibrator_names
         if ours != "oracle" and not is_there:
             raise ProblemError(
                 ("table", "rows", row),
-                f"found {shortened(ours)}; write a row of 'methods', alone or as 'row + map' with "
-                "a map of 'post_hoc', or 'oracle'",
+                f"found {shortened(ours)}; write a row of 'methods', alone or as "
+                "'row + calibrator' with "
+                "a calibrator of 'calibrators', or 'oracle'",
             )
     if "large_ece" in table.metrics and not spec.large_test:
         raise ProblemError(("large_test",), "the table's 'large_ece' needs it; write e.g. 20000")

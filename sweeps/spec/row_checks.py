@@ -44,7 +44,7 @@ def named(location: Location, look_up: Any) -> Any:
 
 
 def _check_name(name: str, files: dict[str, str]) -> None:
-    """Names stand in tables, files and labels such as 'row + map': they must be fit for it."""
+    """Names stand in tables, files and labels such as 'row + calibrator', and must fit there."""
     location: Location = ("methods", name)
     if len(name) > _LONGEST_NAME or not name.isprintable() or not any(c.isalnum() for c in name):
         raise ProblemError(
@@ -52,7 +52,8 @@ def _check_name(name: str, files: dict[str, str]) -> None:
         )
     if " + " in name or name in RESERVED_ROWS:
         raise ProblemError(
-            location, "a row must not be called 'oracle' or hold ' + ', which joins rows and maps"
+            location,
+            "a row must not be called 'oracle' or hold ' + ', which joins rows and calibrators",
         )
     alike = files.setdefault(file_name(name), name)
     if alike != name:

@@ -289,7 +289,10 @@ class PublishedTable(_Part):
     title: Annotated[str, _about("the publication and the table in it")]
     rows: Annotated[
         dict[str, str],
-        _about("the table's rows: ours ('row', 'row + map' or 'oracle') by its name", min_length=1),
+        _about(
+            "the table's rows: ours ('row', 'row + calibrator' or 'oracle') by its name",
+            min_length=1,
+        ),
     ]
     metrics: Annotated[list[str], _about("the table's columns", min_length=1)]
     published: Annotated[
@@ -356,9 +359,9 @@ class Spec(_Part):
             le=1000,
         ),
     ] = 5
-    post_hoc: Annotated[
+    calibrators: Annotated[
         Literal["fast", "all"] | list[str],
-        _about("the maps every confirmed network is evaluated with"),
+        _about("the calibrators every confirmed network is evaluated with"),
     ] = "fast"
     bins: Annotated[int, _about("of ECE and its kin in the tables", "bins", ge=2, le=10_000)] = 15
     large_test: Annotated[
@@ -399,9 +402,11 @@ class Spec(_Part):
         return Evaluation(self.bins, self.large_test)
 
     @property
-    def maps(self) -> list[str]:
-        """The post-hoc maps of the leaderboard; ``identity`` (no map) is always the first."""
+    def calibrator_names(self) -> list[str]:
+        """The calibrators of the leaderboard; ``identity`` (no calibrator) is always the first."""
         chosen = (
-            calibrators.names(self.post_hoc) if isinstance(self.post_hoc, str) else self.post_hoc
+            calibrators.names(self.calibrators)
+            if isinstance(self.calibrators, str)
+            else self.calibrators
         )
         return ["identity", *(name for name in chosen if name != "identity")]

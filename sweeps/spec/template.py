@@ -298,7 +298,7 @@ search:
   objective: nll        # on validation data; test data is out of reach
 
 confirm_seeds: 5        # the best setting of each method, trained again
-post_hoc: fast          # every quick post-hoc map on every network; 'all' for the rest
+calibrators: fast          # every quick calibrator on every network; 'all' for the rest
 seed: 0
 """
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-STORE_FORMAT = 3
+STORE_FORMAT = 4
 """Of everything in a store; to be raised with any change that another version would misread."""
 # Up to format 2 checkpoints were numbered apart, and did not name the store's format.
 CHECKPOINT_HEADER = re.compile(rb"calsweep checkpoint (?:1 )?sha256:([0-9a-f]{64})\n")

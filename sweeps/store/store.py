@@ -4,7 +4,7 @@
 
     ROOT/records/KEY/record.json          config, status, curve, timings; digests of the files
                      ATTEMPT/…            predictions.npz, network.pt, history.npz
-                     ATTEMPT/maps/TAG/…   the evaluations of post-hoc maps, one file each
+                     ATTEMPT/evaluations/TAG/…   the evaluations of calibrators, one file each
                      checkpoint.bin, live.json     while the trial is unfinished
     ROOT/SWEEP/…                          spec, leaderboard, figures, report
     ROOT/SWEEP/suggestions/STUDY/…        what was suggested, before it is trained
@@ -217,30 +217,30 @@ class Store:
             return None
         return self._files.read(f"{attempt_directory(key, record['attempt'])}/{trial_file(name)}")
 
-    def maps(self, key: str, tag: str) -> dict[str, dict[str, Any]]:
-        """The newest evaluations of a trial's post-hoc maps made in one way, by name."""
+    def evaluations(self, key: str, tag: str) -> dict[str, dict[str, Any]]:
+        """The newest evaluations of a trial's calibrators made in one way, by name."""
         record = self.record(key)
         if record is None:
             return {}
         home = attempt_directory(key, record["attempt"])
-        return self._sealed.read_all(f"{home}/maps/{part(tag, 'tag')}", key)
+        return self._sealed.read_all(f"{home}/evaluations/{part(tag, 'tag')}", key)
 
-    def map_tags(self, key: str) -> list[str]:
-        """The ways in which a trial's maps were evaluated."""
+    def evaluation_tags(self, key: str) -> list[str]:
+        """The ways in which a trial's calibrators were evaluated."""
         home, _ = self._done(key)
-        return self._files.directories(f"{home}/maps")
+        return self._files.directories(f"{home}/evaluations")
 
-    def write_map(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
-        """File the evaluation of one post-hoc map of a trial that is done.
+    def write_evaluation(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
+        """File the evaluation of one calibrator of a trial that is done.
 
         One that another version has made, as ``version`` inside says, is kept beside it.
         """
         home, _ = self._done(key)
-        path = f"{home}/maps/{part(tag, 'tag')}/{part(name)}.json"
+        path = f"{home}/evaluations/{part(tag, 'tag')}/{part(name)}.json"
         before = self._sealed.read(path, key, lambda content: self._sealed.content(path, content))
         if before is not None and before.get("version") != evaluation.get("version"):
             older = f"{part(name)}.{part(str(before.get('version')))}.json"
-            self._sealed.write(f"{home}/older-maps/{tag}/{older}", before)
+            self._sealed.write(f"{home}/older-evaluations/{tag}/{older}", before)
         self._sealed.write(path, evaluation)
 
     def retire(self, key: str) -> None:

@@ -26,12 +26,12 @@ GAINS = (0.0, 0.03, 0.05, 0.1)
 def main(quick: bool = False) -> int:
     """Print the rates with their binomial errors; 1 if the null is claimed to differ too often."""
     torch.set_num_threads(1)
-    maps = ["identity", *(name for name in calibrators.names("all") if name != "identity")]
+    names = ["identity", *(name for name in calibrators.names("all") if name != "identity")]
     draws, sweeps = (8, 50) if quick else (DRAWS, SWEEPS)
     failed = False
     print(f"{sweeps} sweeps each: share of headlines with a better; with a better or worse")
     for name, signal in SIGNALS.items():
-        networks = pool(draws, 5, maps, signal=signal)
+        networks = pool(draws, 5, names, signal=signal)
         for gain in GAINS:
             rng = np.random.default_rng(1)
             gains = {"focal": gain}

@@ -9,7 +9,7 @@ metrics every ten epochs, N trials on two CPUs. Ray's start-up is left out of al
 (b) Ray Tune with OptunaSearch and MLflowLoggerCallback on sqlite, as their documents show it;
 (c) calsweep: every suggestion and record persisted, everything published to MLflow; its
     search phase, from the first suggestion to the last record, and then with the confirm
-    phase and its post-hoc maps.
+    phase and its calibrators.
 
 Then 10,000 trials with recorded curves instead of training go through search, records,
 tracking and report, to see what grows.
@@ -42,7 +42,7 @@ methods:
 training: {{epochs: {epochs}, batch_size: full, evaluate_every: {every}, stop_on: nll}}
 search: {{sampler: tpe, trials: {trials}}}
 confirm_seeds: {seeds}
-post_hoc: {maps}
+calibrators: {calibrators}
 """
 SMALL, LARGE = 32, 256
 ADDED_BY_THE_STORE = {"key", "attempt", "files", "checksum", "format"}
@@ -90,7 +90,7 @@ def _compare(bare: float, trials: int, *, stock: bool) -> list[Line]:
     whole = isolated(ME, "calsweep", trials, 5, "fast")
     ideal_whole = bare * (trials + 5) / CPUS
     note = f"{whole['train'] / ideal_whole:.2f} × its (a)"
-    lines.append(Line("      with 5 seeds × fast maps", whole["train"], note))
+    lines.append(Line("      with 5 seeds × fast calibrators", whole["train"], note))
     lines.append(Line("      peak memory of the driver", float("nan"), f"{ours['memory']:.0f} MB"))
     return lines
 
@@ -116,11 +116,13 @@ def _show(title: str, lines: list[Line]) -> None:
     print(flush=True)
 
 
-def _loaded(trials: int, seeds: int, maps: str) -> Any:
+def _loaded(trials: int, seeds: int, calibrators: str) -> Any:
     from sweeps.spec import load_spec
 
     path = Path(os.environ["BENCH_DIRECTORY"]) / "spec.yaml"
-    path.write_text(SPEC.format(epochs=EPOCHS, every=EVERY, trials=trials, seeds=seeds, maps=maps))
+    path.write_text(
+        SPEC.format(epochs=EPOCHS, every=EVERY, trials=trials, seeds=seeds, calibrators=calibrators)
+    )
     return load_spec(path)
 
 
@@ -198,7 +200,7 @@ def stock(trials: int) -> dict[str, float]:
     return {"seconds": time.perf_counter() - start}
 
 
-def calsweep(trials: int, seeds: int, maps: str) -> dict[str, float]:
+def calsweep(trials: int, seeds: int, calibrators: str) -> dict[str, float]:
     """One whole sweep; the search phase is timed by the files it leaves."""
     import io
 
@@ -218,7 +220,7 @@ def calsweep(trials: int, seeds: int, maps: str) -> dict[str, float]:
 
     Publisher.publish = timed  # type: ignore[method-assign]
     place = Path(os.environ["BENCH_DIRECTORY"]) / "runs"
-    loaded = _loaded(trials, seeds, maps)
+    loaded = _loaded(trials, seeds, calibrators)
     outcome = run_sweep(loaded, Store(place), console=Console(file=io.StringIO()))
     if outcome.plan.failed or outcome.unpublished:
         raise RuntimeError(f"{outcome.plan.failed} failed, {outcome.unpublished} unpublished")
@@ -266,8 +268,8 @@ def simulate(trials: int) -> dict[str, float]:
     def file(entry: Entry) -> None:
         nonlocal body, arrays
         if not body or entry.config.phase == "confirm":
-            maps = plan.spec.maps
-            trial = TrialRun(entry.config, store, maps=maps, evaluation=Evaluation())
+            calibrators = plan.spec.calibrator_names
+            trial = TrialRun(entry.config, store, calibrators=calibrators, evaluation=Evaluation())
             trial.advance(600)
             made = store.record(entry.key)
             body = {

@@ -42,7 +42,7 @@ methods: [{methods}]
 training: {{epochs: 100, batch_size: full, evaluate_every: 10, stop_on: nll}}
 search: {{sampler: {sampler}, trials: {trials}}}
 confirm_seeds: {seeds}
-post_hoc: [temperature]
+calibrators: [temperature]
 resources: {{cpu: 1, gpu: 1, device: cpu}}
 """
 MINUTE = 60.0

@@ -36,12 +36,12 @@ LOOK_EVERY = 1000
 
 
 class Recording(NamedTuple):
-    """What a real training left: its record, its files, and its maps' evaluations."""
+    """What a real training left: its record, its files, and its calibrators' evaluations."""
 
     lr: float
     body: dict[str, Any]
     files: dict[str, bytes]
-    maps: dict[str, dict[str, Any]]
+    calibrators: dict[str, dict[str, Any]]
 
 
 class Recordings:
@@ -49,7 +49,7 @@ class Recordings:
 
     def __init__(self, plan: Plan, scratch: Path) -> None:
         self._store = Store(scratch)
-        self._maps, self._evaluation = plan.spec.maps, plan.spec.evaluation
+        self._calibrators, self._evaluation = plan.spec.calibrator_names, plan.spec.evaluation
         dataset = next(iter(plan.loaded.datasets))
         cells = Cells(plan.loaded)
         self._made: dict[tuple[str, str], list[Recording]] = {}
@@ -77,7 +77,9 @@ class Recordings:
         return sum(map(len, self._made.values()))
 
     def _record(self, config: TrialConfig) -> Recording:
-        trial = TrialRun(config, self._store, maps=self._maps, evaluation=self._evaluation)
+        trial = TrialRun(
+            config, self._store, calibrators=self._calibrators, evaluation=self._evaluation
+        )
         while not trial.advance(60):
             continue
         record = self._store.record(trial.key)
@@ -85,8 +87,8 @@ class Recordings:
             raise RuntimeError(f"the recorded training failed: {record}")
         body = {k: v for k, v in record.items() if k not in ADDED_BY_THE_STORE}
         files = {name: self._store.file(trial.key, name) or b"" for name in record["files"]}
-        maps = self._store.maps(trial.key, self._evaluation.tag)
-        return Recording(float(config.hyperparameters["lr"]), body, files, maps)
+        calibrators = self._store.evaluations(trial.key, self._evaluation.tag)
+        return Recording(float(config.hyperparameters["lr"]), body, files, calibrators)
 
 
 def _at(config: TrialConfig, lr: float, phase: str) -> TrialConfig:
@@ -112,8 +114,8 @@ class Worker:
             "lineage": entry.key,
         }
         self.filed[entry.key] += self._store.file_record(entry.key, record, made.files)
-        for name, evaluation in made.maps.items():
-            self._store.write_map(entry.key, self._evaluation.tag, name, evaluation)
+        for name, evaluation in made.evaluations.items():
+            self._store.write_evaluation(entry.key, self._evaluation.tag, name, evaluation)
 
 
 @dataclass

@@ -30,7 +30,7 @@ methods:
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: 10}}
 search: {{trials: 8, sampler: random}}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 resources: {{cpu: 0.25, gpu: 0.5, device: cpu}}
 """
 # A module that needs another one beside it, and says which GPU it was given. Trials wait until all

@@ -42,7 +42,7 @@ methods:
 training: {epochs: 20, batch_size: full, evaluate_every: 5}
 search: {sampler: random, trials: 23}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 resources: {cpu: 0.25}
 """
 # Nobody comes past the middle before all are there: else who ends early is given the next trial,

@@ -25,7 +25,7 @@ methods:
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: 10}}
 search: {{trials: 6, sampler: random}}
 confirm_seeds: 2
-post_hoc: []
+calibrators: []
 retries: 0
 """
 # A process waits in the middle of its first trial and of its second, until it may go on.

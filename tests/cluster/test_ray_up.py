@@ -33,7 +33,7 @@ datasets: [blobs-1.7]
 methods: {standard: {lr: 0.01, weight_decay: 0}}
 training: {epochs: 3}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 ASK = """
 import http.client, sys

@@ -33,7 +33,7 @@ methods: [standard, focal]
 training: {{epochs: 2, batch_size: full}}
 search: {{sampler: tpe, trials: {TRIALS}}}
 confirm_seeds: {SEEDS}
-post_hoc: [temperature]
+calibrators: [temperature]
 resources: {{cpu: 1, gpu: 1, device: cpu}}
 """
 

@@ -29,7 +29,7 @@ methods: {{standard: {{lr: {{loguniform: [0.001, 0.1]}}, weight_decay: 0}}}}
 training: {{epochs: 1, batch_size: 4096}}
 search: {{trials: 1}}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 

@@ -210,7 +210,7 @@ def _retrained(record: dict[str, Any], place: Path, knobs: dict[str, Any]) -> di
     config = TrialConfig.model_validate(record["config"])
     config = config.model_copy(update={"hyperparameters": config.hyperparameters | knobs})
     store = Store(place)
-    TrialRun(config, store, maps=[], evaluation=Evaluation()).advance(600)
+    TrialRun(config, store, calibrators=[], evaluation=Evaluation()).advance(600)
     made = store.record(config.key())
     assert made is not None
     return made

@@ -20,7 +20,7 @@ methods:
 training: {epochs: 20, batch_size: full, evaluate_every: 5}
 search: {sampler: random, trials: TRIALS}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 """
 CURVE = [5, 10, 15, 20]
 TRIALS = 100

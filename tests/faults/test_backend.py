@@ -17,7 +17,7 @@ methods: {{paced: {{method: "paced:Paced", lr: [0.01, 0.03, 0.1], pause: 0.1, we
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: {EVERY}}}
 search: {{sampler: grid}}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 

@@ -21,7 +21,7 @@ methods:
 training: {epochs: 30, batch_size: full, evaluate_every: 5}
 search: {sampler: grid}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 CURVE = list(range(5, 31, 5))
 TRIALS = 8 + 2

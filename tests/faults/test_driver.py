@@ -27,7 +27,7 @@ methods:
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: {EVERY}}}
 search: {{sampler: random, trials: 4, seed: 5}}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 CURVE = list(range(EVERY, EPOCHS + 1, EVERY))
 TRIALS = 3 + 4 + 2 * 2  # the three points of the first row, one of them suggested twice
@@ -147,7 +147,7 @@ def test_a_finished_sweep_trains_nothing_again(undisturbed: Scene) -> None:
 
 
 def test_an_extended_sweep_trains_only_what_is_new(undisturbed: Scene) -> None:
-    """Two search trials more for each row, one seed and one map more for the confirmed."""
+    """Two search trials more for each row, one seed and one calibrator more for the confirmed."""
     before, suggested = undisturbed.attempts(), undisturbed.suggestions()
     more = SPEC.replace("confirm_seeds: 2", "confirm_seeds: 3")
     undisturbed.write(more.replace("[temperature]", "[temperature, histogram_mass]"))
@@ -159,4 +159,4 @@ def test_an_extended_sweep_trains_only_what_is_new(undisturbed: Scene) -> None:
     assert {run.info.status for run in undisturbed.runs()} == {"FINISHED"}
     table = undisturbed.leaderboard()
     assert (table["seeds"] == 3).all()
-    assert "histogram_mass" in set(table["post_hoc"])
+    assert "histogram_mass" in set(table["calibrator"])

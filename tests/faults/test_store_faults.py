@@ -29,7 +29,7 @@ methods: {ROW: {lr: [0.01, 0.03, 0.1, 0.3], weight_decay: 0}}
 training: {epochs: 20, batch_size: full, evaluate_every: 5}
 search: {sampler: grid}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 CURVE = [5, 10, 15, 20]
 TRIALS = 4 + 2
@@ -105,7 +105,7 @@ DAMAGES: list[Callable[[bytes, random.Random], bytes]] = [
 ]
 KINDS = (  # those that only confirm trials have come first
     "records/*/*/network.pt",
-    "records/*/*/maps/*/temperature.json",
+    "records/*/*/evaluations/*/temperature.json",
     "records/*/*/predictions.npz",
     "records/*/record.json",
     "here/suggestions/*/*/*/*.json",
@@ -167,7 +167,7 @@ def test_a_read_only_store_is_said_in_one_message_and_left_as_it_is(
         # In the midst of training it is the same.
         entry = plan.next()
         assert entry is not None
-        trial = TrialRun(entry.config, store, maps=[], evaluation=plan.spec.evaluation)
+        trial = TrialRun(entry.config, store, calibrators=[], evaluation=plan.spec.evaluation)
         with pytest.raises(StoreError, match="is read-only"):
             trial.advance(600)
         assert everything(place) == before

@@ -23,7 +23,7 @@ methods:
 training: {epochs: 10, batch_size: full, evaluate_every: 5}
 search: {sampler: grid}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 resources: {cpu: 2}
 """
 TOGETHER = 8

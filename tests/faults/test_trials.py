@@ -19,7 +19,7 @@ methods:
 training: {epochs: 10, batch_size: full, evaluate_every: 5}
 search: {sampler: grid}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 retries: 1
 time_limit: 20s
 """

@@ -17,7 +17,7 @@ methods:
     {{method: "paced:Noisy", lr: 0.05, weight_decay: 0, pause: 0.1, label_noise: 0.1, log: LOG}}
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: 10}}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 """
 NOISY = """
 

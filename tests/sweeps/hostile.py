@@ -34,7 +34,7 @@ methods:
 training: {{epochs: 3, batch_size: full, evaluate_every: 1}}
 search: {{sampler: random, trials: 4}}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 

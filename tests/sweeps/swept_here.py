@@ -27,7 +27,7 @@ methods:
 training: {epochs: 30, batch_size: full, evaluate_every: 3}
 search: {sampler: random, trials: 4}
 confirm_seeds: 3
-post_hoc: [temperature, isotonic_top_label]
+calibrators: [temperature, isotonic_top_label]
 """
 
 

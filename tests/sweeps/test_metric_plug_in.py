@@ -41,7 +41,7 @@ methods:
   focal: {lr: 0.05, weight_decay: 0, gamma: 2}
 training: {epochs: 2, batch_size: full, evaluate_every: 2}
 confirm_seeds: 2
-post_hoc: [temperature, isotonic_top_label]
+calibrators: [temperature, isotonic_top_label]
 """
 PROGRAM = """
 import json, sys
@@ -109,7 +109,7 @@ def test_every_table_has_it(plugged: tuple[Path, str]) -> None:
     work, printed = plugged
     home = work / "runs" / "plugged"
     for line in rows(home / "results.csv"):
-        if line["post_hoc"] == "isotonic_top_label":
+        if line["calibrator"] == "isotonic_top_label":
             assert line["perplexity"] == ""  # it needs whole rows
         else:
             assert float(line["perplexity"]) == pytest.approx(math.exp(float(line["nll"])))
@@ -136,12 +136,12 @@ def test_its_intervals_are_not_cut_to_shares(plugged: tuple[Path, str]) -> None:
     line = next(
         line
         for line in rows(home / "leaderboard.csv")
-        if (line["method"], line["post_hoc"]) == ("focal", "temperature")
+        if (line["row"], line["calibrator"]) == ("focal", "temperature")
     )
     values = [
         float(seed["perplexity"])
         for seed in seeds
-        if (seed["method"], seed["post_hoc"]) == ("focal", "temperature")
+        if (seed["row"], seed["calibrator"]) == ("focal", "temperature")
     ]
     mean, sd = sum(values) / 2, abs(values[0] - values[1]) / math.sqrt(2)
     half = stats.t.ppf(0.975, 1) * sd / math.sqrt(2)
@@ -154,7 +154,7 @@ def test_its_bootstrap_interval_is_that_of_the_resampled_values(plugged: tuple[P
     work, _ = plugged
     found = json.loads((work / "found.json").read_text())
     first = rows(work / "runs" / "plugged" / "results.csv")[0]
-    assert (first["post_hoc"], first["seed"]) == ("identity", "1")
+    assert (first["calibrator"], first["seed"]) == ("identity", "1")
     values = found["resampled"]
     middle = sum(values) / len(values)
     for name, share in (("low", 0.025), ("high", 0.975)):

@@ -30,7 +30,7 @@ from sweeps.errors import UserError
 from sweeps.store.files import write_atomically
 from sweeps.store.format import refusal
 
-NIGHTS_FORMAT = 2
+NIGHTS_FORMAT = 3
 """Of all that a suite's nights leave; to be raised when their results can no longer be compared."""
 FORMAT_ENTRY = b"calsweep.format"
 """Where a Parquet file names it, among its metadata."""

@@ -1,6 +1,6 @@
 """How a night went, as a value, and as JSON for machines.
 
-``verdict.json``, format 1, has these entries; later versions may add some, and change none::
+``verdict.json``, format 2, has these entries; later versions may add some, and change none::
 
     format      1
     suite       the suite's name
@@ -22,10 +22,10 @@
     speed       how many times longer the reference work took than at the baseline; null if
                 there is nothing to compare with
     sweeps      [{"name", "directory", "trials", "done", "failed", "seconds"}]
-    cells       one line per cell and metric, worst first: {"sweep", "dataset", "method",
-                "post_hoc", "metric", "pairs", "baseline", "tonight", "difference", "low",
+    cells       one line per cell and metric, worst first: {"sweep", "dataset", "row",
+                "calibrator", "metric", "pairs", "baseline", "tonight", "difference", "low",
                 "high", "p", "p_holm", "verdict"}
-    trends      one line per cell and metric: {"sweep", "dataset", "method", "post_hoc",
+    trends      one line per cell and metric: {"sweep", "dataset", "row", "calibrator",
                 "metric", "nights", "distinct", "first", "last", "slope", "total", "p", "p_holm",
                 "verdict"}
     days        every day since the first night, the last 60 at most:
@@ -58,7 +58,7 @@ from sweeps.nightly.judge.rules import (
 from sweeps.nightly.run.identity import Change
 from sweeps.nightly.run.results import SweepCount
 
-_FORMAT = 1
+_FORMAT = 2
 VERDICT_FILE = "verdict.json"
 MOST_DAYS = 60
 GOOD = ("identical", "fine")

@@ -14,7 +14,7 @@ which matters with five seeds.
 
 Measured at level 0.05 on simulated nights of 135 values with correlated cells, tails as heavy
 as Student's t with three degrees of freedom and counts. Fresh seeds and no change: a false
-"better" or "worse" in at most 0.1, 1.4 and 2.7 % of nights with 3, 5 and 8 seeds. A map that
+"better" or "worse" in at most 0.1, 1.4 and 2.7 % of nights with 3, 5 and 8 seeds. A calibrator that
 does nothing any more (ECE worse by 0.006 to 0.02 in its 15 cells): found in 94 and 100 % with
 5 and 8. One training that breaks on every seed in another way: in 99 and 100 %, and in 90 and
 99 % if all other values have fresh luck too; the paired test alone finds 16 and 81 %, and 5
@@ -22,7 +22,7 @@ and 33 %. One that is worse by three times the minimum on every seed: in 98 % or
 these; by twice the minimum among fresh luck in 11 % with 5 seeds, in all with 8.
 
 One rule stands outside the level, since it needs no test: a value that was finite for the
-baseline and is no number, or infinite, in a single seed tonight is worse. A map of which the
+baseline and is no number, or infinite, in a single seed tonight is worse. A calibrator of which the
 baseline never met a zero can do that by chance; ``sweeps.nightly.judge.tests`` says when Fisher's
 test is made instead.
 

@@ -35,7 +35,7 @@ def paired(
 ) -> tuple[list[Pairs], list[Pairs]]:
     """The cells of either night in each metric, and the cost of what was trained in them.
 
-    Costs are in seconds, one per trained method and seed, under no map (``""``): all maps of
+    Costs are in seconds, one per trained method and seed, under no map (``""``): all calibrators of
     a seed share the seconds of its one training. The order of rows does not matter.
     Raises ``ValueError`` for a column that is missing and for a seed that is there twice.
     """
@@ -63,7 +63,7 @@ def _checked(frame: pd.DataFrame, name: str, metrics: Sequence[str]) -> pd.DataF
 
 
 def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
-    rows = frame.dropna(subset="seconds").assign(post_hoc="")
+    rows = frame.dropna(subset="seconds").assign(calibrator="")
     return rows.drop_duplicates([*CELL, "seed"])
 
 
@@ -75,8 +75,8 @@ def _side_by_side(
     rows = before[[*keys, *columns]].merge(
         after[[*keys, *columns]], on=keys, how="outer", suffixes=ends, indicator="there"
     )
-    for (sweep, dataset, method, post_hoc), seeds in rows.groupby(CELL):
-        cell = str(sweep), str(dataset), str(method), str(post_hoc)
+    for (sweep, dataset, method, calibrator), seeds in rows.groupby(CELL):
+        cell = str(sweep), str(dataset), str(method), str(calibrator)
         there = seeds["there"].to_numpy(dtype=str)
         for column, metric in columns.items():
             old, new = (seeds[column + end].to_numpy(dtype=np.float64) for end in ends)

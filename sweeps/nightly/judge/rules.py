@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from calibration.metrics import METRICS, Shown
 
 COST = "cost"
-CELL = ["sweep", "dataset", "method", "post_hoc"]
+CELL = ["sweep", "dataset", "row", "calibrator"]
 VERDICT_COLUMNS = [
     *(*CELL, "metric", "pairs", "baseline", "tonight"),
     *("difference", "low", "high", "p", "p_holm", "verdict"),

@@ -69,7 +69,7 @@ def compare_values(values: Sequence[Pairs], minimum: dict[str, float]) -> list[C
 
     A value that was a number and is none, or was finite and is infinite, is worse without a
     test, in however few seeds: this rule stands outside the level of false alarms. Where the
-    same map has infinite values in both nights, in whatever cells, it gives some classes the
+    same calibrator has infinite values in both nights, in whatever cells, it gives some classes the
     probability 0 and is infinite when one of them comes up: then Fisher's test compares on how
     many seeds it was, and the seeds that are finite in both nights are compared as usual.
     """
@@ -128,7 +128,7 @@ def _tested(pairs: Pairs, minimum: float) -> Compared:
 
 
 def _chancy(values: Sequence[Pairs]) -> Set[str]:
-    """The maps with an infinite value somewhere in both nights."""
+    """The calibrators with an infinite value somewhere in both nights."""
     before, after = (
         {each.cell[-1] for each in values if np.isinf(night(each)).any()}
         for night in (attrgetter("before"), attrgetter("after"))

@@ -24,7 +24,7 @@ _COLOURS = {
 }
 USUAL = "--series-0"
 PastVerdicts = Mapping[tuple[str, ...], str]
-"""What a night said of a cell: by sweep, dataset, method, map, metric, night."""
+"""What a night said of a cell: by sweep, dataset, method, calibrator, metric, night."""
 
 
 class ChartData(NamedTuple):
@@ -43,13 +43,13 @@ def title(metric: str) -> str:
 
 
 def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
-    """The cells that have a value of a metric; the cost is a training's, whatever its maps."""
+    """The cells that have a value of a metric; the cost is a training's, without calibrators."""
     column = "seconds" if metric == COST else metric
     if column not in frame:
         return []
     there = frame[frame[column].notna()]
     if metric == COST:
-        there = there.assign(post_hoc="")
+        there = there.assign(calibrator="")
     return [tuple(map(str, row)) for row in there[CELL].drop_duplicates().to_numpy()]
 
 
@@ -87,9 +87,9 @@ def _layout() -> dict[str, Any]:
 
 
 def _of(frame: pd.DataFrame, cell: tuple[str, ...], metric: str) -> pd.DataFrame:
-    sweep, dataset, method, post_hoc = cell
-    mine = (frame["sweep"] == sweep) & (frame["dataset"] == dataset) & (frame["method"] == method)
-    found = frame[mine] if metric == COST else frame[mine & (frame["post_hoc"] == post_hoc)]
+    sweep, dataset, method, calibrator = cell
+    mine = (frame["sweep"] == sweep) & (frame["dataset"] == dataset) & (frame["row"] == method)
+    found = frame[mine] if metric == COST else frame[mine & (frame["calibrator"] == calibrator)]
     if metric == COST:
         by = ["night", "seed"] if "night" in found else ["seed"]
         found = found.drop_duplicates(by)

@@ -13,8 +13,8 @@ MINUS = "−"
 
 def cell_name(cell: Sequence[str]) -> str:
     """``bo4sc · blobs-1.7 · standard + temperature``; what is called alike, once."""
-    sweep, dataset, method, post_hoc = cell
-    row = label(method, post_hoc or "identity")
+    sweep, dataset, method, calibrator = cell
+    row = label(method, calibrator or "identity")
     return " · ".join([*dict.fromkeys((sweep, dataset)), row])
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from sweeps.analysis.results import failed_maps, label, results
+from sweeps.analysis.results import failed_calibrators, label, results
 from sweeps.engine.plan import Plan
 from sweeps.nightly.judge.rules import CELL
 from sweeps.spec import ORACLE, LoadedSpec
@@ -96,7 +96,7 @@ def _tidy(name: str, plan: Plan, store: Store) -> pd.DataFrame:
     if frame.empty:
         return pd.DataFrame(columns=KEYS)
     # The oracle is no network: it has neither a cost nor anything that could get worse.
-    frame = frame[frame["method"] != ORACLE].rename(columns={"train_seconds": "seconds"})
+    frame = frame[frame["row"] != ORACLE].rename(columns={"train_seconds": "seconds"})
     logits = {key: _logits(store, key) for key in frame["key"].unique()}
     frame = frame.assign(logits=frame["key"].map(logits))
     frame.insert(0, "sweep", name)
@@ -124,16 +124,16 @@ def _problems(name: str, plan: Plan, store: Store, frame: pd.DataFrame) -> Itera
         yield f"{name}: {plan.failed} of {plan.total} trials failed"
         for reason, count in plan.reasons.most_common(MOST_REASONS):
             yield f"{name}: {count} failed: {' '.join(reason.split())[:300]}"
-    for map_name, reason in failed_maps(plan, store).items():
-        yield f"{name}: post-hoc map {map_name} failed: {' '.join(reason.split())[:300]}"
+    for calibrator, reason in failed_calibrators(plan, store).items():
+        yield f"{name}: calibrator {calibrator} failed: {' '.join(reason.split())[:300]}"
     if plan.done < plan.total:
         yield f"{name}: {plan.done} of {plan.total} trials are done"
-    measured = Counter(zip(frame["dataset"], frame["method"], frame["post_hoc"], strict=True))
+    measured = Counter(zip(frame["dataset"], frame["row"], frame["calibrator"], strict=True))
     for dataset, row in plan.cells:
-        for post_hoc in plan.spec.maps:
-            there = measured[dataset, row, post_hoc]
+        for calibrator in plan.spec.calibrator_names:
+            there = measured[dataset, row, calibrator]
             if there < plan.spec.confirm_seeds:
-                cell = f"{label(row, post_hoc)} on {dataset}"
+                cell = f"{label(row, calibrator)} on {dataset}"
                 yield f"{name}: {cell} has {there} of {plan.spec.confirm_seeds} seeds"
 
 
@@ -141,9 +141,9 @@ def _no_numbers(name: str, frame: pd.DataFrame, judged: Sequence[str]) -> Iterat
     """Cells whose values are there and are no numbers; an infinite one is a value like any."""
     for cell, rows in frame.groupby(CELL[1:]):
         assert isinstance(cell, tuple)
-        dataset, row, post_hoc = map(str, cell)
+        dataset, row, calibrator = map(str, cell)
         for metric in judged:
             absent = int(rows[metric].isna().sum()) if metric in rows else len(rows)
             if absent:
-                where = f"{label(row, post_hoc)} on {dataset}"
+                where = f"{label(row, calibrator)} on {dataset}"
                 yield f"{name}: {where}: {metric} is not a number on {absent} of {len(rows)} seeds"

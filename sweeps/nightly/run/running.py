@@ -267,7 +267,7 @@ def _metrics(verdict: Verdict) -> dict[str, float]:
     }
     for _, line in verdict.lines.iterrows():
         if line["metric"] in METRICS.names(Shown.HEADLINE):
-            name = f"{line['method']}:{line['post_hoc']}"
+            name = f"{line['row']}:{line['calibrator']}"
             found[metric_name(line["metric"], line["sweep"], line["dataset"], name)] = line[
                 "tonight"
             ]

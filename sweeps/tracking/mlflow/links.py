@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from sweeps.tracking.mlflow.run_content import KEY, PHASE, POST_HOC, ROW, SWEEP
+from sweeps.tracking.mlflow.run_content import CALIBRATOR, KEY, PHASE, ROW, SWEEP
 from sweeps.tracking.mlflow.sweep_content import TABLE
 from sweeps.tracking.mlflow.views import DATASET, TAG, runs_filter, view_key
 
@@ -67,7 +67,7 @@ def sweep_links(client: MlflowClient, base: str, sweep: TrackedSweep) -> dict[st
 def compared_runs(client: MlflowClient, sweep: TrackedSweep) -> list[str]:
     """One confirmed run, of the first seed, for each row: the best rows of every dataset.
 
-    Best is the smallest cross-fitted validation NLL with the row's own post-hoc map.
+    Best is the smallest cross-fitted validation NLL with the row's own calibrator.
     """
     runs = client.search_runs(
         [sweep.experiment], runs_filter(sweep.name, "confirm"), max_results=5000
@@ -84,8 +84,8 @@ def compared_runs(client: MlflowClient, sweep: TrackedSweep) -> list[str]:
 
 
 def _score(run: Run) -> float:
-    post_hoc = run.data.tags.get(POST_HOC, "identity")
-    name = "selected/nll" if post_hoc == "identity" else f"selected/nll:{post_hoc}"
+    calibrator = run.data.tags.get(CALIBRATOR, "identity")
+    name = "selected/nll" if calibrator == "identity" else f"selected/nll:{calibrator}"
     return float(run.data.metrics.get(name, float("inf")))
 
 

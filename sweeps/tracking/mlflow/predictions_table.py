@@ -16,7 +16,7 @@ def predictions_parquet(arrays: Mapping[str, Tensor]) -> bytes:
     """One row per example of ``{part}_logits``, ``{part}_labels`` and ``{part}_posterior``.
 
     Columns: ``part`` (validation or test), ``label``, ``predicted`` (the largest logit),
-    ``confidence`` (its softmax probability, before any post-hoc map), ``logits`` and
+    ``confidence`` (its softmax probability, before any calibrator), ``logits`` and
     ``posterior`` (lists of one number per class; the latter null where it is unknown).
     """
     tables = [_part(part, arrays) for part in PARTS if f"{part}_logits" in arrays]

@@ -30,12 +30,12 @@ from sweeps.tracking.mlflow.database import (
     create_database,
 )
 from sweeps.tracking.mlflow.run_content import (
+    CALIBRATOR,
     ENDS,
     KEY,
     LINEAGE,
     PARENT,
     PHASE,
-    POST_HOC,
     PUBLISHED,
     ROW,
     SUPERSEDED,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 # MLflow takes 1000 values a call, parameters and tags included.
 POINTS_PER_CALL = 800
 UPDATED = "calsweep.updated"
-MARKS = (POST_HOC, WINNER, SUPERSEDED)
+MARKS = (CALIBRATOR, WINNER, SUPERSEDED)
 
 
 @dataclass(slots=True)
@@ -121,8 +121,10 @@ class Publisher:
             return
         tag, confirm = self.plan.spec.evaluation.tag, entry.config.phase == "confirm"
         measured = content.measured_by(tag)
-        maps = content.of_calibrators(self.store.maps(entry.key, tag)) if confirm else {}
-        stamp = content.stamp(entry, outcome, tag, maps)
+        evaluations = (
+            content.of_calibrators(self.store.evaluations(entry.key, tag)) if confirm else {}
+        )
+        stamp = content.stamp(entry, outcome, tag, evaluations)
         run = self.runs.get(entry.key)
         if run is not None:
             if self._is_complete(run, entry, ENDS[outcome["status"]], stamp):
@@ -132,10 +134,10 @@ class Publisher:
                 self._discard(entry)
                 run = None
         if run is None and self.database is not None:
-            self._insert(self.database, entry, outcome, maps, stamp)
+            self._insert(self.database, entry, outcome, evaluations, stamp)
         else:
             run = run or self._create(entry, outcome.get("lineage", ""), content.span(outcome)[0])
-            self._complete(run, entry, outcome, maps, stamp)
+            self._complete(run, entry, outcome, evaluations, stamp)
         self.published += 1
 
     def publish_live(self, entry: Entry) -> None:
@@ -276,7 +278,7 @@ class Publisher:
         database: Database,
         entry: Entry,
         outcome: Mapping[str, Any],
-        maps: content.Maps,
+        evaluations: content.Evaluations,
         stamp: str,
     ) -> None:
         """The whole run at once: files first, so that a run which is there is complete."""
@@ -292,7 +294,10 @@ class Publisher:
             end=end,
             tags=tags | {PUBLISHED: stamp},
             parameters=content.parameters(entry.config),
-            points=[*(p for row in rows for p in row), *content.result_points(outcome, maps)],
+            points=[
+                *(p for row in rows for p in row),
+                *content.result_points(outcome, evaluations),
+            ],
         )
         place = f"{self._artifacts.rstrip('/')}/{run.run_id}/artifacts"
         try:
@@ -320,14 +325,14 @@ class Publisher:
         run: Known,
         entry: Entry,
         outcome: Mapping[str, Any],
-        maps: content.Maps,
+        evaluations: content.Evaluations,
         stamp: str,
     ) -> None:
         """Add what is missing to a run that is there, and end it."""
         rows = _whole_curve(outcome, after=self._step(run))
         there = {} if run.bare else self.client.get_run(run.run_id).data.metrics
         run.bare = False
-        points = content.result_points(outcome, maps)
+        points = content.result_points(outcome, evaluations)
         rows += [[point] for point in points if there.get(point.name) != point.value]
         tags = content.outcome_tags(entry, outcome) | {PUBLISHED: stamp}
         if run.row != entry.row:

@@ -25,8 +25,8 @@ from sweeps.tracking.mlflow.predictions_table import predictions_parquet
 SWEEP, KEY, PHASE = "calsweep.sweep", "calsweep.key", "calsweep.phase"
 ROW, STATUS, REASON = "calsweep.row", "calsweep.status", "calsweep.reason"
 LINEAGE, PUBLISHED = "calsweep.lineage", "calsweep.published"
-POST_HOC, WINNER = "calsweep.post_hoc", "calsweep.winner"
-"""Of confirmed runs, once the sweep has ended: the map chosen for their row; true or false."""
+CALIBRATOR, WINNER = "calsweep.calibrator", "calsweep.winner"
+"""Of confirmed runs, once the sweep has ended: their row's chosen calibrator; true or false."""
 SUPERSEDED = "calsweep.superseded"
 """Of runs whose trial is no longer part of the sweep."""
 CELL_TAG = "row"
@@ -40,7 +40,7 @@ METRIC_NAMES = "PART/METRIC:CALIBRATOR"
 # What MLflow's databases hold in one name, parameter and tag.
 LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
 
-Maps = Mapping[str, Mapping[str, Any]]
+Evaluations = Mapping[str, Mapping[str, Any]]
 
 
 def run_name(plan: Plan, entry: Entry) -> str:
@@ -89,17 +89,19 @@ def _row_tags(entry: Entry) -> dict[str, str]:
     return {ROW: entry.row[:LONGEST_TAG], CELL_TAG: cell[:LONGEST_TAG]}
 
 
-def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, maps: Maps) -> str:
+def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, evaluations: Evaluations) -> str:
     """What must be there for a run to be complete.
 
-    It changes when maps are added or evaluated by another version, when they are evaluated or
-    called in another way (its first part), and when the trial was recorded again.
+    It changes when calibrators are added or evaluated by another version, when they are evaluated
+    or called in another way (its first part), and when the trial was recorded again.
     """
     parts = ["search"]
     if entry.config.phase == "confirm":
-        names = [f"{name} {found.get(VERSION)}" for name, found in sorted(evaluated(maps).items())]
+        names = [
+            f"{name} {found.get(VERSION)}" for name, found in sorted(evaluated(evaluations).items())
+        ]
         digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:12]
-        parts = [measured_by(tag), f"{len(names)} maps", digest]
+        parts = [measured_by(tag), f"{len(names)} calibrators", digest]
     return ",".join([*parts, *([outcome["attempt"]] if outcome.get("attempt") else [])])
 
 
@@ -111,12 +113,14 @@ def measured_by(tag: str) -> str:
     return f"{tag} {METRIC_NAMES}"
 
 
-def evaluated(maps: Maps) -> dict[str, Mapping[str, Any]]:
-    """The maps that have numbers."""
-    return {name: evaluation for name, evaluation in maps.items() if FAILED not in evaluation}
+def evaluated(evaluations: Evaluations) -> dict[str, Mapping[str, Any]]:
+    """The calibrators that have numbers."""
+    return {
+        name: evaluation for name, evaluation in evaluations.items() if FAILED not in evaluation
+    }
 
 
-def of_calibrators(evaluations: Maps) -> Maps:
+def of_calibrators(evaluations: Evaluations) -> Evaluations:
     """Without the oracle's: what a network has come to, not what is possible."""
     return {name: evaluation for name, evaluation in evaluations.items() if name != ORACLE}
 
@@ -139,26 +143,29 @@ def curve_rows(
     return [row for row in rows if row]
 
 
-def result_points(outcome: Mapping[str, Any], maps: Maps) -> Iterator[MetricPoint]:
-    """What a trial has come to: chosen epoch, test and cross-fitted validation of every map."""
-    for name, value, at in _results(outcome, maps):
+def result_points(outcome: Mapping[str, Any], evaluations: Evaluations) -> Iterator[MetricPoint]:
+    """What a trial has come to: chosen epoch, test and cross-fitted validation by calibrator."""
+    for name, value, at in _results(outcome, evaluations):
         if math.isfinite(value):
             yield MetricPoint(name, value, at, 0)
 
 
-def _results(outcome: Mapping[str, Any], maps: Maps) -> Iterator[tuple[str, float, int]]:
+def _results(
+    outcome: Mapping[str, Any], evaluations: Evaluations
+) -> Iterator[tuple[str, float, int]]:
     """Names, values and times; of one name MLflow shows the latest."""
     end = span(outcome)[1]
-    plain = evaluated(maps).get("identity", {}).get("validation", {})
+    plain = evaluated(evaluations).get("identity", {}).get("validation", {})
     for name, value in outcome.get("validation", {}).items():
         if name not in plain:  # measured again with the sweep's own number of bins
             yield f"selected/{name}", float(value), end
     if "seconds" in outcome:
         yield "train_seconds", float(outcome["seconds"]), end
-    for chosen, evaluation in evaluated(maps).items():
+    for chosen, evaluation in evaluated(evaluations).items():
         made = milliseconds(evaluation[MADE]) if MADE in evaluation else end
         for name, value in _evaluation(evaluation):
-            # Sorted, a metric's maps follow it: test/ece, test/ece:beta, test/ece:temperature.
+            # Sorted, a metric's calibrators follow it: test/ece, test/ece:beta,
+            # test/ece:temperature.
             yield name if chosen == "identity" else f"{name}:{chosen}", float(value), made
 
 

@@ -31,7 +31,7 @@ def sweep_tags(plan: Plan, summary: str) -> dict[str, str]:
     asked = {
         "datasets": ", ".join(plan.loaded.datasets),
         "methods": ", ".join(plan.spec.methods),
-        "maps": ", ".join(plan.spec.maps),
+        "calibrators": ", ".join(plan.spec.calibrator_names),
         "sampler": search.sampler,
         "objective": ", ".join(objective.metric for objective in search.objective),
         "trials": str(plan.total),
@@ -66,7 +66,7 @@ def table_json(leaderboard: pd.DataFrame) -> bytes:
 def _columns() -> list[str]:
     reported = METRICS.names(Shown.LEADERBOARD)
     return [
-        *("dataset", "method", "post_hoc", *reported, "floor", CHOSEN_BY),
+        *("dataset", "row", "calibrator", *reported, "floor", CHOSEN_BY),
         *("chosen", "winner", "seeds"),
         *(f"{metric}_ci_{end}" for metric in reported for end in ("low", "high")),
         *(f"{metric}_sd" for metric in reported),

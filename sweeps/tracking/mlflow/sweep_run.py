@@ -12,7 +12,7 @@ import pandas as pd
 from sweeps.analysis import Analysis, Selection
 from sweeps.engine.trial import environment
 from sweeps.tracking.mlflow import sweep_content
-from sweeps.tracking.mlflow.run_content import POST_HOC, SUPERSEDED, WINNER, milliseconds
+from sweeps.tracking.mlflow.run_content import CALIBRATOR, SUPERSEDED, WINNER, milliseconds
 from sweeps.tracking.mlflow.views import views
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def _mark_runs(publisher: Publisher, selection: Selection) -> None:
         if entry is None:
             wanted = {SUPERSEDED: "true"}
         elif entry.config.phase == "confirm" and entry.cell in selection.calibrators:
-            post_hoc = selection.calibrators[entry.cell]
-            won = selection.is_winner(*entry.cell, post_hoc)
-            wanted = {POST_HOC: post_hoc, WINNER: str(won).lower()}
+            calibrator = selection.calibrators[entry.cell]
+            won = selection.is_winner(*entry.cell, calibrator)
+            wanted = {CALIBRATOR: calibrator, WINNER: str(won).lower()}
         if entry is not None and SUPERSEDED in run.marks:
             publisher.client.delete_tag(run.run_id, SUPERSEDED)
             run.marks = {n: value for n, value in run.marks.items() if n != SUPERSEDED}

@@ -17,9 +17,9 @@ from calibration.metrics import METRICS, Shown
 from sweeps.engine.plan import Plan
 from sweeps.store import file_name
 from sweeps.tracking.mlflow.run_content import (
+    CALIBRATOR,
     CELL_TAG,
     PHASE,
-    POST_HOC,
     ROW,
     SUPERSEDED,
     SWEEP,
@@ -30,7 +30,7 @@ TAG = "mlflow.sharedViewState."
 DATASET = "calsweep.dataset"
 LONGEST = 5000
 """Characters that every MLflow takes in a tag of an experiment."""
-MAPS_SHOWN = 12
+CALIBRATORS_SHOWN = 12
 NAME = "attributes.`Run Name`"
 Mode = Literal["TABLE", "CHART"]
 Json = dict[str, Any]
@@ -93,7 +93,7 @@ def views(plan: Plan) -> list[View]:
 def _results(sweep: str) -> Json:
     ends = [f"test/{name}" for name in METRICS.names(Shown.LEADERBOARD)]
     columns = [f"metrics.`{name}`" for name in ("selected/nll", *ends)]
-    columns += [f"tags.`{name}`" for name in (POST_HOC, WINNER, DATASET, ROW)]
+    columns += [f"tags.`{name}`" for name in (CALIBRATOR, WINNER, DATASET, ROW)]
     columns.append("params.`seed`")
     return _runs(sweep, "confirm", "selected/nll", columns)
 
@@ -124,13 +124,15 @@ def _runs(sweep: str, phase: str, order: str, columns: Sequence[str]) -> Json:
 
 
 def _charts(plan: Plan) -> Json:
-    maps = [name for name in plan.spec.maps if name != "identity"][:MAPS_SHOWN]
+    evaluations = [name for name in plan.spec.calibrator_names if name != "identity"][
+        :CALIBRATORS_SHOWN
+    ]
     sections = {
         "Test data": [
             {"type": "SCATTER", "xaxis": _axis("test/error"), "yaxis": _axis("test/ece")},
             *(_bar(f"test/{name}") for name in METRICS.names(Shown.HEADLINE)),
         ],
-        "ECE with each post-hoc map": [_bar(f"test/ece:{name}") for name in maps],
+        "ECE with each calibrator": [_bar(f"test/ece:{name}") for name in evaluations],
         "Training": [_line(name) for name in ("validation/nll", "validation/ece", "train/loss")],
     }
     shown = [name for name, charts in sections.items() if charts]

@@ -1,4 +1,4 @@
-"""A saved map is the same map to the bit, and a damaged one is refused with the reason."""
+"""A saved calibrator is the same map to the bit, and a damaged one is refused with the reason."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from calibration import calibrators
 from calibration.calibrators import CALIBRATORS, Calibrator
-from calibration.calibrators.saving import load_map, save_map
+from calibration.calibrators.saving import load_calibrator, save_calibrator
 from calibration.testing import ContractError, check_calibrator
 
 
 def through_json(fitted: Calibrator) -> Calibrator:
-    return load_map(json.loads(json.dumps(save_map(fitted), allow_nan=False)))
+    return load_calibrator(json.loads(json.dumps(save_calibrator(fitted), allow_nan=False)))
 
 
 @pytest.mark.parametrize("classes", [2, 4])
@@ -28,7 +28,7 @@ def through_json(fitted: Calibrator) -> Calibrator:
 def test_every_map_comes_back_to_the_bit(name: str, classes: int, gaussians) -> None:
     problem, fresh = gaussians(120, classes, factor=3.0), gaussians(500, classes, seed=1)
     fitted = calibrators.fit(name, problem.logits, problem.labels)
-    saved = save_map(fitted)
+    saved = save_calibrator(fitted)
     assert (saved["calibrator"], saved["classes"]) == (name, classes)
     restored = through_json(fitted)
     assert type(restored) is CALIBRATORS[name]
@@ -90,7 +90,7 @@ class Own(Calibrator):
 def test_a_users_own_map_keeps_every_attribute(gaussians) -> None:
     problem = gaussians(60, 3)
     fitted = Own().fit(problem.logits, problem.labels)
-    saved = save_map(fitted)
+    saved = save_calibrator(fitted)
     assert saved["calibrator"] == f"{__name__}:Own"
     found = through_json(fitted)
     assert isinstance(found, Own)
@@ -159,30 +159,30 @@ def test_what_cannot_be_saved_is_named(value: object, words: str, gaussians) -> 
     fitted = Own().fit(problem.logits, problem.labels)
     fitted.extra = value  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=words):
-        save_map(fitted)
+        save_calibrator(fitted)
 
 
 def test_neither_unfitted_nor_endless_nor_local_maps_are_saved(gaussians) -> None:
     with pytest.raises(ValueError, match="not fitted"):
-        save_map(Own())
+        save_calibrator(Own())
     problem = gaussians(20, 3)
     endless = Own().fit(problem.logits, problem.labels)
     endless.itself = [endless]  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="holds itself"):
-        save_map(endless)
+        save_calibrator(endless)
 
     class Local(Own):
         pass
 
     with pytest.raises(ValueError, match="defined inside a function"):
-        save_map(Local().fit(problem.logits, problem.labels))
+        save_calibrator(Local().fit(problem.logits, problem.labels))
 
 
 def _vector() -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(50, 3, generator=generator)
     fitted = calibrators.fit("vector", logits, torch.randint(3, (50,), generator=generator))
-    return save_map(fitted)
+    return save_calibrator(fitted)
 
 
 def _edit(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _edit(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> dict[st
     [
         (lambda s, _: s.pop("state"), "no entry 'state'"),
         (lambda s, _: s.update(extra=1), "entry 'extra' is unknown"),
-        (lambda s, _: s.update(format=2), "format: found 2"),
+        (lambda s, _: s.update(format=1), "format: found 1"),
         (lambda s, _: s.update(calibrator="temperatur"), "did you mean 'temperature'"),
         (lambda s, _: s.update(calibrator="pathlib:Path"), "not a subclass of Calibrator"),
         (lambda s, _: s.update(calibrator="os:system"), "not a subclass of Calibrator"),
@@ -228,19 +228,19 @@ def _edit(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> dict[st
     ],
 )
 def test_what_is_not_a_saved_map_is_refused(change, words: str) -> None:
-    load_map(_edit(lambda s, d: None))
+    load_calibrator(_edit(lambda s, d: None))
     with pytest.raises(ValueError, match=words):
-        load_map(_edit(change))
+        load_calibrator(_edit(change))
 
 
 def test_only_an_object_can_be_a_saved_map() -> None:
     with pytest.raises(ValueError, match="found a list"):
-        load_map([1])  # type: ignore[arg-type]
+        load_calibrator([1])  # type: ignore[arg-type]
     saved = _vector() | {"about": {"class_names": ["a", "b", "c"]}}
-    assert load_map(saved)._classes == 3
+    assert load_calibrator(saved)._classes == 3
 
 
 def test_large_maps_stay_small(gaussians) -> None:
     problem = gaussians(20_000, 3)
-    text = json.dumps(save_map(calibrators.fit("kernel", problem.logits, problem.labels)))
+    text = json.dumps(save_calibrator(calibrators.fit("kernel", problem.logits, problem.labels)))
     assert len(text) < 200_000

@@ -24,7 +24,7 @@ PHASES: dict[str, Callable[[Scene], bool]] = {
     "suggestion": _any("*/suggestions/**/*.json"),
     "record": _any("records/*/record.json"),
     "checkpoint": _any("records/*/live.json"),
-    "evaluation": _any("records/*/*/maps/*/*.json"),
+    "evaluation": _any("records/*/*/evaluations/*/*.json"),
     "report": _any("*/results.csv"),
 }
 """The disk is filled as soon as the first file of the phase is there."""

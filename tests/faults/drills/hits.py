@@ -91,7 +91,9 @@ MOMENTS = (
         ray=True,
     ),
     Moment(
-        "evaluating", lambda launch, before: _new(launch, "records/*/*/maps/*/*.json"), ray=True
+        "evaluating",
+        lambda launch, before: _new(launch, "records/*/*/evaluations/*/*.json"),
+        ray=True,
     ),
     Moment("tables", lambda launch, before: _new(launch, "*/leaderboard.csv"), spread=0.2),
     Moment("figures", lambda launch, before: _new(launch, "*/figures/*.png"), spread=1.0),

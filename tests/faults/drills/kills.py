@@ -32,7 +32,7 @@ methods:
 training: {epochs: 12, batch_size: full, evaluate_every: 3}
 search: {sampler: random, trials: 4, seed: 5}
 confirm_seeds: 2
-post_hoc: [temperature, isotonic]
+calibrators: [temperature, isotonic]
 """
 END_SECONDS = 60.0
 """Within these a driver that was hit has ended: a lost Ray is noticed, a signal is heard."""

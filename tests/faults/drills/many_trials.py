@@ -24,7 +24,7 @@ methods:
 training: {{epochs: 2, batch_size: full, evaluate_every: 1}}
 search: {{sampler: random, trials: {TRIALS}, seed: 5}}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 """
 SECONDS = 0.5
 MEGABYTES, DESCRIPTORS, THREADS = 40, 6, 3

@@ -31,7 +31,7 @@ ROWS = ("standard", "focal", "mixup", "brier", "mmce")
 
 
 def pool(
-    draws: int, networks: int, maps: Sequence[str], *, signal: float, seed: int = 0
+    draws: int, networks: int, calibrators: Sequence[str], *, signal: float, seed: int = 0
 ) -> pd.DataFrame:
     """A line per draw of data, network and calibrator, with what is chosen by and compared.
 
@@ -54,8 +54,9 @@ def pool(
                 for part in (slice(VALIDATION_ROWS), slice(VALIDATION_ROWS, None))
             ]
             lines += [
-                {"draw": draw, "network": network, "post_hoc": name} | _measured(name, *parts, draw)
-                for name in maps
+                {"draw": draw, "network": network, "calibrator": name}
+                | _measured(name, *parts, draw)
+                for name in calibrators
             ]
     return pd.DataFrame(lines)
 
@@ -63,7 +64,7 @@ def pool(
 def _measured(
     name: str, validation: LabelledLogits, test: LabelledLogits, seed: int
 ) -> dict[str, float]:
-    """As ``evaluate_map`` does, without the intervals, which nothing here reads."""
+    """As ``evaluate_calibrator`` does, without the intervals, which nothing here reads."""
 
     def scored(output: Tensor, of: LabelledLogits, only: Sequence[str]) -> dict[str, float]:
         return scores(output, of.labels, of.logits.argmax(-1), bins=BINS, only=only)
@@ -89,12 +90,12 @@ def drawn(
     for seed, draw in enumerate(rng.choice(pool["draw"].unique(), seeds, replace=False)):
         who = dict(zip(rng.permutation(networks), ROWS, strict=False))
         lines = pool[pool["draw"] == draw].assign(dataset=DATASET, seed=seed, train_seconds=1.0)
-        pieces.append(lines.assign(method=lines["network"].map(who)).dropna(subset="method"))
+        pieces.append(lines.assign(row=lines["network"].map(who)).dropna(subset="row"))
     found = pd.concat(pieces, ignore_index=True)
     for row, gain in (gains or {}).items():
-        found.loc[found["method"] == row, [*METRICS.names(Shown.LEADERBOARD), CHOSEN_BY]] -= gain
+        found.loc[found["row"] == row, [*METRICS.names(Shown.LEADERBOARD), CHOSEN_BY]] -= gain
     found = found.assign(floor=0.02, floor_q95=0.03, converged=True)
-    return found.sort_values("method", key=lambda m: m.map(ROWS.index), kind="stable")
+    return found.sort_values("row", key=lambda m: m.map(ROWS.index), kind="stable")
 
 
 def headline_of(tidy: pd.DataFrame, baseline: Baseline = Baseline(ROWS[0])) -> Headline:  # noqa: B008

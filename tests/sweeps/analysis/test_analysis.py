@@ -71,7 +71,7 @@ def test_maps_are_chosen_on_validation_data(analysis: Analysis) -> None:
 def test_a_map_that_failed_on_a_seed_is_not_chosen(tmp_path: Path) -> None:
     plan = swept(tmp_path, SMALL)
     entry = plan.confirmed("iris", "focal")[2]
-    plan.store.write_map(
+    plan.store.write_evaluation(
         entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", {FAILED: "x"})
     )
     found = analyse(plan, plan.store)
@@ -93,7 +93,7 @@ def test_verdicts_are_what_was_planted(analysis: Analysis) -> None:
             ("as is", "label_smoothing", "identity", "identity"): "worse",
         }
         rows = table[(table["dataset"] == dataset) & (table["metric"] == "ece")]
-        sides = ["comparison", "method", "post_hoc", "baseline_post_hoc"]
+        sides = ["comparison", "row", "calibrator", "baseline_calibrator"]
         assert rows.set_index(sides)["verdict"].to_dict() == expected
     assert len(table) == 3 * len(METRICS.names(Shown.LEADERBOARD)) * 6
 
@@ -109,9 +109,9 @@ def test_comparisons_are_paired_tests_with_holms_correction(
     baseline = seeds_of(analysis, dataset, "standard", "temperature")
     p_values, lines = [], []
     for metric in family:
-        for method, post_hoc in (("focal", "temperature"), ("label_smoothing", "identity")):
-            ours = seeds_of(analysis, dataset, method, post_hoc)
-            found = line(analysis, dataset, method, metric, post_hoc)
+        for method, calibrator in (("focal", "temperature"), ("label_smoothing", "identity")):
+            ours = seeds_of(analysis, dataset, method, calibrator)
+            found = line(analysis, dataset, method, metric, calibrator)
             if metric == "nll":  # planted without any spread
                 assert math.isnan(found["p"])
                 continue
@@ -142,7 +142,7 @@ def test_the_ratio_is_that_of_test_and_training_rows(plan: Plan) -> None:
 def test_the_leaderboard_has_intervals_over_seeds(
     analysis: Analysis, plan: Plan, dataset: str
 ) -> None:
-    table = analysis.leaderboard.set_index(["dataset", "method", "post_hoc"])
+    table = analysis.leaderboard.set_index(["dataset", "row", "calibrator"])
     row = table.loc[dataset, "focal", "temperature"]
     values = seeds_of(analysis, dataset, "focal", "temperature")["ece"]
     half = stats.t.ppf(0.975, 3) * values.std(ddof=1)
@@ -160,10 +160,10 @@ def test_intervals_stay_within_what_a_metric_can_be(tmp_path: Path) -> None:
     entry = plan.confirmed("iris", "focal")[0]
     extreme = evaluation(entry, "temperature")
     extreme["test"]["ece"] = 0.9
-    plan.store.write_map(
+    plan.store.write_evaluation(
         entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", extreme)
     )
-    table = analyse(plan, plan.store).leaderboard.set_index(["method", "post_hoc"])
+    table = analyse(plan, plan.store).leaderboard.set_index(["row", "calibrator"])
     row = table.loc["focal", "temperature"]
     assert (row["ece_ci_low"], row["ece_ci_high"]) == (0, 1)
     assert table.loc["standard", "identity"]["ece_ci_low"] > 0
@@ -173,18 +173,18 @@ def test_baselines_are_found_by_name(plan: Plan) -> None:
     spec = plan.spec
     assert find_baseline(spec).label == "standard"
     assert find_baseline(spec, "focal").label == "focal"
-    assert find_baseline(spec, "focal + temperature").post_hoc == "temperature"
+    assert find_baseline(spec, "focal + temperature").calibrator == "temperature"
     assert find_baseline(spec, "focal+temperature").label == "focal + temperature"
     assert find_baseline(spec, "focal + identity") == ("focal", "identity")
     assert find_baseline(spec, "focal + identity").label == "focal as is"
     with pytest.raises(UserError, match=r"'best'; write a trained row, .*: standard, focal"):
         find_baseline(spec, "best")
-    with pytest.raises(UserError, match="maps are: identity, temperature"):
+    with pytest.raises(UserError, match="calibrators are: identity, temperature"):
         find_baseline(spec, "focal + beta")
     rows = {"a": spec.methods["focal"], "b": spec.methods["standard"]}
-    assert find_baseline(spec.model_copy(update={"methods": rows})).method == "b"
+    assert find_baseline(spec.model_copy(update={"methods": rows})).row == "b"
     del rows["b"]
-    assert find_baseline(spec.model_copy(update={"methods": rows})).method == "a"
+    assert find_baseline(spec.model_copy(update={"methods": rows})).row == "a"
 
 
 def test_another_baseline_turns_the_verdict_round(small: Plan) -> None:
@@ -193,8 +193,7 @@ def test_another_baseline_turns_the_verdict_round(small: Plan) -> None:
     assert line(found, "iris", "standard", "ece", "temperature")["verdict"] == "worse"
     assert line(found, "iris", "focal", "ece", "temperature")["verdict"] == "baseline"
     assert (
-        found.costs.set_index(["dataset", "method"]).loc[("iris", "standard"), "relative_cost"]
-        == 0.5
+        found.costs.set_index(["dataset", "row"]).loc[("iris", "standard"), "relative_cost"] == 0.5
     )
 
 
@@ -219,7 +218,7 @@ def test_an_infinite_mean_is_worse_than_any_other() -> None:
 def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
     """The oracle, which never fails, does not count."""
     lines = [
-        {"dataset": "d", "method": method, "post_hoc": "identity", "seed": seed, CHOSEN_BY: nll}
+        {"dataset": "d", "row": method, "calibrator": "identity", "seed": seed, CHOSEN_BY: nll}
         for method, nll, seeds in (
             ("a", 0.1, (1, 2)),
             ("b", 0.2, (1, 2, 3)),
@@ -233,8 +232,8 @@ def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
     assert found.calibrators == {("d", "a"): "identity", ("d", "b"): "identity"}
     assert set(found.cannot_win) == {("d", "a")}
     table = leaderboard(tidy, found)
-    assert table.loc[table["winner"], "method"].tolist() == ["b"]
-    assert table.loc[table["chosen"], "method"].tolist() == ["a", "b"]
+    assert table.loc[table["winner"], "row"].tolist() == ["b"]
+    assert table.loc[table["chosen"], "row"].tolist() == ["a", "b"]
     half = pd.DataFrame([line for line in lines if line["seed"] != 3])
     assert select(half).winners == {"d": ("a", "identity")}
 
@@ -256,7 +255,7 @@ def test_failed_seeds_leave_fewer_pairs(tmp_path: Path) -> None:
     few = analyse(plan, plan.store)
     found = line(few, "iris", "focal", "ece", "temperature")
     assert (found["pairs"], found["verdict"]) == (1, "too few seeds")
-    cost = few.costs.set_index("method").loc["focal"]
+    cost = few.costs.set_index("row").loc["focal"]
     assert (cost["failed"], cost["confirm_trials"], cost["confirm_seconds"]) == (3, 4, 2.0)
 
 
@@ -292,7 +291,7 @@ def test_one_method_alone(tmp_path: Path) -> None:
     found = analyse(plan, plan.store)
     assert found.baseline.label == "focal"
     assert found.ranks == {}
-    assert set(found.comparisons["post_hoc"]) == {"identity", "temperature"}
+    assert set(found.comparisons["calibrator"]) == {"identity", "temperature"}
     assert (found.costs["relative_cost"] == 1).all()
 
 
@@ -301,7 +300,7 @@ def test_nothing_confirmed_leaves_frames_without_rows(tmp_path: Path, analysis: 
     for name in ("results", "leaderboard", "comparisons", "fronts", "importance"):
         frame, full = getattr(found, name), getattr(analysis, name)
         assert frame.empty
-        wanted = {"dataset", "method", "ece", "seeds", "winner", "ece_sd", "ece_ci_low", "verdict"}
+        wanted = {"dataset", "row", "ece", "seeds", "winner", "ece_sd", "ece_ci_low", "verdict"}
         assert wanted & set(full) <= set(frame), name
     assert list(found.costs) == list(analysis.costs)
     assert (found.costs["search_trials"] == 0).all()
@@ -318,13 +317,13 @@ def test_methods_are_ranked_over_datasets(analysis: Analysis) -> None:
 
 def test_fronts_and_the_area_they_cover(analysis: Analysis) -> None:
     table = analysis.fronts
-    assert ORACLE not in set(table["method"])
+    assert ORACLE not in set(table["row"])
     assert len(table) == 3 * 3 * 3
     for dataset, rows in table.groupby("dataset"):
         assert rows.loc[rows["ece"].idxmin(), "on_front"]
         assert rows.loc[rows["error"].idxmin(), "on_front"]
         assert (rows["on_cost_front"] | ~rows["on_front"]).all()
-        own = rows[(rows["method"] == "standard") & (rows["post_hoc"] == "temperature")].iloc[0]
+        own = rows[(rows["row"] == "standard") & (rows["calibrator"] == "temperature")].iloc[0]
         front = rows[rows["on_front"]].sort_values("error")
         heights = [2.0, *(front["ece"] / own["ece"]).clip(upper=2)]
         widths = 2 - front["error"] / own["error"]
@@ -343,7 +342,7 @@ methods:
 training: {epochs: 8, batch_size: full, evaluate_every: 4}
 search: {trials: 4}
 confirm_seeds: 3
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 
@@ -353,7 +352,7 @@ def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
         run = TrialRun(
             entry.config,
             plan.store,
-            maps=plan.spec.maps,
+            calibrators=plan.spec.calibrator_names,
             evaluation=plan.spec.evaluation,
         )
         while not run.advance(60.0):
@@ -370,9 +369,9 @@ def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
             probabilities = arrays["test_logits"].double().softmax(-1)
             errors.append(float(metrics.error(probabilities, arrays["test_labels"])))
         differences.append(errors[0] - errors[1])
-    post_hoc = found.selection.calibrators["blobs-1.7", "focal"]
-    assert post_hoc in ("identity", "temperature")  # neither changes the error
-    compared = line(found, "blobs-1.7", "focal", "error", post_hoc)
+    calibrator = found.selection.calibrators["blobs-1.7", "focal"]
+    assert calibrator in ("identity", "temperature")  # neither changes the error
+    compared = line(found, "blobs-1.7", "focal", "error", calibrator)
     assert compared["difference"] == pytest.approx(np.mean(differences))
     assert compared["p"] == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
     assert (found.costs["search_seconds"] + found.costs["confirm_seconds"] > 0).all()

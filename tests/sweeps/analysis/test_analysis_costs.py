@@ -34,7 +34,7 @@ def analysis(plan: Plan) -> Analysis:
 
 
 def test_costs_are_those_of_the_records(analysis: Analysis) -> None:
-    table = analysis.costs.set_index(["dataset", "method"])
+    table = analysis.costs.set_index(["dataset", "row"])
     assert len(table) == 3
     row = table.loc["iris", "standard"]
     assert (row["search_trials"], row["search_seconds"]) == (6, 6.0)
@@ -57,17 +57,17 @@ def test_trials_at_the_same_time_share_the_wall_time(tmp_path: Path) -> None:
         return record | {"times": [50.5, 51.0 + 0.5 * entry.number]}
 
     plan = swept(tmp_path, SMALL, together)
-    row = analyse(plan, plan.store).costs.set_index("method").loc["standard"]
+    row = analyse(plan, plan.store).costs.set_index("row").loc["standard"]
     assert row["wall_seconds"] == pytest.approx(3.5)  # from 50 to 53.5
     assert row["search_seconds"] + row["confirm_seconds"] == 10
 
 
 def test_importance_finds_the_knob_that_mattered(analysis: Analysis) -> None:
     table = analysis.importance
-    assert set(table["method"]) == {"standard", "focal"}  # nothing was searched in the third
-    for _, rows in table.groupby(["dataset", "method"]):
+    assert set(table["row"]) == {"standard", "focal"}  # nothing was searched in the third
+    for _, rows in table.groupby(["dataset", "row"]):
         assert rows["importance"].sum() == pytest.approx(1)
-    standard = table[(table["dataset"] == "iris") & (table["method"] == "standard")]
+    standard = table[(table["dataset"] == "iris") & (table["row"] == "standard")]
     assert standard.iloc[0]["knob"] == "lr"
     assert standard.iloc[0]["importance"] > 0.7
     assert (table["trials"] == 6).all()
@@ -89,7 +89,7 @@ methods:
     ramp: {uniform: [0.1, 0.9], when: {weighting: scheduled}}
 search: {trials: TRIALS, OBJECTIVE}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 

@@ -13,7 +13,7 @@ from scipy import stats
 from sweeps.analysis import Baseline
 from sweeps.analysis.comparisons import by_row, compare
 
-MAPS = ("identity", "temperature", "beta")
+CALIBRATORS = ("identity", "temperature", "beta")
 FOUR = (1, 2, 3, 4)
 
 
@@ -23,10 +23,10 @@ def tidy(
     rng = np.random.default_rng(0)
     lines = []
     for row in rows:
-        for name in MAPS:
+        for name in CALIBRATORS:
             given = (nll or {}).get((row, name))
             for number, seed in enumerate(FOUR):
-                line = {"dataset": "d", "method": row, "post_hoc": name, "seed": seed}
+                line = {"dataset": "d", "row": row, "calibrator": name, "seed": seed}
                 line |= dict(zip(("ece", "nll", "brier", "error"), rng.random(4), strict=True))
                 lines.append(line if given is None else line | {"nll": given[number]})
     return pd.DataFrame(lines)
@@ -41,7 +41,7 @@ def compared(
 
 
 def pairs(table: pd.DataFrame) -> set[tuple[str, ...]]:
-    sides = ["comparison", "method", "post_hoc", "baseline_post_hoc"]
+    sides = ["comparison", "row", "calibrator", "baseline_calibrator"]
     return set(table[sides].itertuples(index=False, name=None))
 
 
@@ -53,10 +53,10 @@ def test_both_sides_have_the_same_help() -> None:
         ("as is", "standard", "identity", "identity"),
         ("as is", "focal", "identity", "identity"),
     }
-    own = found["method"] == "standard"
+    own = found["row"] == "standard"
     assert set(found[own]["verdict"]) == {"baseline"}
     assert found[own]["p"].isna().all()
-    shown = by_row(found).set_index(["method", "post_hoc", "metric"])["comparison"]
+    shown = by_row(found).set_index(["row", "calibrator", "metric"])["comparison"]
     assert shown["focal", "identity", "ece"] == "chosen"
 
 
@@ -66,13 +66,13 @@ def test_what_comes_to_the_same_is_compared_once() -> None:
     assert len(found) == 2 * 4
 
 
-@pytest.mark.parametrize("named", MAPS)
+@pytest.mark.parametrize("named", CALIBRATORS)
 def test_a_named_calibrator_is_what_everything_is_compared_with(named: str) -> None:
     baseline = Baseline("standard", named)
     found = compared({"standard": "temperature", "focal": "temperature"}, baseline)
-    assert set(found["baseline_post_hoc"]) == {named}
+    assert set(found["baseline_calibrator"]) == {named}
     mine = found[found["verdict"] == "baseline"]
-    assert set(zip(mine["method"], mine["post_hoc"], strict=True)) == {("standard", named)}
+    assert set(zip(mine["row"], mine["calibrator"], strict=True)) == {("standard", named)}
     rest = {(m, p) for _, m, p, _ in pairs(found)} - {("standard", named)}
     assert {("focal", "temperature"), ("focal", "identity")} <= rest
     assert len(by_row(found)) == len(found)
@@ -98,7 +98,7 @@ def test_an_infinite_nll_counts_by_its_seeds(infinite: int, verdict: str) -> Non
     # Without a p-value of their own, the other metrics take no part in the correction.
     results[["ece", "error"]] = np.nan
     found = compared({"standard": "beta", "focal": "beta"}, Baseline("standard"), results)
-    mine = found[(found["method"] == "focal") & (found["comparison"] == "chosen")]
+    mine = found[(found["row"] == "focal") & (found["comparison"] == "chosen")]
     line = mine.set_index("metric").loc["nll"]
     expected = stats.fisher_exact([[infinite, 4 - infinite], [0, 4]]).pvalue
     assert line["p_holm"] == pytest.approx(expected)

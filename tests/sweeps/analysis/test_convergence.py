@@ -21,7 +21,7 @@ from sweeps.report.write import write_report
 from sweeps.sweep import Sweep
 from tests.trained import train_sweep
 
-MAPS = """
+CALIBRATORS = """
 from calibration.calibrators.temperature import Temperature
 
 
@@ -37,7 +37,7 @@ model: {name: mlp, widths: [8]}
 methods: {standard: {lr: 0.05, weight_decay: 0}}
 training: {epochs: 12, batch_size: full, evaluate_every: 3}
 confirm_seeds: 2
-post_hoc: ["restless:Restless"]
+calibrators: ["restless:Restless"]
 table:
   title: Somebody 2020
   rows: {Plain: standard, Scaled: "standard + restless:Restless"}
@@ -49,7 +49,7 @@ NOTE = "† a fit of the calibrator did not converge"
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
     directory = tmp_path_factory.mktemp("unsettled")
-    (directory / "restless.py").write_text(MAPS)
+    (directory / "restless.py").write_text(CALIBRATORS)
     sys.path.insert(0, str(directory))
     yield train_sweep(directory, SPEC)
     sys.path.remove(str(directory))
@@ -61,7 +61,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_leaderboard_says_on_how_many_seeds_it_converged(swept: Sweep) -> None:
-    shares = swept.leaderboard.set_index(["method", "post_hoc"])["converged"]
+    shares = swept.leaderboard.set_index(["row", "calibrator"])["converged"]
     assert shares["standard", "identity"] == 1
     assert shares["standard", "restless:Restless"] == 0
 

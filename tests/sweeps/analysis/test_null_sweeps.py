@@ -13,13 +13,13 @@ import pytest
 from sweeps.analysis import Baseline
 from tests.sweeps.analysis.null_sweeps import claims, drawn, headline_of, pool
 
-MAPS = ("identity", "temperature", "platt_logits", "histogram_mass")
+CALIBRATORS = ("identity", "temperature", "platt_logits", "histogram_mass")
 SWEEPS = 40
 
 
 @pytest.fixture(scope="module")
 def networks() -> pd.DataFrame:
-    return pool(8, 5, MAPS, signal=0.0, seed=3)
+    return pool(8, 5, CALIBRATORS, signal=0.0, seed=3)
 
 
 def test_pure_noise_is_rarely_called_better(networks: pd.DataFrame) -> None:

@@ -51,7 +51,7 @@ def lose_a_calibrator(plan: Plan) -> None:
     for number, entry in enumerate(plan.confirmed("iris", "focal")):
         found = evaluation(entry, "isotonic") | {"validation": {"nll": 0.1}}
         failed = {FAILED: "ValueError: no"}
-        plan.store.write_map(
+        plan.store.write_evaluation(
             entry.key,
             plan.spec.evaluation.tag,
             "isotonic",
@@ -89,7 +89,7 @@ def in_terminal(told: Told) -> set[str]:
 def in_csv(told: Told) -> set[str]:
     lines = csv.DictReader(io.StringIO(told.files["leaderboard.csv"].decode()))
     return {
-        label(line["method"], line["post_hoc"]) + (" ★" if line["winner"] == "True" else "")
+        label(line["row"], line["calibrator"]) + (" ★" if line["winner"] == "True" else "")
         for line in lines
         if line["chosen"] == "True"
     }
@@ -111,9 +111,9 @@ def in_mlflow(told: Told) -> set[str]:
         tags = [
             runs[entry.key].data.tags
             for entry in told.sweep.plan.confirmed(dataset, row)
-            if "calsweep.post_hoc" in runs[entry.key].data.tags
+            if "calsweep.calibrator" in runs[entry.key].data.tags
         ]
-        ((chosen, won),) = {(t["calsweep.post_hoc"], t["calsweep.winner"]) for t in tags}
+        ((chosen, won),) = {(t["calsweep.calibrator"], t["calsweep.winner"]) for t in tags}
         found.add(label(row, chosen) + (" ★" if won == "true" else ""))
     return found
 
@@ -124,7 +124,7 @@ def in_export(told: Told) -> set[str]:
 
 def in_comparison(told: Told) -> set[str]:
     table = compare_sweeps(told.sweep, told.sweep)
-    return {label(m, p) for m, p in zip(table["method"], table["map_b"], strict=True)}
+    return {label(m, p) for m, p in zip(table["row"], table["calibrator_b"], strict=True)}
 
 
 SAYING: dict[str, Callable[[Told], set[str]]] = {
@@ -163,8 +163,8 @@ def test_the_headline_tells_who_could_not_be_chosen(told: Told) -> None:
 
 def tidy(*lines: tuple[str, str, dict[int, float]]) -> pd.DataFrame:
     return pd.DataFrame(
-        {"dataset": "d", "method": method, "post_hoc": post_hoc, "seed": seed, CHOSEN_BY: nll}
-        for method, post_hoc, values in lines
+        {"dataset": "d", "row": method, "calibrator": calibrator, "seed": seed, CHOSEN_BY: nll}
+        for method, calibrator, values in lines
         for seed, nll in values.items()
     )
 

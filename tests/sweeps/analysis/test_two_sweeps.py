@@ -20,7 +20,7 @@ model: {name: mlp, widths: [8]}
 methods: {standard: {lr: 0.05, weight_decay: 0}, focal: {lr: 0.05, weight_decay: 0, gamma: 2}}
 training: {epochs: 20, batch_size: full}
 confirm_seeds: 4
-post_hoc: [identity]
+calibrators: [identity]
 seed: 0
 """
 
@@ -43,13 +43,13 @@ def sweeps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sweep]:
         "short": made(directory, "short", training=training),
         "fewer": made(directory, "fewer", training=training, confirm_seeds="3"),
         "other seeds": made(directory, "other", training=training, seed="100"),
-        "other bins": made(directory, "bins", post_hoc="[identity]\nbins: 5"),
+        "other bins": made(directory, "bins", calibrators="[identity]\nbins: 5"),
         "one method": made(directory, "one", methods="{standard: {lr: 0.05, weight_decay: 0}}"),
     }
 
 
 def values(sweep: Sweep, method: str, metric: str) -> np.ndarray:
-    rows = sweep.results[sweep.results["method"] == method]
+    rows = sweep.results[sweep.results["row"] == method]
     return rows.sort_values("seed")[metric].to_numpy()
 
 
@@ -68,7 +68,7 @@ def test_the_same_again_is_identical(sweeps: dict[str, Sweep]) -> None:
 def test_shared_seeds_are_paired(sweeps: dict[str, Sweep], method: str) -> None:
     a, b = sweeps["first"], sweeps["fewer"]
     table = compare_sweeps(a, b)
-    line = table[(table["method"] == method) & (table["metric"] == "nll")].iloc[0]
+    line = table[(table["row"] == method) & (table["metric"] == "nll")].iloc[0]
     old, new = values(a, method, "nll")[:3], values(b, method, "nll")
     expected = stats.ttest_rel(new, old)
     assert line["test"] == "paired"
@@ -82,7 +82,7 @@ def test_shared_seeds_are_paired(sweeps: dict[str, Sweep], method: str) -> None:
 def test_other_seeds_are_compared_by_welchs_test(sweeps: dict[str, Sweep]) -> None:
     a, b = sweeps["first"], sweeps["other seeds"]
     table = compare_sweeps(a, b)
-    line = table[(table["method"] == "standard") & (table["metric"] == "ece")].iloc[0]
+    line = table[(table["row"] == "standard") & (table["metric"] == "ece")].iloc[0]
     old, new = values(a, "standard", "ece"), values(b, "standard", "ece")
     expected = stats.ttest_ind(new, old, equal_var=False)
     assert line["test"] == "unpaired"
@@ -120,7 +120,7 @@ def test_the_command_tells_all_of_it(
     assert "identical" in printed
     assert main(["compare", "first", "short", "--csv"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.startswith("dataset,method,map_a,map_b,metric,test")
+    assert header.startswith("dataset,row,calibrator_a,calibrator_b,metric,test")
     assert len(lines) == 2 * 4
     assert main(["compare", "first", "nix"]) == 2
     assert "there is no sweep 'nix'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""A user's own data, network, method and maps, as the README shows them."""
+"""A user's own data, network, method and calibrators, as the README shows them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.readme import example, typed_in
 
-MAPS = """
+CALIBRATORS = """
 from calibration.calibrators import Calibrator
 
 
@@ -25,7 +25,7 @@ class Broken(Calibrator):
     fast = True
 
     def _fit(self, logits, labels):
-        raise LookupError("no such map")
+        raise LookupError("no such calibrator")
 
     def _apply(self, logits):
         return logits
@@ -78,7 +78,7 @@ def test_a_torch_dataset_and_a_module_are_named_by_import_path(rings: Path) -> N
 def test_the_python_example_runs_on_it(rings: Path) -> None:
     code = typed_in("sweeps.run")
     code += "\nassert len(rings.results) == 2 * 2 * 2, rings.results"
-    code += "\nassert set(rings.results['post_hoc']) == {'identity', 'temperature'}"
+    code += "\nassert set(rings.results['calibrator']) == {'identity', 'temperature'}"
     done = subprocess.run([sys.executable, "-c", code], cwd=rings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(records(rings)) == 2 * (2 + 2), "nothing is trained again"
@@ -101,7 +101,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         (package / file).write_text(example(file))
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     subprocess.run([*install, directory / "installed", package], check=True)
-    (directory / "maps.py").write_text(MAPS)
+    (directory / "maps.py").write_text(CALIBRATORS)
     made = calsweep(directory, "init", "--data", "my.csv", "--target", "label")
     assert made.returncode == 0, made.stderr
     spec = (directory / "my.yaml").read_text()
@@ -109,7 +109,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     spec = spec[:start] + "methods: [standard, poly]\n" + spec[end:]
     spec = spec.replace("epochs: 100", "epochs: 5").replace("trials: 12", "trials: 2")
     spec = spec.replace("confirm_seeds: 5", "confirm_seeds: 2")
-    spec = spec.replace("post_hoc: fast", 'post_hoc: [temperature, "maps:Broken", "maps:Halve"]')
+    spec = spec.replace(
+        "calibrators: fast", 'calibrators: [temperature, "maps:Broken", "maps:Halve"]'
+    )
     (directory / "my.yaml").write_text(spec)
     done = calsweep(directory, "run", "my.yaml")
     assert done.returncode == 1, done.stderr + done.stdout
@@ -133,10 +135,10 @@ def test_a_method_of_another_package_is_one_like_any_other(table: tuple[Path, st
 
 def test_a_map_that_raises_costs_its_own_row_and_nothing_else(table: tuple[Path, str]) -> None:
     directory, printed = table
-    assert "maps:Broken failed and has no row: LookupError: no such map" in printed
+    assert "maps:Broken failed and has no row: LookupError: no such calibrator" in printed
     leaderboard = (directory / "runs" / "my" / "leaderboard.csv").read_text()
     assert "poly,maps:Halve" in leaderboard
     assert "maps:Broken" not in leaderboard
-    broken = list(directory.glob("runs/records/*/*/maps/*/maps:Broken.json"))
+    broken = list(directory.glob("runs/records/*/*/evaluations/*/maps:Broken.json"))
     assert len(broken) == 2 * 2
-    assert all("LookupError: no such map" in path.read_text() for path in broken)
+    assert all("LookupError: no such calibrator" in path.read_text() for path in broken)

@@ -21,7 +21,7 @@ methods: {standard: {lr: [0.01, 0.03, 0.1], weight_decay: 0}}
 training: {epochs: 6, batch_size: full, evaluate_every: 3}
 search: {sampler: grid}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 TRIALS = 3 + 1
 

@@ -61,7 +61,7 @@ def test_the_confirmed_setting_is_the_best_on_validation(swept: tuple[Path, str]
 def test_the_leaderboard_has_every_method_and_map(swept: tuple[Path, str]) -> None:
     table = pd.read_csv(swept[0] / "runs" / "tiny" / "leaderboard.csv")
     trained = table[table["validation/error"].notna() | table["validation/ece"].notna()]
-    rows = set(zip(trained["method"], trained["post_hoc"], strict=True))
+    rows = set(zip(trained["row"], trained["calibrator"], strict=True))
     assert rows == {
         (method, name)
         for method in ("standard", "focal")
@@ -72,7 +72,7 @@ def test_the_leaderboard_has_every_method_and_map(swept: tuple[Path, str]) -> No
     winner = table[table["winner"]].iloc[0]
     assert winner["validation/nll"] == table["validation/nll"].min()
     assert table.filter(like="oracle").empty
-    assert table["method"].str.startswith("oracle").sum() == 1
+    assert table["row"].str.startswith("oracle").sum() == 1
 
 
 def test_the_numbers_in_the_table_are_those_of_the_stored_predictions(
@@ -82,7 +82,7 @@ def test_the_numbers_in_the_table_are_those_of_the_stored_predictions(
     from sklearn.metrics import log_loss
 
     tidy = pd.read_csv(swept[0] / "runs" / "tiny" / "results.csv")
-    plain = tidy[(tidy["post_hoc"] == "identity") & tidy["key"].notna()]
+    plain = tidy[(tidy["calibrator"] == "identity") & tidy["key"].notna()]
     assert len(plain) == CONFIRM
     for _, row in plain.iterrows():
         (stored,) = (swept[0] / "runs" / "records" / row["key"]).glob("*/predictions.npz")

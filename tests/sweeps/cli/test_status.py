@@ -25,7 +25,7 @@ methods: {standard: {weight_decay: 0}, focal: {lr: 0.05, weight_decay: 0, gamma:
 training: {epochs: 4, batch_size: full}
 search: {trials: 2}
 confirm_seeds: 2
-post_hoc: [temperature, isotonic_top_label]
+calibrators: [temperature, isotonic_top_label]
 """
 
 
@@ -102,8 +102,8 @@ def test_a_trial_is_shown_by_the_first_digits_of_its_key(said, whole: Sweep) -> 
     assert "focal on blobs-1.7, confirm phase, seed 1" in printed
     assert "gamma=2" in printed
     assert "trained    4 epochs" in printed
-    maps = whole.store.maps(entry.key, whole.spec.evaluation.tag)
-    for name, evaluation in maps.items():
+    calibrators = whole.store.evaluations(entry.key, whole.spec.evaluation.tag)
+    for name, evaluation in calibrators.items():
         assert re.search(rf"{re.escape(name)} +{evaluation['test']['ece']:.4f} \[", printed), name
 
 

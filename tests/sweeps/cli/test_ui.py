@@ -140,7 +140,11 @@ def test_the_compare_page_has_one_run_of_every_row(ui: Ui, page: Chrome) -> None
 
 
 def test_the_leaderboard_is_shown_as_a_table(ui: Ui, page: Chrome) -> None:
-    see(page, ui.links["table"], shows("View as table", "post_hoc", "isotonic_top_label", "oracle"))
+    see(
+        page,
+        ui.links["table"],
+        shows("View as table", "calibrator", "isotonic_top_label", "oracle"),
+    )
 
 
 def test_the_sweeps_run_has_its_description_and_the_winners_metrics(ui: Ui, page: Chrome) -> None:

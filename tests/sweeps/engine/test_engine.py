@@ -24,7 +24,7 @@ model: {name: mlp, widths: [4]}
 methods: {focal: {lr: {loguniform: [0.001, 1]}, weight_decay: 0, gamma: {uniform: [0, 5]}}}
 training: {epochs: 27, batch_size: full}
 confirm_seeds: 1
-post_hoc: []
+calibrators: []
 """
 
 
@@ -64,7 +64,7 @@ def train(plan: Plan, entry: Entry) -> bool:
             return False
     plan.store.file_record(entry.key, body(entry, 27) | {"status": "done", "reason": ""})
     if entry.config.phase == "confirm":
-        plan.store.write_map(
+        plan.store.write_evaluation(
             entry.key, plan.spec.evaluation.tag, "identity", current("identity", {})
         )
     plan.complete(entry.key)

@@ -19,7 +19,7 @@ model: {name: mlp, widths: [4]}
 methods: {standard: {weight_decay: 0}, focal: {lr: 0.1, weight_decay: 0, gamma: [1, 2, 3]}}
 search: {trials: 4}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 
@@ -43,8 +43,10 @@ def train(plan: Plan, entry: Entry) -> None:
     record = {"status": "done", "validation": {"nll": value}, "curve": [], "seconds": 0.0}
     plan.store.file_record(entry.key, record)
     if entry.config.phase == "confirm":
-        for name in plan.spec.maps:
-            plan.store.write_map(entry.key, plan.spec.evaluation.tag, name, current(name, {}))
+        for name in plan.spec.calibrator_names:
+            plan.store.write_evaluation(
+                entry.key, plan.spec.evaluation.tag, name, current(name, {})
+            )
 
 
 def run_out(plan: Plan, limit: int | None = None) -> list[str]:
@@ -194,7 +196,7 @@ model: {name: mlp, widths: [4]}
 methods: {standard: {weight_decay: 0}}
 search: {trials: 3}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 

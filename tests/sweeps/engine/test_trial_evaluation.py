@@ -30,7 +30,7 @@ model: {name: mlp, widths: [8]}
 methods: {standard: {lr: 0.1, weight_decay: 0}}
 training: {epochs: 3, batch_size: full}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 
@@ -41,8 +41,8 @@ class Killed(BaseException):
 class Dying(Store):
     """Dies right after the evaluation of one calibrator has been written."""
 
-    def write_map(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
-        super().write_map(key, tag, name, evaluation)
+    def write_evaluation(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
+        super().write_evaluation(key, tag, name, evaluation)
         if name == "temperature":
             raise Killed
 
@@ -53,12 +53,12 @@ def test_killed_after_its_last_evaluation_a_trial_lacks_nothing(tmp_path: Path) 
     plan.replay()
     entry = plan.next()
     assert entry is not None
-    about = {"maps": plan.spec.maps, "evaluation": plan.spec.evaluation}
+    about = {"calibrators": plan.spec.calibrator_names, "evaluation": plan.spec.evaluation}
     with pytest.raises(Killed):
         TrialRun(entry.config, Dying(tmp_path / "runs"), **about).advance(600)
     store = Store(tmp_path / "runs")
     assert TrialRun(entry.config, store, **about).advance(600)
-    found = set(store.maps(entry.key, plan.spec.evaluation.tag))
+    found = set(store.evaluations(entry.key, plan.spec.evaluation.tag))
     assert found == {"identity", "temperature", ORACLE}
     assert store.extra(entry.key, "reliability.png") is not None
 
@@ -73,7 +73,9 @@ def test_a_metric_that_raises_costs_its_evaluations_and_not_the_trial(tmp_path: 
     try:
         sweep = train_sweep(tmp_path, SPEC)
         assert sweep.plan.finished
-        found = sweep.store.maps(sweep.plan.confirmed("blobs-1.7", "standard")[0].key, "15-bins")
+        found = sweep.store.evaluations(
+            sweep.plan.confirmed("blobs-1.7", "standard")[0].key, "15-bins"
+        )
     finally:
         del METRICS._entries["broken"]
     assert found.keys() == {"identity", "temperature", ORACLE}
@@ -106,11 +108,11 @@ def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
 ) -> None:
     sweep = train_sweep(tmp_path, SPEC)
     _, uri = sync_sweep(sweep.loaded, sweep.store)
-    before = sweep.results.set_index("post_hoc")
-    oracle = before.loc["identity"].set_index("method").loc[ORACLE]
+    before = sweep.results.set_index("calibrator")
+    oracle = before.loc["identity"].set_index("row").loc[ORACLE]
     key, tag = before["key"].dropna().iloc[0], sweep.spec.evaluation.tag
     attempt = sweep.store.record(key)["attempt"]
-    evaluations = sweep.store.maps(key, tag)
+    evaluations = sweep.store.evaluations(key, tag)
     tracked = runs(uri)
     assert tracked[key].data.metrics["test/ece:temperature"] == before.loc["temperature", "ece"]
 
@@ -118,7 +120,7 @@ def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
     later = open_sweep("evaluated", sweep.store)
     assert later.plan.finished
     written = write_report(later.plan, later.store)
-    assert later.store.maps(key, tag) == evaluations
+    assert later.store.evaluations(key, tag) == evaluations
     assert written.analysis.outdated == len(written.analysis.results) == 3
     assert written.analysis.leaderboard["ece"].max() == before["ece"].max()
     assert "3 evaluations of 3 were made by another version" in written.summary
@@ -127,12 +129,12 @@ def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
 
     again = finish(tmp_path / "spec.yaml", sweep.store)
     assert again.store.record(key)["attempt"] == attempt
-    after = again.results.set_index("post_hoc")
+    after = again.results.set_index("calibrator")
     assert after.loc["temperature", "ece"] == 2 * before.loc["temperature", "ece"]
     assert after.loc["temperature", "nll"] == before.loc["temperature", "nll"]
-    assert after.loc["identity"].set_index("method").loc[ORACLE, "ece"] == 2 * oracle["ece"]
+    assert after.loc["identity"].set_index("row").loc[ORACLE, "ece"] == 2 * oracle["ece"]
     assert not after["outdated"].any()
-    home = sweep.store.local / "records" / key / attempt / "older-maps" / tag
+    home = sweep.store.local / "records" / key / attempt / "older-evaluations" / tag
     assert len(list(home.glob("temperature.*.json"))) == 1
 
     sync_sweep(again.loaded, again.store)

@@ -37,7 +37,7 @@ def test_ties_are_named_where_they_bring_in_more_rows(swept: Swept) -> None:
     assert share > 0.52
     assert (
         f"at least 50.0 % ({100 * share:.1f} % because of ties) of the validation rows are "
-        "accepted, measured with cross-fitted maps"
+        "accepted, measured with cross-fitted calibrators"
     ) in chapter(package, "Abstention")
 
 
@@ -85,8 +85,8 @@ def test_the_help_says_that_coverage_is_a_least_share(capsys: pytest.CaptureFixt
 def test_intervals_over_seeds_are_the_reports(swept: Swept) -> None:
     """Also for a method that trains on fewer rows, as it holds some out."""
     table = open_sweep("table", swept.store).leaderboard
-    for _, row in table[table["post_hoc"] == "temperature"].iterrows():
-        package = swept.package("table", f"{row['method']} + temperature")
+    for _, row in table[table["calibrator"] == "temperature"].iterrows():
+        package = swept.package("table", f"{row['row']} + temperature")
         said = chapter(package, "Results on test rows")
         for metric in METRICS.names(Shown.DETAIL):
             name = METRICS.title(metric)
@@ -129,7 +129,9 @@ def test_what_was_asked_for_is_said_to_be(swept: Swept) -> None:
     other = chapter(swept.package("table", TIED), "How it was chosen")
     assert "is not what validation data would choose" in other
     assert "lowest cross-fitted" not in other
-    assert "the one with the lowest validation NLL before its map" in other  # it has none itself
+    assert (
+        "the one with the lowest validation NLL before its calibrator" in other
+    )  # it has none itself
     seed = chapter(swept.package("table", seed=2), "How it was chosen")
     assert "Its seed, 2, was asked for by hand" in seed
     assert "Of its networks" not in seed

@@ -54,12 +54,12 @@ def test_predictions_are_the_records_to_the_bit(swept: Swept, winner: Path) -> N
 def test_the_winner_is_chosen_by_validation_data(swept: Swept, winner: Path) -> None:
     sweep = open_sweep("table", swept.store)
     tidy = sweep.results
-    means = tidy.groupby(["method", "post_hoc"])["validation/nll"].mean()
+    means = tidy.groupby(["row", "calibrator"])["validation/nll"].mean()
     method, chosen = means.idxmin()
-    of_row = tidy[(tidy["method"] == method) & (tidy["post_hoc"] == chosen)]
+    of_row = tidy[(tidy["row"] == method) & (tidy["calibrator"] == chosen)]
     best = of_row.loc[of_row["validation/nll"].idxmin()]
     about = described(winner)["about"]
-    assert (about["post_hoc"], about["seed"], about["key"]) == (chosen, best["seed"], best["key"])
+    assert (about["calibrator"], about["seed"], about["key"]) == (chosen, best["seed"], best["key"])
     assert about["row"].startswith(method)
 
 
@@ -69,7 +69,7 @@ def test_the_threshold_keeps_the_wanted_share_of_validation_rows(
     about, threshold = described(winner)["about"], described(winner)["threshold"]
     arrays = swept.store.predictions(about["key"])
     held_back = cross_fitted(
-        about["post_hoc"],
+        about["calibrator"],
         arrays["validation_logits"],
         arrays["validation_labels"],
         seed=about["seed"],
@@ -87,7 +87,7 @@ def test_the_card_says_what_the_record_says(swept: Swept, winner: Path) -> None:
     labels = swept.store.predictions(about["key"])["test_labels"]
     probabilities = swept.expected(winner)
     ece = float(metrics.ece(probabilities, labels))
-    recorded = swept.store.maps(about["key"], "15-bins")[about["post_hoc"]]
+    recorded = swept.store.evaluations(about["key"], "15-bins")[about["calibrator"]]
     assert ece == pytest.approx(recorded["test"]["ece"], abs=1e-12)
     low, high = recorded["intervals"]["ece"]
     assert f"| ECE | {ece:.4f} [{low:.4f}, {high:.4f}] |" in text
@@ -109,7 +109,7 @@ def test_the_card_says_what_the_record_says(swept: Swept, winner: Path) -> None:
 
 
 def test_it_works_where_calsweep_and_the_data_are_not(swept: Swept, tmp_path: Path) -> None:
-    """A method with a map of its own, a network and a calibrator of the user's own files."""
+    """A method with a calibrator of its own, a network and a calibrator of the user's own files."""
     model = tmp_path / "model"
     assert swept.export("table", model, "--row", "joint + own_model:Halve", "--seed", "2") == 0
     bundled = {path.name for path in (model / "code").iterdir()}

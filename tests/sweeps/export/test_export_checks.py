@@ -1,4 +1,4 @@
-"""A network or a map that is no longer what was measured does not leave the store."""
+"""A network or a calibrator that is no longer what was measured does not leave the store."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_map_whose_code_has_changed_is_refused(
 def test_both_the_map_and_those_behind_the_threshold_are_checked(
     swept: Swept, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The map is fitted on all validation rows, those behind the threshold on parts of them."""
+    """The calibrator is fitted on all validation rows, those behind the threshold on parts."""
     changed = fitting(lambda rows: 0.6 if (rows == VALIDATION_ROWS) == (part == "test") else 0.5)
     monkeypatch.setattr("own_model.Halve._fit", changed)
     with pytest.raises(StoreError, match=f"on {part} rows"):

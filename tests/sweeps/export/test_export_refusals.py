@@ -85,7 +85,7 @@ def test_an_unfinished_sweep_has_no_winner(
     spec = tmp_path / "half.yaml"
     spec.write_text(
         "name: half\ndatasets: [iris]\nmodel: {name: mlp, widths: [4]}\ntraining: {epochs: 1}\n"
-        "methods: {standard: {lr: 0.1, weight_decay: 0}}\nconfirm_seeds: 2\npost_hoc: []\n"
+        "methods: {standard: {lr: 0.1, weight_decay: 0}}\nconfirm_seeds: 2\ncalibrators: []\n"
     )
     store = tmp_path / "runs"
     finish(spec, Store(store), trials)
@@ -103,7 +103,7 @@ def test_a_sweep_in_which_all_failed_has_no_winner(
         "name: bad\ndatasets: [iris]\nmodel: {name: mlp, widths: [4]}\ntraining: {epochs: 1}\n"
         "methods: {m: {method: 'tests.sweeps.report.test_tables:Broken', lr: 0.1,"
         " weight_decay: 0}}\n"
-        "confirm_seeds: 1\npost_hoc: []\n"
+        "confirm_seeds: 1\ncalibrators: []\n"
     )
     finish(spec, Store(tmp_path / "runs"))
     out = tmp_path / "model"

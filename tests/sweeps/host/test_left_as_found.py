@@ -22,7 +22,7 @@ SPEC = {
     "methods": {"standard": {"lr": 0.05, "weight_decay": 0}},
     "training": {"epochs": 3, "batch_size": "full"},
     "confirm_seeds": 1,
-    "post_hoc": ["temperature"],
+    "calibrators": ["temperature"],
 }
 LEVELS = {"alembic": "WARNING", "mlflow": "INFO", "optuna": "INFO", "ray": "INFO"}
 """As the libraries set them when they are imported."""
@@ -65,7 +65,7 @@ def test_a_caller_finds_the_process_as_it_was(tmp_path: Path) -> None:
     before, run, loaded, rows, levels, live = json.loads(done.stdout)
     assert run == before
     assert loaded == before
-    assert rows == 3  # the network, its map, the oracle
+    assert rows == 3  # the network, its calibrator, the oracle
     assert levels == LEVELS | {"ray.tune": "NOTSET"}
     assert live == 0
     assert done.stderr == ""

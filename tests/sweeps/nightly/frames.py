@@ -12,15 +12,19 @@ from scipy import stats
 
 Array = NDArray[np.float64]
 
-DATASETS, METHODS, MAPS = ("blobs", "digits"), ("standard", "focal", "bo4sc"), ("identity", "temp")
+DATASETS, METHODS, CALIBRATORS = (
+    ("blobs", "digits"),
+    ("standard", "focal", "bo4sc"),
+    ("identity", "temp"),
+)
 METRICS = ("ece", "nll", "error")
 MINIMUM = np.array([0.01, 0.02, 0.01])
 TYPICAL = np.array([0.03, 0.3, 0.12])
 DEVIATION = np.array([0.0065, 0.015, 0.006])
 """Of a metric over fresh seeds, as small networks have it on a thousand test rows."""
 TEST_ROWS = 360
-SHAPE = (len(DATASETS), len(METHODS), len(MAPS), len(METRICS))
-CELLS = list(itertools.product(DATASETS, METHODS, MAPS))
+SHAPE = (len(DATASETS), len(METHODS), len(CALIBRATORS), len(METRICS))
+CELLS = list(itertools.product(DATASETS, METHODS, CALIBRATORS))
 
 
 def scales(rng: np.random.Generator, shape: tuple[int, ...] = SHAPE) -> Array:
@@ -30,7 +34,7 @@ def scales(rng: np.random.Generator, shape: tuple[int, ...] = SHAPE) -> Array:
 
 
 def chance(rng: np.random.Generator, spread: Array, seeds: int, tails: float = 5.0) -> Array:
-    """What luck does to every value of a night: maps and metrics of a training share half.
+    """What luck does to every value of a night: calibrators and metrics of a training share half.
 
     Student's t with ``tails`` degrees of freedom, of the deviations ``spread``; the last
     metric, the error, is a count of ``TEST_ROWS`` rows.
@@ -50,28 +54,28 @@ def frame(changes: Array | float = 0.0, *, seeds: int = 5, pace: Any = 1.0) -> p
     luck = np.random.default_rng(0)
     values = TYPICAL[:, None] + chance(luck, scales(luck), seeds) / 3 + changes
     times = np.broadcast_to(10.0 * np.asarray(pace), (*SHAPE[:2], seeds))
-    names = {"dataset": DATASETS, "method": METHODS, "post_hoc": MAPS}
+    names = {"dataset": DATASETS, "row": METHODS, "calibrator": CALIBRATORS}
     names |= {"seed": range(100, 100 + seeds)}
     rows = pd.MultiIndex.from_product(names.values(), names=names).to_frame(index=False)
     rows.insert(0, "sweep", "small")
     for place, metric in enumerate(METRICS):
         rows[metric] = values[..., place, :].ravel()
-    rows["seconds"] = np.repeat(times[:, :, None], len(MAPS), axis=2).ravel()
+    rows["seconds"] = np.repeat(times[:, :, None], len(CALIBRATORS), axis=2).ravel()
     return rows
 
 
-def only(dataset: str, method: str, post_hoc: str, metric: str, change: Any) -> Array:
+def only(dataset: str, method: str, calibrator: str, metric: str, change: Any) -> Array:
     """The changes of a night in which one value of one cell changed, by seed or on all alike."""
     changes = np.zeros((*SHAPE, np.size(change) if np.ndim(change) else 1))
-    place = DATASETS.index(dataset), METHODS.index(method), MAPS.index(post_hoc)
+    place = DATASETS.index(dataset), METHODS.index(method), CALIBRATORS.index(calibrator)
     changes[(*place, METRICS.index(metric))] = change
     return changes
 
 
-def line(lines: pd.DataFrame, dataset: str, method: str, post_hoc: str, metric: str) -> Any:
+def line(lines: pd.DataFrame, dataset: str, method: str, calibrator: str, metric: str) -> Any:
     """The line of a cell and metric."""
-    here = (lines["dataset"] == dataset) & (lines["method"] == method)
-    here &= (lines["post_hoc"] == post_hoc) & (lines["metric"] == metric)
+    here = (lines["dataset"] == dataset) & (lines["row"] == method)
+    here &= (lines["calibrator"] == calibrator) & (lines["metric"] == metric)
     (row,) = lines[here].itertuples()
     return row
 

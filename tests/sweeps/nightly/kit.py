@@ -40,7 +40,7 @@ methods:
   bo4sc: {lr: 0.02, weight_decay: 0, inner_steps: 5, outer_lr: 10.0, sharpness: 30.0}
 training: {epochs: 300, batch_size: full, stop_on: none, evaluate_every: 100}
 confirm_seeds: 8
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 SEARCHED = """\
 name: searched
@@ -51,7 +51,7 @@ methods:
 training: {epochs: 20, batch_size: full, evaluate_every: 10}
 search: {sampler: grid}
 confirm_seeds: 3
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 
@@ -123,8 +123,8 @@ class Scene:
                 raise StoppedError("the power went off")
             self.trained.append(entry.key)
             time.sleep(self.pause)
-            maps, evaluation = plan.spec.maps, plan.spec.evaluation
-            trial = _Plain(entry.config, store, maps=maps, evaluation=evaluation)
+            calibrators, evaluation = plan.spec.calibrator_names, plan.spec.evaluation
+            trial = _Plain(entry.config, store, calibrators=calibrators, evaluation=evaluation)
             assert trial.advance(600)
             plan.complete(entry.key)
 
@@ -135,9 +135,9 @@ class _Plain(TrialRun):
 
 
 def worse(verdict: Verdict) -> set[tuple[str, ...]]:
-    """Method, map and metric of everything that a night calls worse."""
+    """Method, calibrator and metric of everything that a night calls worse."""
     lines = verdict.lines[verdict.lines["verdict"] == "worse"]
-    return set(map(tuple, lines[["method", "post_hoc", "metric"]].to_numpy()))
+    return set(map(tuple, lines[["row", "calibrator", "metric"]].to_numpy()))
 
 
 def reference_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -32,7 +32,7 @@ from tests.sweeps.nightly.frames import (
 JUDGE = Judge()
 NO_TRENDS = trends(frame().assign(night="2026-11-01"), JUDGE)
 BROKEN = ("digits", "focal", "temp", "ece")
-KEYS = ["dataset", "method", "post_hoc", "metric"]
+KEYS = ["dataset", "row", "calibrator", "metric"]
 
 
 def word(tonight: pd.DataFrame, baseline: pd.DataFrame | None = None, **how: Any) -> str:
@@ -67,7 +67,7 @@ def test_p_values_are_those_of_two_tests_over_what_counts() -> None:
     paired, spread, moved = [], [], []
     for row in values.itertuples():
         ours, theirs = (
-            night[(night[KEYS[:3]] == [row.dataset, row.method, row.post_hoc]).all(axis=1)][
+            night[(night[KEYS[:3]] == [row.dataset, row.method, row.calibrator]).all(axis=1)][
                 row.metric
             ].to_numpy()
             for night in (tonight, before)
@@ -149,7 +149,7 @@ def replaced(night: pd.DataFrame, cell: tuple[str, ...], metric: str, values: An
 @pytest.mark.parametrize("seeds", [1, 5])
 def test_what_is_no_number_or_infinite_and_was_finite_is_worse(bad: float, seeds: int) -> None:
     cell = ("digits", "focal", "temp")
-    values = frame().query("dataset == 'digits' and method == 'focal' and post_hoc == 'temp'")
+    values = frame().query("dataset == 'digits' and row == 'focal' and calibrator == 'temp'")
     broken = replaced(frame(), cell, "nll", [bad] * seeds + list(values["nll"])[seeds:])
     assert line(judge(broken, frame(), JUDGE), *cell, "nll").verdict == "worse"
     assert line(judge(frame(), broken, JUDGE), *cell, "nll").verdict == "better"
@@ -158,10 +158,10 @@ def test_what_is_no_number_or_infinite_and_was_finite_is_worse(bad: float, seeds
 
 
 def test_a_map_that_gives_zeros_is_infinite_by_chance() -> None:
-    """Which cells of such a map have met their zero is no news; that all have may be."""
+    """Which cells of such a calibrator have met their zero is no news; that all have may be."""
     cell, other = ("digits", "focal", "temp"), ("blobs", "focal", "temp")
     finite = frame(seeds=8)
-    here = finite.query("dataset == 'digits' and method == 'focal' and post_hoc == 'temp'")["nll"]
+    here = finite.query("dataset == 'digits' and row == 'focal' and calibrator == 'temp'")["nll"]
     base = replaced(finite, other, "nll", math.inf)
     some = replaced(base, cell, "nll", [math.inf] * 3 + list(here)[3:])
     lines = judge(some, base, JUDGE)
@@ -179,7 +179,7 @@ def test_an_infinite_seed_does_not_hide_what_the_others_show() -> None:
     """The seeds that are finite in both nights are compared as always; the worse counts."""
     cell = ("digits", "focal", "temp")
     finite = frame(seeds=8)
-    here = finite.query("dataset == 'digits' and method == 'focal' and post_hoc == 'temp'")["nll"]
+    here = finite.query("dataset == 'digits' and row == 'focal' and calibrator == 'temp'")["nll"]
     values = list(here)
     base = replaced(finite, cell, "nll", [math.inf, *values[1:]])
     worse = replaced(finite, cell, "nll", [math.inf, *(9.0 + value for value in values[1:])])
@@ -207,7 +207,7 @@ def test_what_is_missing_makes_a_night_incomplete_and_what_is_new_does_not() -> 
     whole = frame()
     assert word(whole.head(0)) == "incomplete"
     assert set(judge(whole.head(0).astype(object), whole, JUDGE)["verdict"]) == {"missing"}
-    gone = whole[whole["method"] != "focal"]
+    gone = whole[whole["row"] != "focal"]
     said = verdicts(judge(gone, whole, JUDGE))
     assert {said for key, said in said.items() if key[1] == "focal"} == {"missing"}
     assert {said for key, said in said.items() if key[1] != "focal"} == {"identical"}
@@ -224,7 +224,7 @@ def test_what_is_missing_makes_a_night_incomplete_and_what_is_new_does_not() -> 
 
 def test_a_seed_that_is_missing_does_not_hide_what_the_others_show() -> None:
     worse = frame(only(*BROKEN, 0.05))
-    lacking = worse[~((worse["post_hoc"] == "temp") & (worse["seed"] == 100))]
+    lacking = worse[~((worse["calibrator"] == "temp") & (worse["seed"] == 100))]
     found = line(judge(lacking, frame(), JUDGE), *BROKEN)
     assert (found.verdict, found.pairs) == ("worse", 4)
 
@@ -271,10 +271,8 @@ def slower(cells: Any, factor: float, seed: int = 0) -> pd.DataFrame:
 
 def costs(lines: pd.DataFrame) -> dict[tuple[str, str], str]:
     rows = lines[lines["metric"] == "cost"]
-    assert set(rows["post_hoc"]) == {""}
-    return dict(
-        zip(zip(rows["dataset"], rows["method"], strict=True), rows["verdict"], strict=True)
-    )
+    assert set(rows["calibrator"]) == {""}
+    return dict(zip(zip(rows["dataset"], rows["row"], strict=True), rows["verdict"], strict=True))
 
 
 def test_one_training_that_takes_twice_as_long_is_worse() -> None:

@@ -28,7 +28,7 @@ from tests.sweeps.nightly.frames import (
 JUDGE = Judge()
 NO_TRENDS = trends(frame().assign(night="2026-11-01"), JUDGE)
 MANY = (3, 5, 3, 3)
-"""Datasets, methods, maps and metrics of a night with 135 values."""
+"""Datasets, methods, calibrators and metrics of a night with 135 values."""
 Nights = tuple[NDArray[np.float64], NDArray[np.float64]]
 """The values of baselines and of the nights judged by them, each its own."""
 
@@ -140,7 +140,7 @@ def test_many_nights_are_judged_as_the_judge_does() -> None:
     assert 5 < expected.sum() < expected.size / 2
     for number in range(15):
         lines = judge(frame(after[number]), frame(before[number]), JUDGE)
-        said = lines.set_index(["metric", "dataset", "method", "post_hoc"])["verdict"]
+        said = lines.set_index(["metric", "dataset", "row", "calibrator"])["verdict"]
         for cell, flags in zip(CELLS, expected[number].reshape(-1, 3), strict=True):
             for metric, flag in zip(METRICS, flags, strict=True):
                 assert (said[metric, *cell] in ("better", "worse")) == flag
@@ -157,7 +157,7 @@ def power(nights: Nights, *places: Any) -> float:
 
 @pytest.mark.parametrize(("seeds", "effect", "least"), [(5, 0.02, 0.85), (8, 0.02, 0.99)])
 def test_a_map_that_does_nothing_any_more_is_found(seeds: int, effect: float, least: float) -> None:
-    """Only that map's ECE and NLL change, by a third of ``effect`` to all of it in the ECE."""
+    """Only that calibrator's ECE and NLL change, the ECE by a third of ``effect`` to all of it."""
     before, luck = fresh(300, seeds)
     after = before.copy()
     after[:, :, :, 1, :2] = 0.7 * before[:, :, :, 1, :2] + 0.7 * luck[:, :, :, 1, :2]

@@ -17,7 +17,14 @@ from sweeps.nightly.run.results import digest
 def results() -> pd.DataFrame:
     rng = np.random.default_rng(0)
     rows = [
-        {"sweep": "s", "dataset": d, "method": m, "post_hoc": p, "seed": seed, "key": f"{d}{seed}"}
+        {
+            "sweep": "s",
+            "dataset": d,
+            "row": m,
+            "calibrator": p,
+            "seed": seed,
+            "key": f"{d}{seed}",
+        }
         for d in ("a", "b")
         for m in ("x", "y")
         for p in ("identity", "temperature")
@@ -37,7 +44,7 @@ def test_one_bit_of_one_number_is_another_digest() -> None:
     assert differing(other, frame) == ["ece"]
 
 
-@pytest.mark.parametrize("column", ["hyperparameters", "logits", "seed", "method"])
+@pytest.mark.parametrize("column", ["hyperparameters", "logits", "seed", "row"])
 def test_any_other_value_is_another_digest(column: str) -> None:
     other = results()
     other.loc[5, column] = 9 if column == "seed" else "other"

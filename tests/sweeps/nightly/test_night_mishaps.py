@@ -80,7 +80,7 @@ def test_what_is_no_number_is_no_result(quick: Scene, monkeypatch: pytest.Monkey
 
     def broken(*given: Any) -> pd.DataFrame:
         frame = tidy(*given)
-        return frame.assign(nll=frame["nll"].where(frame["post_hoc"] != "temperature", value))
+        return frame.assign(nll=frame["nll"].where(frame["calibrator"] != "temperature", value))
 
     monkeypatch.setattr(results, "_tidy", broken)
     for date in (FIRST, SECOND):
@@ -91,7 +91,7 @@ def test_what_is_no_number_is_no_result(quick: Scene, monkeypatch: pytest.Monkey
         ]
     assert read_baseline(quick.nights) is None
     value = math.inf
-    assert quick.run(THIRD).first, "a map may give zeros"
+    assert quick.run(THIRD).first, "a calibrator may give zeros"
 
 
 def test_a_good_verdict_does_not_outlive_what_it_was_said_of(

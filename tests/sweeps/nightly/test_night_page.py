@@ -28,16 +28,16 @@ NIGHTS = [f"2026-01-{day:02d}" for day in (1, 2, 4, 5)]
 
 
 def results(ece: float) -> pd.DataFrame:
-    """Two methods on a dataset, with and without a map; seeds differ, nights by ``ece``."""
+    """Two methods on a dataset, with and without a calibrator; seeds differ, nights by ``ece``."""
     rows = []
     for method in ("standard", HOSTILE):
-        for post_hoc in ("identity", "temperature"):
+        for calibrator in ("identity", "temperature"):
             for seed in range(1, 9):
-                moved = ece if (method, post_hoc) == (HOSTILE, "temperature") else 0.0
+                moved = ece if (method, calibrator) == (HOSTILE, "temperature") else 0.0
                 numbers = {"ece": 0.05 + 0.002 * seed + moved * (1 + 0.02 * seed), "nll": 0.4}
-                cell = {"sweep": "paper", "dataset": "blobs", "method": method}
+                cell = {"sweep": "paper", "dataset": "blobs", "row": method}
                 numbers |= {"brier": 0.2, "error": 0.1, "seconds": 1 + 0.1 * seed, "key": "0"}
-                rows.append(cell | {"post_hoc": post_hoc, "seed": seed} | numbers)
+                rows.append(cell | {"calibrator": calibrator, "seed": seed} | numbers)
     return pd.DataFrame(rows)
 
 
@@ -136,7 +136,7 @@ def test_a_chart_that_fails_costs_its_section(
 
 def test_a_night_without_results_has_a_page_too() -> None:
     state = NightState(suite="small", night="2026-01-05", status="unfinished", digest="0")
-    empty = pd.DataFrame(columns=["sweep", "dataset", "method", "post_hoc", "seed"])
+    empty = pd.DataFrame(columns=["sweep", "dataset", "row", "calibrator", "seed"])
     history = pd.DataFrame(columns=["night", *empty.columns, "ece", "nll", "seconds"])
     reasons = ["the time limit of 1 minutes is over", "paper was not begun"]
     counts = [SweepCount("paper", "paper-2026-01-05", 0, 0, 0, 0.0)]

@@ -43,7 +43,7 @@ def test_the_first_complete_night_becomes_the_baseline_and_says_so(quick: Scene)
     assert said["baseline"]["night"] == FIRST
     baseline = read_baseline(quick.nights)
     assert baseline is not None
-    assert len(baseline.results) == 6, "two maps and three seeds"
+    assert len(baseline.results) == 6, "two calibrators and three seeds"
     assert set(baseline.results["sweep"]) == {"searched"}
     assert set(baseline.results["seed"]) == {1, 2, 3}
     files = {path.name for path in quick.nights.place(FIRST).iterdir()}
@@ -93,7 +93,7 @@ def test_a_broken_temperature_and_a_misscaled_outer_rate_are_named(
     assert "paper · blobs-1.7 · standard + temperature: NLL" in told
     assert "paper · blobs-1.7 · bo4sc: NLL" in told
     # What was not touched is what it was, to the bit.
-    lines = verdict.lines.set_index(["sweep", "method", "post_hoc", "metric"])["verdict"]
+    lines = verdict.lines.set_index(["sweep", "row", "calibrator", "metric"])["verdict"]
     assert lines["paper", "standard", "identity", "nll"] == "identical"
     command = f"calsweep baseline accept small --night 2026-01-06 --nights {tmp_path / 'nights'}"
     assert command in (scene.nights.place(SECOND) / "report.html").read_text()
@@ -182,7 +182,7 @@ def test_a_night_with_failures_is_incomplete_and_never_a_baseline(
 
 def test_a_cell_that_is_gone_is_not_taken_for_good(quick: Scene) -> None:
     quick.run(FIRST)
-    quick.write_suite(searched=SEARCHED.replace("post_hoc: [temperature]", "post_hoc: []"))
+    quick.write_suite(searched=SEARCHED.replace("calibrators: [temperature]", "calibrators: []"))
     verdict = quick.run(SECOND)
     assert (verdict.status, verdict.overall, verdict.exit_code) == ("complete", "incomplete", 1)
     lead = "Incomplete: missing tonight, though the baseline has it: searched · iris · focal + t"
@@ -193,7 +193,7 @@ def test_a_cell_that_is_gone_is_not_taken_for_good(quick: Scene) -> None:
     root = quick.directory / "nights"
     command = f"calsweep baseline accept small --night {SECOND} --nights {root} --reason '…'"
     assert shown.getvalue().endswith(f"if this is how it shall be: {command}\n")
-    _, gone = accept(quick.nights, None, "one map less")
+    _, gone = accept(quick.nights, None, "one calibrator less")
     assert gone == ["searched · iris · focal + temperature"]
     assert quick.run(THIRD).overall == "identical"
 

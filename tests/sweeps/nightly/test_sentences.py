@@ -48,7 +48,7 @@ def test_a_change_for_the_worse_is_named_with_its_numbers() -> None:
 
 def test_what_is_no_number_is_called_that() -> None:
     broken = frame()
-    broken.loc[(broken[["dataset", "method", "post_hoc"]] == list(WHERE)).all(axis=1), "nll"] = (
+    broken.loc[(broken[["dataset", "row", "calibrator"]] == list(WHERE)).all(axis=1), "nll"] = (
         math.nan
     )
     (_, sentence) = said(broken)
@@ -73,7 +73,7 @@ def test_costs_are_in_seconds_and_per_cent() -> None:
 
 def test_missing_new_and_unjudged_cells_are_listed() -> None:
     whole = frame()
-    less = whole[whole["method"] != "focal"]
+    less = whole[whole["row"] != "focal"]
     gone = (
         "issing tonight, though the baseline has it: small · blobs · focal, small · blobs · "
         "focal + temp, small · digits · focal, small · digits · focal + temp."
@@ -81,7 +81,7 @@ def test_missing_new_and_unjudged_cells_are_listed() -> None:
     assert said(less) == [f"Incomplete: m{gone}"]
     unfinished = sentences(judge(less, whole, JUDGE), SAME, complete=False)
     assert unfinished[1] == f"M{gone}", "there the lead says why it is not complete"
-    worse = said(frame(only("blobs", "bo4sc", "temp", "ece", 0.1))[whole["method"] != "focal"])
+    worse = said(frame(only("blobs", "bo4sc", "temp", "ece", 0.1))[whole["row"] != "focal"])
     assert worse[0].startswith("Regression: 1 value worse")
     assert f"M{gone}" in worse
     assert said(whole, less)[1].startswith("New, with nothing to compare it to: small · blobs")

@@ -34,7 +34,7 @@ def test_the_ready_suite_is_whole_and_repeatable() -> None:
     assert files == set((SPECS / "nightly").glob("*.yaml")), "a sweep that no suite runs"
     for sweep in suite.sweeps.values():
         assert 5 <= sweep.spec.confirm_seeds <= 8
-        assert "temperature" in sweep.spec.maps
+        assert "temperature" in sweep.spec.calibrator_names
     assert load_suite(Path("nightly")).sweeps.keys() == suite.sweeps.keys()
 
 

@@ -32,7 +32,7 @@ def history(changes: np.ndarray) -> pd.DataFrame:
 
 
 def of_cell(table: pd.DataFrame) -> pd.Series:
-    return (table[["dataset", "method", "post_hoc"]] == list(DRIFTING[:3])).all(axis=1)
+    return (table[["dataset", "row", "calibrator"]] == list(DRIFTING[:3])).all(axis=1)
 
 
 def noisy(rng: np.random.Generator, nights: int, seeds: int = 5) -> np.ndarray:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from calibration import calibrators, metrics
 from calibration.calibrators import Calibrator
+from calibration.calibrators.saving import save_calibrator
 from calibration.data.predictions import read_labelled_predictions
 from calibration.evaluation import cross_fitted
 from sweeps.cli.main import main
@@ -23,7 +24,7 @@ from sweeps.posthoc import evaluate_stored
 from sweeps.posthoc.verdicts import folds_for, resamples_for
 
 CLASSES = ("ant", "bee", "cat")
-MAPS = "temperature,vector,isotonic_top_label"
+CALIBRATORS = "temperature,vector,isotonic_top_label"
 
 
 def drawn(rows: int, seed: int, factor: float = 2.5) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -50,22 +51,27 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def results() -> pd.DataFrame:
-    return pd.read_csv("posthoc/results.csv").set_index("post_hoc")
+    return pd.read_csv("posthoc/results.csv").set_index("calibrator")
 
 
 def test_the_numbers_are_those_of_the_maps_and_the_winner_is_chosen_without_test(
     there: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert main(["posthoc", "val.npz", "test.npz", "--maps", MAPS, "--save", "best.json"]) == 0
+    assert (
+        main(
+            ["posthoc", "val.npz", "test.npz", "--calibrators", CALIBRATORS, "--save", "best.json"]
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "'logits' taken as logits" in printed
     assert "fitted on 300 rows, measured on 500" in printed
     (z, y), (test_z, test_y) = drawn(300, 0), drawn(500, 1)
     val = torch.from_numpy(z), torch.from_numpy(y)
     tidy = results()
-    assert list(tidy.index) == ["identity", *MAPS.split(",")]
+    assert list(tidy.index) == ["identity", *CALIBRATORS.split(",")]
     assert (tidy["dataset"] == "test").all()
-    assert (tidy["method"] == "predictions").all()
+    assert (tidy["row"] == "predictions").all()
     for name in ("identity", "temperature", "vector"):
         rows = calibrators.fit(name, *val)(torch.from_numpy(test_z))
         held_back = cross_fitted(name, *val, seed=0)
@@ -81,7 +87,7 @@ def test_the_numbers_are_those_of_the_maps_and_the_winner_is_chosen_without_test
     assert np.isnan(tidy.loc["isotonic_top_label", "nll"])
     best = tidy["validation/nll"].idxmin()
     board = pd.read_csv("posthoc/leaderboard.csv")
-    assert board.loc[board["winner"], "post_hoc"].tolist() == [best]
+    assert board.loc[board["winner"], "calibrator"].tolist() == [best]
     assert json.loads(Path("best.json").read_text())["calibrator"] == best
 
 
@@ -90,19 +96,28 @@ def test_a_better_test_score_does_not_win(there: Path) -> None:
     logits, labels = drawn(400, 2)
     shuffled = np.random.default_rng(0).permutation(labels)
     np.savez("noise.npz", logits=logits, labels=shuffled)
-    assert main(["posthoc", "noise.npz", "test.npz", "--maps", "temperature"]) == 0
+    assert main(["posthoc", "noise.npz", "test.npz", "--calibrators", "temperature"]) == 0
     tidy = results()
     assert tidy.loc["temperature", "nll"] > tidy.loc["identity", "nll"]
     board = pd.read_csv("posthoc/leaderboard.csv")
-    assert board.loc[board["winner"], "post_hoc"].tolist() == ["temperature"]
-    said = pd.read_csv("posthoc/comparisons.csv").set_index(["post_hoc", "metric"])["verdict"]
+    assert board.loc[board["winner"], "calibrator"].tolist() == ["temperature"]
+    said = pd.read_csv("posthoc/comparisons.csv").set_index(["calibrator", "metric"])["verdict"]
     assert said["temperature", "nll"] == "worse"
     assert said["temperature", "error"] == "no difference shown"
     assert said["identity", "nll"] == "baseline"
 
 
 def test_one_file_is_cross_fitted(there: Path, capsys: pytest.CaptureFixture) -> None:
-    arguments = ["posthoc", "val.npz", "--maps", "temperature", "--bins", "10", "--seed", "3"]
+    arguments = [
+        "posthoc",
+        "val.npz",
+        "--calibrators",
+        "temperature",
+        "--bins",
+        "10",
+        "--seed",
+        "3",
+    ]
     assert main(arguments) == 0
     assert "300 rows, cross-fitted" in capsys.readouterr().out
     z, y = (torch.from_numpy(array) for array in drawn(300, 0))
@@ -142,10 +157,10 @@ def variants(there: Path) -> Mapping[str, list[str]]:
 
 
 def test_every_form_of_the_same_predictions_gives_the_same(there: Path) -> None:
-    main(["posthoc", "val.npz", "test.npz", "--maps", "temperature"])
+    main(["posthoc", "val.npz", "test.npz", "--calibrators", "temperature"])
     expected = results()
     for form, files in variants(there).items():
-        assert main(["posthoc", *files, "--maps", "temperature"]) == 0, form
+        assert main(["posthoc", *files, "--calibrators", "temperature"]) == 0, form
         for column in ("nll", "ece", "error", "classwise_ece", "validation/nll"):
             found = results()[column].to_numpy()
             np.testing.assert_allclose(found, expected[column], rtol=2e-5, err_msg=form)
@@ -153,11 +168,11 @@ def test_every_form_of_the_same_predictions_gives_the_same(there: Path) -> None:
 
 def test_what_was_taken_for_what_is_said(there: Path, capsys: pytest.CaptureFixture) -> None:
     variants(there)
-    main(["posthoc", "val_l.csv", "--maps", "temperature"])
+    main(["posthoc", "val_l.csv", "--calibrators", "temperature"])
     printed = capsys.readouterr().out
     assert "columns logit_ant … logit_cat taken as logits" in printed
     assert "not used: note" in printed
-    main(["posthoc", "val.parquet", "--label", "species", "--maps", "temperature"])
+    main(["posthoc", "val.parquet", "--label", "species", "--calibrators", "temperature"])
     assert "columns ant … cat taken as probabilities" in capsys.readouterr().out
 
 
@@ -256,15 +271,21 @@ def test_mistakes_in_tables_are_one_message_and_nothing_is_written(
         (["posthoc", "val.npz", "two.npz"], ["val.npz has 3 classes", "two.npz has 2"]),
         (["posthoc", "text.npz"], ["text.npz: not a readable NPZ"]),
         (["posthoc", "text.yaml"], ["text.yaml", "not a .csv"]),
-        (["posthoc", "val.npz", "--maps", "temperatur"], ["did you mean 'temperature'"]),
-        (["posthoc", "val.npz", "--maps", ","], ["--maps", "names with commas"]),
-        (["posthoc", "val.npz", "--maps", "json:loads"], ["not a subclass of Calibrator"]),
+        (["posthoc", "val.npz", "--calibrators", "temperatur"], ["did you mean 'temperature'"]),
+        (["posthoc", "val.npz", "--calibrators", ","], ["--calibrators", "names with commas"]),
+        (["posthoc", "val.npz", "--calibrators", "json:loads"], ["not a subclass of Calibrator"]),
         (["posthoc", "val.npz", "--label", "y"], ["--label names a column"]),
         (["posthoc", "val.npz", "--out", "test.npz"], ["--out", "is a file"]),
         (["posthoc", "val.npz", "--save", "."], ["--save", "is a directory"]),
-        (["apply", "text.yaml", "val.npz", "--out", "o.npz"], ["text.yaml: not a saved map"]),
+        (
+            ["apply", "text.yaml", "val.npz", "--out", "o.npz"],
+            ["text.yaml: not a saved calibrator"],
+        ),
         (["apply", "nowhere.json", "val.npz", "--out", "o.npz"], ["nowhere.json: no such file"]),
-        (["apply", "list.json", "val.npz", "--out", "o.npz"], ["list.json: not a saved map"]),
+        (
+            ["apply", "list.json", "val.npz", "--out", "o.npz"],
+            ["list.json: not a saved calibrator"],
+        ),
         (["apply", "best.json", "two.npz", "--out", "o.npz"], ["two.npz has 2 classes", "with 3"]),
         (["apply", "best.json", "other.csv", "--out", "o.npz"], ["bee, ant, cat", "ant, bee, cat"]),
         (["apply", "best.json", "val.npz", "--out", "o.txt"], ["--out", "*.parquet"]),
@@ -280,7 +301,7 @@ def test_other_mistakes_are_one_message_too(
     Path("list.json").write_text("[1]")
     TABLE[["prob_bee", "prob_ant", "prob_cat"]].to_csv("other.csv", index=False)
     fitted = calibrators.fit("temperature", torch.from_numpy(Z), torch.from_numpy(Y))
-    saved = calibrators.saving.save_map(fitted) | {"about": {"class_names": CLASSES}}
+    saved = save_calibrator(fitted) | {"about": {"class_names": CLASSES}}
     Path("best.json").write_text(json.dumps(saved))
     _refused(arguments, words, there, capsys)
 
@@ -298,7 +319,7 @@ def _refused(
 
 @pytest.mark.parametrize("suffix", [".npz", ".csv", ".parquet"])
 def test_the_saved_map_gives_the_same_probabilities_elsewhere(there: Path, suffix: str) -> None:
-    main(["posthoc", "val.npz", "--maps", "vector", "--save", "deep/best.json"])
+    main(["posthoc", "val.npz", "--calibrators", "vector", "--save", "deep/best.json"])
     fresh, _ = drawn(50, 9)
     np.savez("fresh.npz", logits=fresh, labels=np.full(50, -7))  # ignored, whatever they are
     assert main(["apply", "deep/best.json", "fresh.npz", "--out", f"out{suffix}"]) == 0
@@ -322,7 +343,7 @@ def test_the_saved_map_gives_the_same_probabilities_elsewhere(there: Path, suffi
 def test_a_top_label_map_gives_confidences_only(there: Path) -> None:
     z, y = (torch.from_numpy(array) for array in drawn(300, 0))
     fitted = calibrators.fit("isotonic_top_label", z, y)
-    Path("top.json").write_text(json.dumps(calibrators.saving.save_map(fitted)))
+    Path("top.json").write_text(json.dumps(save_calibrator(fitted)))
     assert main(["apply", "top.json", "test.npz", "--out", "out.csv"]) == 0
     frame = pd.read_csv("out.csv")
     test_z, _ = drawn(500, 1)
@@ -332,7 +353,7 @@ def test_a_top_label_map_gives_confidences_only(there: Path) -> None:
 
 
 def test_output_is_whole_or_not_there(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    main(["posthoc", "val.npz", "--maps", "vector", "--save", "best.json"])
+    main(["posthoc", "val.npz", "--calibrators", "vector", "--save", "best.json"])
     Path("out.csv").write_text("earlier")
 
     def full(*_: object) -> None:
@@ -361,7 +382,7 @@ class Fails(Calibrator):
 def test_a_map_that_fails_does_not_take_the_others_along(
     there: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    assert main(["posthoc", "val.npz", "--maps", f"temperature,{__name__}:Fails"]) == 1
+    assert main(["posthoc", "val.npz", "--calibrators", f"temperature,{__name__}:Fails"]) == 1
     assert "Fails failed and has no row: RuntimeError: no luck" in capsys.readouterr().out
     assert list(results().index) == ["identity", "temperature"]
 
@@ -372,7 +393,7 @@ def test_the_evaluation_keeps_what_diagrams_need(there: Path) -> None:
     found = evaluate_stored(validation, test, ["temperature", "isotonic_top_label"])
     assert found.winner == "temperature"
     for name, (confidence, correct) in found.confidences.items():
-        ece = found.results.set_index("post_hoc").loc[name, "ece"]
+        ece = found.results.set_index("calibrator").loc[name, "ece"]
         assert float(metrics.ece(confidence, correct)) == pytest.approx(ece, abs=1e-12)
     again = evaluate_stored(validation, test, ["temperature", "isotonic_top_label"], workers=1)
     hidden = ["fit_seconds"]  # the only thing that how many work at a time may change

@@ -1,4 +1,4 @@
-"""Comparisons of a map with none: paired over rows, and silent where there is no difference."""
+"""Comparisons of a calibrator with none: paired over rows, silent where nothing differs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_comparisons_of_means_are_paired_t_tests() -> None:
     plain, other = softmax(z), softmax(z / 1.2 + 0.3 * np.sin(np.arange(1200)).reshape(400, 3))
     found = comparisons(
         {"identity": _resampled(plain, y, 4000), "other": _resampled(other, y, 4000)}, "d", "m", 400
-    ).set_index(["post_hoc", "metric"])
+    ).set_index(["calibrator", "metric"])
     losses = [-np.log(rows[np.arange(400), y]) for rows in (other, plain)]
     errors = [(rows.argmax(1) != y).astype(float) for rows in (other, plain)]
     for metric, (ours, baseline) in (("nll", losses), ("error", errors)):
@@ -61,7 +61,7 @@ def test_no_difference_is_found_where_there_is_none() -> None:
         table = comparisons(
             {"identity": _resampled(one, y, 200), "other": _resampled(other, y, 200)}, "d", "m", 300
         )
-        for _, row in table[table["post_hoc"] == "other"].iterrows():
+        for _, row in table[table["calibrator"] == "other"].iterrows():
             false[row["metric"]] += row["verdict"] != "no difference shown"
     # Three standard deviations above the nominal rate.
     assert all(count <= runs * 0.05 + 3 * np.sqrt(runs * 0.05 * 0.95) for count in false.values())
@@ -90,8 +90,8 @@ def test_verdicts() -> None:
 def test_infinite_losses_have_a_verdict_and_missing_ones_none(
     ours: float, baseline: float, said: str
 ) -> None:
-    maps = {
+    calibrators = {
         name: {"nll": Resampled(torch.tensor(v), torch.full((9,), v), torch.tensor(0.0))}
         for name, v in (("identity", baseline), ("map", ours))
     }
-    assert comparisons(maps, "d", "m", 50)["verdict"].tolist() == ["baseline", said]
+    assert comparisons(calibrators, "d", "m", 50)["verdict"].tolist() == ["baseline", said]

@@ -27,7 +27,7 @@ from sweeps.report.reliability_charts import reliability_charts
 from tests.browser import browser, console_errors, requests
 from tests.sweeps.report.analyses import row
 
-MAPS = ("temperature", "identity", "isotonic_top_label")
+CALIBRATORS = ("temperature", "identity", "isotonic_top_label")
 
 
 def stored(name: str = "<u>my</u>", note: str = "A <b>note</b>.") -> str:
@@ -37,13 +37,13 @@ def stored(name: str = "<u>my</u>", note: str = "A <b>note</b>.") -> str:
     logits = torch.randn(600, 3, generator=generator, dtype=torch.float64)
     logits = 3 * (logits + 1.5 * torch.nn.functional.one_hot(labels, 3))
     shown, lines = {}, []
-    for chosen in MAPS:
+    for chosen in CALIBRATORS:
         fitted = calibrators.fit(chosen, logits[:300], labels[:300])
         pair = top_label(fitted(logits[300:]), logits[300:], labels[300:])
         title = "predictions" if chosen == "identity" else f"predictions + {chosen}"
         shown[title] = pair
         low, high = bootstrap_intervals(*pair, metrics=["ece"])["ece"]
-        line = {"dataset": name, "method": "predictions", "post_hoc": chosen, "seed": 0}
+        line = {"dataset": name, "row": "predictions", "calibrator": chosen, "seed": 0}
         line |= {"ece": float(metrics.ece(*pair)), "error": float((~pair[1]).double().mean())}
         line |= {"ece_low": float(low), "ece_high": float(high)}
         lines.append(line | {"floor": float(metrics.noise_floor(pair[0]).mean)})
@@ -66,8 +66,12 @@ def test_stored_predictions_have_a_page_of_their_own(tmp_path: Path) -> None:
         body = driver.find_element(By.TAG_NAME, "body").text
         assert "A <b>note</b>." in body
         assert "✓ better" in body
-        assert len(driver.find_elements(By.CSS_SELECTOR, ".leaderboard tbody tr")) == len(MAPS)
-        assert len(driver.find_elements(By.CSS_SELECTOR, ".leaderboard .bar .i")) == len(MAPS)
+        assert len(driver.find_elements(By.CSS_SELECTOR, ".leaderboard tbody tr")) == len(
+            CALIBRATORS
+        )
+        assert len(driver.find_elements(By.CSS_SELECTOR, ".leaderboard .bar .i")) == len(
+            CALIBRATORS
+        )
         assert driver.execute_script("return document.documentElement.scrollWidth") == 360
         assert console_errors(driver) == []
         assert requests(driver) == []

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from calibration import calibrators
-from calibration.calibrators.saving import save_map
+from calibration.calibrators.saving import save_calibrator
 from calibration.data.predictions import read_labelled_predictions, read_predictions
 from sweeps.cli.main import main
 from sweeps.posthoc import StoredEvaluation, evaluate_stored
@@ -66,7 +66,7 @@ def test_classes_called_by_numbers_take_no_positions(capsys: pytest.CaptureFixtu
     write("test.csv", NUMBERED, Y.clip(1))
     words = ["val.csv: column 'label'", "found 0", "classes 1, 2, 3"]
     words += ["write their names as labels", "call the columns …_0 to …_2"]
-    refused(["posthoc", "val.csv", "test.csv", "--maps", "temperature"], words, capsys)
+    refused(["posthoc", "val.csv", "test.csv", "--calibrators", "temperature"], words, capsys)
     np.savez("val.npz", logits=Z, labels=Y, class_names=np.array(["1", "2", "3"]))
     refused(["posthoc", "val.npz"], ["found 0", "class_names 0 to 2"], capsys)
 
@@ -125,7 +125,7 @@ def test_numbers_shifted_between_files_are_not_the_same_classes(
     words = ["class 0 is '1' in val.csv, but '0' in test.npz", "class_names"]
     refused(["posthoc", "val.csv", "test.npz"], words, capsys)
     write("val.csv", ["prob_ant", "prob_bee", "prob_cat"], CLASSES[Y])
-    assert main(["posthoc", "val.csv", "test.npz", "--maps", "temperature"]) == 0
+    assert main(["posthoc", "val.csv", "test.npz", "--calibrators", "temperature"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_columns_that_may_be_no_classes_are_refused(
     columns: list[str], labels: NDArray[Any], words: list[str], capsys: pytest.CaptureFixture
 ) -> None:
     write("mine.csv", columns, labels)
-    refused(["posthoc", "mine.csv", "--maps", "temperature"], ["mine.csv: ", *words], capsys)
+    refused(["posthoc", "mine.csv", "--calibrators", "temperature"], ["mine.csv: ", *words], capsys)
 
 
 def test_a_further_column_of_numbers_is_no_class(capsys: pytest.CaptureFixture) -> None:
@@ -189,11 +189,11 @@ def evaluated(logits: NDArray[Any], labels: NDArray[Any], *, cut: int = 0) -> St
 
 def test_classes_without_validation_rows_are_named(capsys: pytest.CaptureFixture) -> None:
     said = (
-        "no validation row is of the class cat; maps with a parameter per class learn never to "
-        "predict it"
+        "no validation row is of the class cat; calibrators with a parameter per class learn "
+        "never to predict it"
     )
     assert said in evaluation_page(evaluated(Z, Y.clip(0, 1)))
-    assert main(["posthoc", "a.npz", "--maps", "temperature"]) == 0
+    assert main(["posthoc", "a.npz", "--calibrators", "temperature"]) == 0
     assert f"a: {said}" in capsys.readouterr().out
     assert "no validation row" not in evaluation_page(evaluated(Z, Y))
 
@@ -207,7 +207,7 @@ def test_an_infinite_loss_that_a_map_ends_is_better_in_the_terminal_and_on_the_p
     y[3] = 0
     np.savez("val.npz", logits=z[200:], labels=y[200:])
     np.savez("test.npz", logits=z[:200], labels=y[:200])
-    assert main(["posthoc", "val.npz", "test.npz", "--maps", "temperature"]) == 0
+    assert main(["posthoc", "val.npz", "test.npz", "--calibrators", "temperature"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (plain,) = (line for line in lines if line.lstrip().startswith("as is"))
     (mapped,) = (line for line in lines if line.lstrip().startswith("temperature"))
@@ -226,7 +226,7 @@ def test_how_results_were_judged_is_said_in_the_terminal_and_on_the_page(
     page = evaluation_page(evaluated(z, y))
     assert flattered in page
     assert judged in page
-    assert main(["posthoc", "a.npz", "--maps", "temperature"]) == 0
+    assert main(["posthoc", "a.npz", "--calibrators", "temperature"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert flattered in printed
     assert judged in printed
@@ -257,7 +257,7 @@ JUNK += [{"object": "os:system"}, {"pairs": [[{"tuple": [[1]]}, 1]]}, huge("arra
 
 
 def damaged(saved: dict[str, Any], chance: random.Random) -> dict[str, Any]:
-    """A saved map with one thing replaced, removed or cut."""
+    """A saved calibrator with one thing replaced, removed or cut."""
     copied = copy.deepcopy(saved)
     *way, last = chance.choice(list(places(copied)))
     holder = functools.reduce(lambda value, key: value[key], way, copied)
@@ -277,11 +277,13 @@ def test_damaged_maps_are_applied_or_refused_in_one_line(capsys: pytest.CaptureF
     for name in ("temperature", "vector", "isotonic", "beta"):
         fitted = calibrators.fit(name, torch.from_numpy(Z), torch.from_numpy(Y))
         for _ in range(25):
-            saved = json.dumps(damaged(save_map(fitted), chance))
-            Path("map.json").write_text(saved)
-            codes[main(["apply", "map.json", "val.npz", "--out", "out.npz"])] += 1
+            saved = json.dumps(damaged(save_calibrator(fitted), chance))
+            Path("calibrator.json").write_text(saved)
+            codes[main(["apply", "calibrator.json", "val.npz", "--out", "out.npz"])] += 1
             said = capsys.readouterr().err
-            assert said == "" or (said.startswith("calsweep: map.json: ") and said.count("\n") == 1)
+            assert said == "" or (
+                said.startswith("calsweep: calibrator.json: ") and said.count("\n") == 1
+            )
     assert set(codes) <= {0, 2}
     assert codes[2] > 50
 
@@ -289,7 +291,7 @@ def test_damaged_maps_are_applied_or_refused_in_one_line(capsys: pytest.CaptureF
 def test_damaged_files_are_refused_in_one_line(capsys: pytest.CaptureFixture) -> None:
     """By the command, whatever the format: bytes flipped or cut off."""
     fitted = calibrators.fit("temperature", torch.from_numpy(Z), torch.from_numpy(Y))
-    Path("map.json").write_text(json.dumps(save_map(fitted)))
+    Path("calibrator.json").write_text(json.dumps(save_calibrator(fitted)))
     table = pd.DataFrame(Z, columns=["logit_a", "logit_b", "logit_c"])
     np.savez_compressed("good.npz", logits=Z)
     for suffix in ("csv", "csv.gz", "csv.zip", "csv.bz2", "csv.xz", "csv.tar"):
@@ -305,7 +307,7 @@ def test_damaged_files_are_refused_in_one_line(capsys: pytest.CaptureFixture) ->
                 content[chance.randrange(len(content))] = chance.randrange(256)
             bad = good.name.replace("good", "bad")
             Path(bad).write_bytes(content[: chance.choice([None, chance.randrange(len(content))])])
-            codes[main(["apply", "map.json", bad, "--out", "out.npz"])] += 1
+            codes[main(["apply", "calibrator.json", bad, "--out", "out.npz"])] += 1
             said = capsys.readouterr().err
             assert said == "" or (said.startswith(f"calsweep: {bad}: ") and said.count("\n") == 1)
     assert set(codes) <= {0, 2}

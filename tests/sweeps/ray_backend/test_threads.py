@@ -25,7 +25,7 @@ SPEC: dict[str, Any] = {
     "methods": {"standard": {"lr": 0.05, "weight_decay": 0.0}},
     "training": {"epochs": 4, "batch_size": "full"},
     "confirm_seeds": 1,
-    "post_hoc": ["platt_probabilities"],
+    "calibrators": ["platt_probabilities"],
 }
 NUMBERS = ("config", "curve", "best_epoch", "epochs", "parameters", "validation")
 
@@ -54,7 +54,7 @@ def trained(swept: Plan, cpu: float, process_threads: int) -> tuple[Any, ...]:
     spec, entry, store = swept.spec, confirmed(swept), swept.store
     shared = {
         "store": store.root,
-        "maps": spec.maps,
+        "calibrators": spec.calibrator_names,
         "evaluation": tuple(spec.evaluation),
         "cpu": cpu,
         "gpu": 0.0,
@@ -75,9 +75,9 @@ def trained(swept: Plan, cpu: float, process_threads: int) -> tuple[Any, ...]:
     assert record["resources"]["cpu"] == cpu
     kept = {name: record[name] for name in NUMBERS}
     arrays = {name: value.numpy().tobytes() for name, value in store.predictions(entry.key).items()}
-    maps = store.maps(entry.key, spec.evaluation.tag)
+    calibrators = store.evaluations(entry.key, spec.evaluation.tag)
     clock = {"fit_seconds": 0, "made": 0}
-    return kept, arrays, {name: found | clock for name, found in maps.items()}
+    return kept, arrays, {name: found | clock for name, found in calibrators.items()}
 
 
 def test_what_a_trial_occupies_changes_no_bit(tmp_path: Path) -> None:

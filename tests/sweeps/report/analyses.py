@@ -18,7 +18,7 @@ METRICS = {"ece": 0.024, "nll": 0.335, "brier": 0.19, "error": 0.125}
 
 def row(
     method: str,
-    post_hoc: str = "identity",
+    calibrator: str = "identity",
     *,
     dataset: str = "blobs",
     winner: bool = False,
@@ -29,7 +29,7 @@ def row(
     **values: float,
 ) -> dict[str, Any]:
     """A line of the leaderboard; a winner is also the one chosen for its row."""
-    found: dict[str, Any] = {"dataset": dataset, "method": method, "post_hoc": post_hoc}
+    found: dict[str, Any] = {"dataset": dataset, "row": method, "calibrator": calibrator}
     found |= METRICS | values | {"floor": floor, "seeds": seeds, "winner": winner}
     found["chosen"] = winner if chosen is None else chosen
     found |= {"train_seconds": 1.5, "validation/nll": 0.3, "converged": 1.0}
@@ -43,7 +43,7 @@ def oracle(**values: Any) -> dict[str, Any]:
 
 def compared(
     method: str,
-    post_hoc: str = "identity",
+    calibrator: str = "identity",
     *,
     dataset: str = "blobs",
     pairs: int = 5,
@@ -55,10 +55,10 @@ def compared(
     for metric in ("ece", "nll", "brier", "error"):
         verdict, p = verdicts.get(metric, ("no difference shown", 0.5))
         difference = {"better": -0.01, "worse": 0.01}.get(verdict, 0.001)
-        line = {"dataset": dataset, "method": method, "post_hoc": post_hoc, "metric": metric}
+        line = {"dataset": dataset, "row": method, "calibrator": calibrator, "metric": metric}
         line |= {
             "comparison": comparison,
-            "baseline_post_hoc": "identity",
+            "baseline_calibrator": "identity",
             "pairs": pairs,
             "mean": 0.131,
             "baseline_mean": 0.131 - difference,
@@ -75,8 +75,8 @@ def selection(tidy: pd.DataFrame) -> Selection:
     lines = tidy.drop_duplicates(CANDIDATE).to_dict("records")
     return replace(
         select(tidy),
-        calibrators={(x["dataset"], x["method"]): x["post_hoc"] for x in lines if x["chosen"]},
-        winners={x["dataset"]: (x["method"], x["post_hoc"]) for x in lines if x["winner"]},
+        calibrators={(x["dataset"], x["row"]): x["calibrator"] for x in lines if x["chosen"]},
+        winners={x["dataset"]: (x["row"], x["calibrator"]) for x in lines if x["winner"]},
     )
 
 

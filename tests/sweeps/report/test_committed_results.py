@@ -69,9 +69,11 @@ def test_cells_of_the_bo4sc_table_can_be_made_again(tmp_path: Path) -> None:
         config = Cells(plan.loaded).config(
             "blobs-1.7", ours, fixed | knobs, plan.spec.seed + 1, "confirm"
         )
-        trial = TrialRun(config, store, maps=["identity"], evaluation=Evaluation(plan.spec.bins))
+        trial = TrialRun(
+            config, store, calibrators=["identity"], evaluation=Evaluation(plan.spec.bins)
+        )
         assert trial.advance(seconds=600)
-        found = store.maps(config.key(), "15-bins")["identity"]["test"]
+        found = store.evaluations(config.key(), "15-bins")["identity"]["test"]
         for metric in ("ece", "nll"):
             cell = here.loc[metric]
             if tolerance is not None:

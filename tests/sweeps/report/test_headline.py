@@ -18,7 +18,7 @@ from tests.sweeps.report.analyses import analysis, compared, oracle, row
 def said(
     found: Analysis, methods: tuple[str, ...] = (), own_draws: bool = True, seeds: int = 5
 ) -> Headline:
-    names = methods or tuple(dict.fromkeys(found.leaderboard.get("method", [])))
+    names = methods or tuple(dict.fromkeys(found.leaderboard.get("row", [])))
     trained = [name for name in names if not name.startswith("oracle")]
     about = {"methods": trained, "seeds": seeds, "test_rows": 1000, "own_draws": own_draws}
     return headline("blobs", found, **about)

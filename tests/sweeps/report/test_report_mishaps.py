@@ -83,14 +83,14 @@ def test_a_spreadsheet_computes_nothing(sweep: Sweep, written: WrittenReport) ->
             numbers += cell.startswith("-")
     assert numbers > 0
     table = pd.read_csv(io.StringIO(file(sweep, "leaderboard.csv")))
-    assert f"'{FORMULA}" in set(table["method"])
+    assert f"'{FORMULA}" in set(table["row"])
     assert set(table["dataset"]) == {f"'{SHOWN_DATA}"}
-    assert {MATHS, MARKUP} < set(table["method"])
+    assert {MATHS, MARKUP} < set(table["row"])
     assert table["ece"].dtype == np.float64
     content = sweep.store.read_file(sweep.name, "results.parquet")
     assert content is not None
     kept = pd.read_parquet(io.BytesIO(content))
-    assert set(kept["method"]) == set(ROWS)
+    assert set(kept["row"]) == set(ROWS)
     assert set(kept["dataset"]) == {DATA}
 
 
@@ -281,15 +281,15 @@ model: {name: mlp, widths: [4]}
 methods: {standard: {lr: 0.05, weight_decay: 0}}
 training: {epochs: 1}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
     trained = train_sweep(tmp_path, text)
     (entry,) = trained.plan.confirmed("blobs-1.7", "standard")
     record = trained.store.record(entry.key)
     assert record is not None
     assert record["status"] == "done"
-    maps = trained.store.maps(entry.key, trained.spec.evaluation.tag)
-    assert set(maps) == {"identity", "temperature", ORACLE}
+    calibrators = trained.store.evaluations(entry.key, trained.spec.evaluation.tag)
+    assert set(calibrators) == {"identity", "temperature", ORACLE}
     assert trained.store.extra(entry.key, "reliability.png") is None
     (said,) = [record.getMessage() for record in caplog.records if record.name == "calsweep"]
     assert "reliability.png could not be drawn: RuntimeError: it <b>broke</b>" in said

@@ -43,7 +43,7 @@ methods:
           sharpness: 30.0}
 search: {sampler: grid}
 confirm_seeds: 2
-post_hoc: [temperature, isotonic_top_label]
+calibrators: [temperature, isotonic_top_label]
 large_test: 2000
 table:
   title: A table
@@ -102,7 +102,7 @@ def test_the_table_is_printed_and_written(swept: tuple[Path, str]) -> None:
     lines = pd.read_csv(directory / "runs" / "table" / "table.csv")
     assert list(lines["row"].unique()) == ["Plain", "Isotonic", "Bilevel", "Best possible"]
     tidy = pd.read_csv(directory / "runs" / "table" / "results.csv")
-    plain = tidy[(tidy["method"] == "last") & (tidy["post_hoc"] == "identity")]
+    plain = tidy[(tidy["row"] == "last") & (tidy["calibrator"] == "identity")]
     cell = lines[(lines["row"] == "Plain") & (lines["metric"] == "accuracy")].iloc[0]
     assert cell["mean"] == pytest.approx(1 - plain["error"].mean())
     assert cell["sd"] == pytest.approx(plain["error"].std(ddof=1))
@@ -134,10 +134,10 @@ def test_larger_draws_are_measured_on_the_stored_network(swept: tuple[Path, str]
     assert len(rows.labels) == 2000
     probabilities = load_network(first.config, store).predict(rows).double().softmax(-1)
     tidy = pd.read_csv(directory / "runs" / "table" / "results.csv")
-    line = tidy[(tidy["key"] == first.key) & (tidy["post_hoc"] == "identity")].iloc[0]
+    line = tidy[(tidy["key"] == first.key) & (tidy["calibrator"] == "identity")].iloc[0]
     assert line["large_ece"] == pytest.approx(float(metrics.ece(probabilities, rows.labels)))
     assert line["large_posterior_gap"] > 0
-    oracle = tidy[tidy["method"] == "oracle (true posterior)"]
+    oracle = tidy[tidy["row"] == "oracle (true posterior)"]
     assert bool((oracle["large_posterior_gap"] < 1e-9).all())
 
 
@@ -156,13 +156,13 @@ def test_weights_and_curves_are_drawn_and_the_weights_published(swept: tuple[Pat
     ("change", "words"),
     [
         (("rows:\n    Plain: last", "rows:\n    Plain: lost"), ["table.rows.Plain", "'lost'"]),
-        (("last + isotonic_top_label", "last + isotonic"), ["table.rows.Isotonic", "post_hoc"]),
+        (("last + isotonic_top_label", "last + isotonic"), ["table.rows.Isotonic", "calibrators"]),
         (("metrics: [ece,", "metrics: [ecce,"), ["table.metrics.0", "unknown metric"]),
         (("{stop_on: nll, epochs", "{stop_on: nil, epochs"), ["methods.best.training", "stop_on"]),
         (("{method: bo4sc", "{method: bo4cs"), ["methods.BO4SC", "did you mean 'bo4sc'"]),
         (("inner_steps: [1, 5]", "inner_steps: [1, 0]"), ["methods.BO4SC.inner_steps", "0"]),
         (("  last: {", "  oracle: {"), ["methods.oracle", "must not be called"]),
-        (("  last: {", "  a + b: {"), ["methods.a + b", "joins rows and maps"]),
+        (("  last: {", "  a + b: {"), ["methods.a + b", "joins rows and calibrators"]),
         (
             ("  best: {", "  a?: {method: standard}\n  a!: {"),
             ["files would be those of 'a?'"],
@@ -246,7 +246,8 @@ def test_a_rehearsal_finds_what_would_fail(
     path = tmp_path / "spec.yaml"
     path.write_text(
         "name: s\ndatasets: [blobs-1.7]\nmodel: {name: mlp, widths: [4]}\n"
-        "methods: [standard, 'tests.sweeps.report.test_tables:Broken']\npost_hoc: [temperature]\n"
+        "methods: [standard, 'tests.sweeps.report.test_tables:Broken']\n"
+        "calibrators: [temperature]\n"
     )
     before = torch.get_num_threads()
     assert main(["check", str(path), "--try", "--store", str(tmp_path / "runs")]) == 1
@@ -292,7 +293,7 @@ def test_a_rehearsal_goes_beyond_the_warm_up(
     path = tmp_path / "spec.yaml"
     path.write_text(
         "name: s\ndatasets: [blobs-1.7]\nmodel: {name: mlp, widths: [4]}\nmethods: [bo4sc]\n"
-        f"training: {{batch_size: {batch_size}}}\npost_hoc: [temperature]\n"
+        f"training: {{batch_size: {batch_size}}}\ncalibrators: [temperature]\n"
     )
     assert [tried.failure for tried in rehearse(load_spec(path))] == [""]
     assert calls, "the outer problem was never tried"

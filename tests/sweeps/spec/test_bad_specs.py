@@ -60,7 +60,7 @@ search:
   {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}
 scheduler: {name: asha, grace: 1, reduction: 2}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 bins: 10
 large_test: 500
 table:
@@ -144,7 +144,7 @@ scheduler.name: [word]
 scheduler.grace: [optional, 0, 3, 4]
 scheduler.reduction: [number, 1, 101]
 confirm_seeds: [number, 0, 1001]
-post_hoc: [null, 3, slow, {}, [nonsense], [temperature, temperature], [3], ["json:dumps"], [""]]
+calibrators: [null, 3, slow, {}, [nonsense], [temperature, temperature], [3], ["json:dumps"], [""]]
 bins: [number, 1, 10001]
 large_test: [number, -1, 10000001]
 table: [3, a table, []]

@@ -41,8 +41,8 @@ def test_a_short_spec_is_enough_and_gets_the_documented_defaults(tmp_path: Path)
     assert spec.confirm_seeds == 5
     assert spec.bins == 15
     assert spec.protocol.name == "honest"
-    assert spec.maps[0] == "identity"
-    assert "temperature" in spec.maps
+    assert spec.calibrator_names[0] == "identity"
+    assert "temperature" in spec.calibrator_names
     assert list(loaded.datasets) == ["blobs-1.7"]
 
 
@@ -110,10 +110,10 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
         (GOOD + "model: {name: mlp, width: [3]}", [":4", "model", "'widths'"]),
         (GOOD + "model: resnet18", [":4", "model", "resnet18", "images"]),
         (GOOD + "model: 7", [":4", "model", "7"]),
-        (GOOD + "post_hoc: [temperatur]", [":4", "post_hoc.0", "did you mean 'temperature'"]),
+        (GOOD + "calibrators: [temperatur]", [":4", "calibrators.0", "did you mean 'temperature'"]),
         (GOOD + "protocol: honesty", [":4", "protocol", "honest"]),
-        (GOOD + "post_hoc: [temperature, temperature]", [":4", "post_hoc.1", "twice"]),
-        (GOOD + "post_hoc: ['json:dumps']", ["post_hoc.0", "not a subclass of Calibrator"]),
+        (GOOD + "calibrators: [temperature, temperature]", [":4", "calibrators.1", "twice"]),
+        (GOOD + "calibrators: ['json:dumps']", ["calibrators.0", "not a subclass of Calibrator"]),
         (GOOD + "search: {objective: refinement}", ["search.objective", "stop_on: refinement"]),
         (GOOD + "training: {patience: 3, evaluate_every: 5}", ["training", "patience 3"]),
         (GOOD + "training: {epochs: true}", [":4", "training.epochs", "True", "integer"]),
@@ -153,7 +153,7 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
         (GOOD + "model: {name: mlp, widths: [65536, 65536]}", ["model", "parameters", "possible"]),
         (GOOD + "model: {name: wide_resnet, depth: 600004}", ["model", "600004", "at most"]),
         (GOOD + "seed: 2001-12-14", [":4", "seed", "the date '2001-12-14'"]),
-        (GOOD + "post_hoc: [temperature, 3]", [":4", "post_hoc.1: found 3", "string"]),
+        (GOOD + "calibrators: [temperature, 3]", [":4", "calibrators.1: found 3", "string"]),
         (
             GOOD + "table: {title: t, metrics: [ece], rows: {CE: 3}}",
             ["table.rows.CE: found 3", "string"],

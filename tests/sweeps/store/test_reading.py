@@ -21,7 +21,7 @@ training: {epochs: 8, batch_size: full, evaluate_every: 2}
 search: {sampler: tpe, trials: 6}
 scheduler: {name: asha, grace: 2}
 confirm_seeds: 2
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 
@@ -44,7 +44,7 @@ def test_analysing_and_exporting_make_no_study(
     opened = open_sweep("read", sweep.store)
     written = write_report(opened.plan, opened.store)
     assert not written.failures
-    shares = written.analysis.importance.set_index(["method", "knob"])["importance"].to_dict()
+    shares = written.analysis.importance.set_index(["row", "knob"])["importance"].to_dict()
     assert shares == {("standard", "lr"): 1.0, ("focal", "gamma"): 1.0}
     assert choose(opened, "blobs-1.7").is_winner
     # A finished sweep that is run again has nothing to ask for either.

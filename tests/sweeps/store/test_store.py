@@ -45,7 +45,7 @@ def same(found: Any, expected: Any) -> bool:
 def test_a_record_is_found_whole_with_its_files(store: Store, raw: Raw) -> None:
     assert store.record(KEY) is None
     assert not store.intact(KEY)
-    assert store.maps(KEY, "15-bins") == {}
+    assert store.evaluations(KEY, "15-bins") == {}
     assert store.file(KEY, "predictions.npz") is None
     with pytest.raises(StoreError, match=f"{KEY}.*no predictions"):
         store.predictions(KEY)
@@ -116,24 +116,27 @@ def test_extras_and_maps_belong_to_the_record_they_were_made_of(store: Store) ->
     with pytest.raises(StoreError, match="no record"):
         store.write_extra(KEY, "reliability.png", b"")
     with pytest.raises(StoreError, match="no record"):
-        store.write_map(KEY, "15-bins", "temperature", {})
+        store.write_evaluation(KEY, "15-bins", "temperature", {})
     store.file_record(KEY, RECORD, FILES)
     store.write_extra(KEY, "reliability.png", b"drawn")
     evaluation = {"test": {"ece": 0.1}, "parameters": [1.0]}
-    store.write_map(KEY, "15-bins", "temperature", evaluation)
-    store.write_map(KEY, "15-bins", "my_package.maps:Own", {})
-    store.write_map(KEY, "30-bins", "temperature", {"test": {}})
+    store.write_evaluation(KEY, "15-bins", "temperature", evaluation)
+    store.write_evaluation(KEY, "15-bins", "my_package.maps:Own", {})
+    store.write_evaluation(KEY, "30-bins", "temperature", {"test": {}})
     assert store.extra(KEY, "reliability.png") == b"drawn"
     assert store.extra(KEY, "else.png") is None
-    assert store.maps(KEY, "15-bins") == {"temperature": evaluation, "my_package.maps:Own": {}}
-    assert store.maps(KEY, "30-bins") == {"temperature": {"test": {}}}
+    assert store.evaluations(KEY, "15-bins") == {
+        "temperature": evaluation,
+        "my_package.maps:Own": {},
+    }
+    assert store.evaluations(KEY, "30-bins") == {"temperature": {"test": {}}}
     assert store.intact(KEY)
     with pytest.raises(ValueError, match=r"predictions\.npz"):
         store.write_extra(KEY, "predictions.npz", b"")
     store.retire(KEY)
     store.file_record(KEY, RECORD, FILES)
     assert store.extra(KEY, "reliability.png") is None
-    assert store.maps(KEY, "15-bins") == {}
+    assert store.evaluations(KEY, "15-bins") == {}
 
 
 def test_a_retired_trial_is_kept_and_can_be_tried_again(store: Store, raw: Raw) -> None:
@@ -141,7 +144,7 @@ def test_a_retired_trial_is_kept_and_can_be_tried_again(store: Store, raw: Raw) 
     assert raw.names() == []
     for number in (1, 2):
         assert store.file_record(KEY, {"status": "failed", "n": number}, FILES)
-        store.write_map(KEY, "15-bins", "temperature", {})
+        store.write_evaluation(KEY, "15-bins", "temperature", {})
         attempt = (store.record(KEY) or {})["attempt"]
         store.retire(KEY)
         assert store.record(KEY) is None
@@ -231,9 +234,9 @@ def test_file_names_cannot_escape(tmp_path: Path, name: str) -> None:
         lambda: store.file(KEY, name),
         lambda: store.write_extra(KEY, name, b""),
         lambda: store.extra(KEY, name),
-        lambda: store.write_map(KEY, name, "x", {}),
-        lambda: store.write_map(KEY, "tag", name, {}),
-        lambda: store.maps(KEY, name),
+        lambda: store.write_evaluation(KEY, name, "x", {}),
+        lambda: store.write_evaluation(KEY, "tag", name, {}),
+        lambda: store.evaluations(KEY, name),
     ):
         with pytest.raises(ValueError, match=r"name|tag"):
             call()

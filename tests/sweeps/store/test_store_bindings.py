@@ -31,7 +31,7 @@ methods: {{standard: {{lr: [0.01, 0.1, 0.3], weight_decay: 0}}}}
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: 1}}
 search: {{sampler: grid}}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 TRIALS = 3 + 1
 
@@ -58,7 +58,7 @@ def configs(plan: Plan, count: int) -> list[TrialConfig]:
 
 
 def trained(config: TrialConfig, store: Store) -> dict[str, Any]:
-    trial = TrialRun(config, store, maps=[], evaluation=Evaluation())
+    trial = TrialRun(config, store, calibrators=[], evaluation=Evaluation())
     while not trial.advance(600):
         pass
     record = store.record(config.key())
@@ -309,13 +309,13 @@ def test_copied_suggestions_stopped_trials_and_maps_are_not_taken(tmp_path: Path
     for each in ("aa", "bb"):
         store.file_record(each, {"status": "done"}, {"predictions.npz": each.encode()})
         homes += [path for path in (tmp_path / "records" / each).iterdir() if path.is_dir()]
-    store.write_map("aa", "15-bins", "temperature", {"ece": 0.25})
-    shutil.copytree(homes[0] / "maps", homes[1] / "maps")
-    shutil.copytree(homes[0] / "maps" / "15-bins", homes[0] / "maps" / "30-bins")
-    assert store.maps("aa", "15-bins") == {"temperature": {"ece": 0.25}}
-    assert store.maps("aa", "30-bins") == {}
-    assert store.maps("bb", "15-bins") == {}
-    # Two suggestions, a stopped trial and two maps; a renamed sweep keeps what is its own.
+    store.write_evaluation("aa", "15-bins", "temperature", {"ece": 0.25})
+    shutil.copytree(homes[0] / "evaluations", homes[1] / "evaluations")
+    shutil.copytree(homes[0] / "evaluations" / "15-bins", homes[0] / "evaluations" / "30-bins")
+    assert store.evaluations("aa", "15-bins") == {"temperature": {"ece": 0.25}}
+    assert store.evaluations("aa", "30-bins") == {}
+    assert store.evaluations("bb", "15-bins") == {}
+    # Two suggestions, a stopped trial and two calibrators; a renamed sweep keeps what is its own.
     assert len(aside(store)) == 5
     (tmp_path / "sweep").rename(tmp_path / "renamed")
     assert list(store.suggestions("renamed", one)) == [0]

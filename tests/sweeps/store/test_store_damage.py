@@ -59,8 +59,8 @@ PLACES = {
     "predictions": Place("records/KEY/*/predictions.npz", lambda s: _file(s, "predictions.npz")),
     "network": Place("records/KEY/*/network.pt", lambda s: _file(s, "network.pt")),
     "map": Place(
-        "records/KEY/*/maps/15-bins/temperature.json",
-        lambda s: s.maps(KEY, "15-bins").get("temperature"),
+        "records/KEY/*/evaluations/15-bins/temperature.json",
+        lambda s: s.evaluations(KEY, "15-bins").get("temperature"),
     ),
     "checkpoint": Place("records/KEY/checkpoint.bin", lambda s: s.checkpoint(KEY)),
     "live": Place("records/KEY/live.json", lambda s: s.live(KEY)),
@@ -76,8 +76,8 @@ def fill(root: str) -> Store:
     store = Store(root)
     store.file_stopped("sweep", STUDY, KEY, RECORD)
     assert store.file_record(KEY, RECORD, FILES)
-    store.write_map(KEY, "15-bins", "temperature", {"ece": 0.25})
-    store.write_map(KEY, "15-bins", "isotonic", {"ece": 0.5})
+    store.write_evaluation(KEY, "15-bins", "temperature", {"ece": 0.25})
+    store.write_evaluation(KEY, "15-bins", "isotonic", {"ece": 0.5})
     store.write_checkpoint(KEY, STATE)
     store.write_live(KEY, {"curve": RECORD["curve"]})
     for number in (2, 3):
@@ -118,10 +118,10 @@ def test_a_damaged_file_is_set_aside_with_a_warning_and_can_be_made_again(
     assert list(store.suggestions("sweep", STUDY)) == ([2] if place == "suggestion" else [2, 3])
     if not of_the_trial:
         assert store.intact(KEY)
-        assert "isotonic" in store.maps(KEY, "15-bins")
+        assert "isotonic" in store.evaluations(KEY, "15-bins")
     store.file_record(KEY, RECORD, FILES)
     store.file_stopped("sweep", STUDY, KEY, RECORD)
-    store.write_map(KEY, "15-bins", "temperature", {})
+    store.write_evaluation(KEY, "15-bins", "temperature", {})
     store.write_suggestion("sweep", STUDY, 3, SUGGESTION)
     store.write_live(KEY, {})
     store.write_checkpoint(KEY, STATE)

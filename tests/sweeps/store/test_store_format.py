@@ -27,7 +27,7 @@ methods: {standard: {lr: [0.01, 0.1], weight_decay: 0}}
 training: {epochs: 3, batch_size: full}
 search: {sampler: grid}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 
@@ -65,7 +65,7 @@ def message(place: str | Path, number: int) -> str:
 READERS: dict[str, Callable[[Store], Any]] = {
     "record": lambda store: store.record(KEY),
     "files of a record": lambda store: store.intact(KEY),
-    "evaluations": lambda store: store.maps(KEY, "15-bins"),
+    "evaluations": lambda store: store.evaluations(KEY, "15-bins"),
     "checkpoint": lambda store: store.checkpoint(KEY),
     "live curve": lambda store: store.live(KEY),
     "suggestions": lambda store: store.suggestions("sweep", STUDY),
@@ -81,7 +81,7 @@ READERS: dict[str, Callable[[Store], Any]] = {
 }
 PLACES = {
     "record": f"records/{KEY}/record.json",
-    "evaluations": f"records/{KEY}/ATTEMPT/maps/15-bins/temperature.json",
+    "evaluations": f"records/{KEY}/ATTEMPT/evaluations/15-bins/temperature.json",
     "checkpoint": f"records/{KEY}/checkpoint.bin",
     "live curve": f"records/{KEY}/live.json",
     "suggestions": f"sweep/suggestions/{STUDY}/000003.json",
@@ -97,7 +97,7 @@ def fill(root: str | Path) -> Store:
     store.write_state("sweep", {"extra": 0})
     store.file_stopped("sweep", STUDY, KEY, {"status": "pruned"})
     store.file_record(KEY, {"status": "done"}, {"network.pt": encode_tensors({})})
-    store.write_map(KEY, "15-bins", "temperature", {"ece": 0.25})
+    store.write_evaluation(KEY, "15-bins", "temperature", {"ece": 0.25})
     store.write_checkpoint(KEY, {"epoch": 3})
     store.write_live(KEY, {"curve": []})
     store.write_suggestion("sweep", STUDY, 3, {"number": 3})

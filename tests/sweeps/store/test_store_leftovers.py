@@ -36,7 +36,7 @@ methods: {standard: {lr: [0.01, 0.1], weight_decay: 0}}
 training: {epochs: 2, batch_size: full}
 search: {sampler: grid}
 confirm_seeds: 1
-post_hoc: [temperature]
+calibrators: [temperature]
 """
 
 

@@ -50,17 +50,18 @@ def test_a_run_can_be_completed_under_another_name_of_its_row(tmp_path: Path, ur
     spec = tmp_path / "spec.yaml"
     keys = set()
     both = ["identity", "temperature"]
-    for row, maps in (("old name", ["identity"]), ("other name", both), ("new name", both)):
+    for row, names in (("old name", ["identity"]), ("other name", both), ("new name", both)):
         spec.write_text(
             "name: s\ndatasets: [blobs-1.7]\nmodel: {name: mlp, widths: [4]}\n"
             f"methods:\n  {row}: {{method: standard, lr: 0.1, weight_decay: 0.0}}\n"
-            "training: {epochs: 2, batch_size: full}\npost_hoc: [temperature]\nconfirm_seeds: 1\n"
+            "training: {epochs: 2, batch_size: full}\n"
+            "calibrators: [temperature]\nconfirm_seeds: 1\n"
         )
         plan = Plan(load_spec(spec), store)
         (entry,) = plan.confirmed("blobs-1.7", row)
         keys.add(entry.key)
         evaluation = plan.spec.evaluation
-        TrialRun(entry.config, store, maps=maps, evaluation=evaluation).advance(60)
+        TrialRun(entry.config, store, calibrators=names, evaluation=evaluation).advance(60)
         publisher = Publisher(uri, plan, store)
         publisher.publish(entry)
     assert len(keys) == 1
@@ -330,8 +331,10 @@ def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> 
     assert sync(uri, plan, plan.store, "") == 5
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
     for entry in finer.confirmed("blobs-1.7", "standard"):
-        for name in finer.spec.maps:
-            finer.store.write_map(entry.key, "30-bins", name, current(name, evaluation(0.25)))
+        for name in finer.spec.calibrator_names:
+            finer.store.write_evaluation(
+                entry.key, "30-bins", name, current(name, evaluation(0.25))
+            )
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
     assert sync(uri, finer, finer.store, "") == 2
     runs = runs_of(uri)

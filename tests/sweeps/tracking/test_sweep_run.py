@@ -36,21 +36,21 @@ def uri(tmp_path: Path) -> str:
 
 
 def analysed(winner: str = "focal") -> Analysis:
-    """Two methods with two maps each; each method's temperature is the better of its two."""
+    """Two methods with two calibrators each; each method's temperature is the better of its two."""
     lines = [
         row(
             method,
-            post_hoc,
+            calibrator,
             dataset="blobs-1.7",
             seeds=2,
-            winner=method == winner and post_hoc == "temperature",
-            chosen=post_hoc == "temperature",
+            winner=method == winner and calibrator == "temperature",
+            chosen=calibrator == "temperature",
             ece=0.0123456789,
             nll=0.5,
             error=1 / 3,
         )
         for method in sorted(("standard", "focal"), key=lambda method: method != winner)
-        for post_hoc in ("temperature", "identity")
+        for calibrator in ("temperature", "identity")
     ]
     found = analysis([*lines, oracle(dataset="blobs-1.7", seeds=2)])
     found.leaderboard["ece_sd"] = float("nan")
@@ -83,8 +83,8 @@ def test_the_table_is_json_of_numbers_that_can_be_read() -> None:
     table = json.loads(table_json(leaderboard()), parse_constant=pytest.fail)
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert len(rows) == 5
-    assert (rows[0]["method"], rows[0]["winner"], rows[0]["ece"]) == ("focal", True, 0.01235)
-    (oracle,) = (row for row in rows if row["method"] == ORACLE)
+    assert (rows[0]["row"], rows[0]["winner"], rows[0]["ece"]) == ("focal", True, 0.01235)
+    (oracle,) = (row for row in rows if row["row"] == ORACLE)
     assert oracle["validation/nll"] is None
     assert "ece_sd" not in table["columns"]
 
@@ -103,7 +103,7 @@ def test_confirmed_runs_say_what_was_chosen(
         for entry in plan.entries.values():
             tags = runs[entry.key].data.tags
             confirm = entry.config.phase == "confirm"
-            assert tags.get("calsweep.post_hoc") == ("temperature" if confirm else None)
+            assert tags.get("calsweep.calibrator") == ("temperature" if confirm else None)
             won = str(entry.row == winner).lower()
             assert tags.get("calsweep.winner") == (won if confirm else None)
             assert tags["row"] == f"{entry.row} · blobs-1.7"
@@ -150,7 +150,7 @@ def test_the_sweeps_run_has_the_table_the_winners_and_what_was_asked(
 def test_views_are_saved_once_and_fit_into_their_tags(tmp_path: Path, uri: str) -> None:
     every = TWO_ROWS.replace("[temperature]", "fast")
     plan = make_plan(tmp_path, trials=1, text=every)
-    assert len(plan.spec.maps) > 12
+    assert len(plan.spec.calibrator_names) > 12
     found = []
     for _ in range(2):
         sync(uri, plan, plan.store, "words")
@@ -207,9 +207,9 @@ def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
     train_all(plan)
     for number, method in enumerate(("standard", "focal")):
         for entry in plan.confirmed("blobs-1.7", method):
-            found = plan.store.maps(entry.key, "15-bins")["temperature"]
+            found = plan.store.evaluations(entry.key, "15-bins")["temperature"]
             found = found | {"validation": {"nll": 0.9 - 0.1 * number}}
-            plan.store.write_map(entry.key, "15-bins", "temperature", found)
+            plan.store.write_evaluation(entry.key, "15-bins", "temperature", found)
     sync(uri, plan, plan.store, "words", analysed())
     client = MlflowClient(uri)
     (sweep,) = tracked_sweeps(client).values()
