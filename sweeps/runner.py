@@ -12,6 +12,7 @@ from rich.console import Console
 
 from calibration.threads import threads
 from sweeps.analysis import Analysis
+from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import failed_calibrators
 from sweeps.engine.plan import Hooks, Options, Plan
 from sweeps.engine.progress import Progress
@@ -23,7 +24,7 @@ from sweeps.report.write import write_report
 from sweeps.search.journal import Journal
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
-from sweeps.sweep import SPEC, Sweep, extension, remembered
+from sweeps.sweep import SPEC, Sweep, extension, records_of, remembered
 from sweeps.tracking import Recorder, default_uri, sync
 from sweeps.tracking.mlflow.access import check_access
 
@@ -35,6 +36,7 @@ class Outcome:
     """What a finished sweep leaves behind."""
 
     plan: Plan
+    records: SweepRecords
     analysis: Analysis
     tracking_uri: str
     unpublished: int
@@ -93,7 +95,8 @@ def run_sweep(
                     tell=lambda words: say(console, words),
                     workspace=place,
                 )
-            written = write_report(plan, store)
+            records = records_of(plan)
+            written = write_report(records, store)
             summary, analysis = written.summary, written.analysis
         finally:
             # Interrupted, it should end soon: the rest is published by the next run.
@@ -101,11 +104,12 @@ def run_sweep(
             unpublished = recorder.close(summary, analysis, patience=patience)
         return Outcome(
             plan,
+            records,
             written.analysis,
             uri,
             unpublished,
             recorder.error,
-            failed_calibrators=failed_calibrators(plan, store),
+            failed_calibrators=failed_calibrators(records),
             table=written.table,
             report_failures=written.failures,
         )
@@ -124,7 +128,7 @@ def sync_sweep(
     with store.lock(loaded.spec.name):
         plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
         plan.replay()
-        written = write_report(plan, store)
+        written = write_report(records_of(plan), store)
         return sync(uri, plan, store, written.summary, written.analysis), uri
 
 

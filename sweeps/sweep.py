@@ -10,6 +10,8 @@ from typing import Any
 import pandas as pd
 
 from sweeps.analysis import Analysis, analyse
+from sweeps.analysis.records import CellRecords, ConfirmedTrial, SearchTrial, SweepRecords
+from sweeps.engine.cell import Cell
 from sweeps.engine.plan import Options, Plan
 from sweeps.errors import UserError
 from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
@@ -50,17 +52,21 @@ class Sweep:
         plan.replay()
         return plan
 
+    @cached_property
+    def records(self) -> SweepRecords:
+        """The records of its trials, read once."""
+        return records_of(self.plan)
+
     @property
     def has_results(self) -> bool:
         """Whether any trial has been confirmed."""
-        confirmed = (e for place in self.plan.cells for e in self.plan.confirmed(*place))
-        records = (self.store.record(entry.key) for entry in confirmed)
-        return any(record is not None and record["status"] == "done" for record in records)
+        cells = self.records.cells.values()
+        return any(trial.done is not None for cell in cells for trial in cell.confirmed)
 
     @cached_property
     def analysis(self) -> Analysis:
         """Intervals, comparisons with the baseline, ranks, trade-offs, importance, costs."""
-        return analyse(self.plan, self.store)
+        return analyse(self.records)
 
     @property
     def results(self) -> pd.DataFrame:
@@ -71,6 +77,43 @@ class Sweep:
     def leaderboard(self) -> pd.DataFrame:
         """Mean, spread and interval over seeds, best first; ``winner`` marks one per dataset."""
         return self.analysis.leaderboard
+
+
+def records_of(plan: Plan) -> SweepRecords:
+    """What a replayed plan has read, as a value; importances are read now."""
+    return SweepRecords(
+        plan.loaded,
+        {place: _cell_records(plan, cell) for place, cell in plan.cells.items()},
+        total=plan.total,
+        done=plan.done,
+        failed=plan.failed,
+        finished=plan.finished,
+        reasons=plan.reasons,
+    )
+
+
+def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
+    study = cell.study
+    front, best = set(study.front()), study.best()
+    search = [
+        SearchTrial(
+            number,
+            entry.key,
+            plan.searched(entry),
+            study.values(number) or (),
+            on_front=number in front,
+            best=number == best,
+            summary=plan.summary(entry),
+        )
+        for number, entry in enumerate(plan.search_entries(cell))
+    ]
+    confirmed = []
+    for entry in plan.confirmed(cell.dataset, cell.row):
+        found = plan.result(entry)
+        record, evaluations = (None, {}) if found is None else found
+        confirmed.append(ConfirmedTrial(entry.key, entry.config, record, evaluations))
+    kept = plan.store.importance(plan.spec.name, cell.study_id) if study.space.searched else None
+    return CellRecords(cell.dataset, cell.row, plan.chosen(cell), search, confirmed, kept)
 
 
 def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:

@@ -1,4 +1,4 @@
-"""A sweep's results, analysed: from its records alone, nothing is trained or evaluated."""
+"""A sweep's results, analysed from its records alone."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from sweeps.analysis import tradeoffs
 from sweeps.analysis.comparisons import Baseline, compare, find_baseline
 from sweeps.analysis.importance import importance
 from sweeps.analysis.overlap import correlation_ratio
+from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import leaderboard, results
 from sweeps.analysis.seed_intervals import GROUPS, with_intervals
 from sweeps.analysis.selection import CHOSEN_BY, Selection, select
 from sweeps.analysis.statistics import Ranks, ranks
-from sweeps.engine.plan import Plan
-from sweeps.store import Store
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,14 @@ class Analysis:
         return int(self.results["outdated"].sum()) if "outdated" in self.results else 0
 
 
-def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
-    """Analyse what a replayed plan and its store hold by now.
+def analyse(sweep: SweepRecords, baseline: str | None = None) -> Analysis:
+    """Analyse what a sweep has recorded by now; nothing is read, trained or evaluated.
 
     ``baseline`` is a row, or exactly a row with a calibrator as in ``focal + temperature``; see
     ``find_baseline``, whose ``UserError`` it may raise.
     """
-    reference = find_baseline(plan.spec, baseline)
-    tidy = results(plan, store)
+    reference = find_baseline(sweep.spec, baseline)
+    tidy = results(sweep)
     selection = select(tidy)
     if tidy.empty:
         tidy = pd.DataFrame(columns=[*GROUPS, "seed", *METRICS, CHOSEN_BY, "train_seconds"])
@@ -64,7 +63,7 @@ def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
         table[[f"{name}_sd" for name in METRICS]] = float("nan")
     else:
         table = leaderboard(tidy, selection)
-    ratios = {name: correlation_ratio(plan, name) for name in tidy["dataset"].unique()}
+    ratios = {name: correlation_ratio(sweep.loaded, name) for name in tidy["dataset"].unique()}
     table = with_intervals(table, tidy, ratios)
     compared = compare(tidy, selection.calibrators, reference, ratios)
     fronts = tradeoffs.fronts(table)
@@ -77,8 +76,8 @@ def analyse(plan: Plan, store: Store, baseline: str | None = None) -> Analysis:
         ranks=_ranks(table[table["chosen"]]),
         fronts=fronts,
         hypervolumes=tradeoffs.hypervolumes(fronts, reference, selection.calibrators),
-        importance=importance(plan, store),
-        costs=costing.costs(plan, store, compared, reference),
+        importance=importance(sweep),
+        costs=costing.costs(sweep, compared, reference),
     )
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sweeps.analysis.comparisons import CHOSEN, TOO_FEW, Baseline
-from sweeps.engine.cell import Entry
-from sweeps.engine.plan import Plan
-from sweeps.store import Store
+from sweeps.analysis.records import SweepRecords
+from sweeps.store import TrialSummary
 
 _COLUMNS = [
     *("dataset", "row", "search_trials", "failed", "pruned", "search_seconds"),
@@ -32,12 +31,7 @@ class _Spent(NamedTuple):
     per_training: float
 
 
-def costs(
-    plan: Plan,
-    store: Store,
-    comparisons: pd.DataFrame,
-    baseline: Baseline,
-) -> pd.DataFrame:
+def costs(sweep: SweepRecords, comparisons: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
     """One row per dataset and method, from the records of its search and confirm trials.
 
     Seconds are those of training; ``cpu_seconds`` multiplies them by what the spec gives
@@ -49,14 +43,10 @@ def costs(
 
     A record that another sweep made is counted as what it cost then.
     """
-    searched: dict[tuple[str, str], list[Entry]] = {cell: [] for cell in plan.cells}
-    for entry in plan.entries.values():
-        if entry.config.phase == "search":
-            searched[entry.cell].append(entry)
     lines = []
-    for dataset, method in plan.cells:
-        search = _spent(plan, store, searched[dataset, method])
-        confirm = _spent(plan, store, plan.confirmed(dataset, method))
+    for (dataset, method), cell in sweep.cells.items():
+        search = _spent([trial.summary for trial in cell.search])
+        confirm = _spent([trial.summary for trial in cell.confirmed])
         seconds = search.seconds + confirm.seconds
         lines.append(
             {
@@ -68,7 +58,7 @@ def costs(
                 "search_seconds": search.seconds,
                 "confirm_trials": confirm.trials,
                 "confirm_seconds": confirm.seconds,
-                "cpu_seconds": seconds * plan.spec.resources.cpu,
+                "cpu_seconds": seconds * sweep.spec.resources.cpu,
                 "gpu_seconds": search.gpu_seconds + confirm.gpu_seconds,
                 "wall_seconds": _covered([*search.spans, *confirm.spans]),
                 "seconds_per_training": confirm.per_training,
@@ -81,38 +71,20 @@ def costs(
     return table
 
 
-def _spent(plan: Plan, store: Store, entries: Sequence[Entry]) -> _Spent:
-    records: dict[str, dict[str, Any] | None] = {}
-    for entry in entries:
-        if entry.key not in records:
-            records[entry.key] = store.outcome(plan.spec.name, entry.study_id, entry.key)
-    there = {key: record for key, record in records.items() if record is not None}
-    states = [there[entry.key]["status"] for entry in entries if entry.key in there]
-    done = [_seconds(record) for record in there.values() if record["status"] == "done"]
+def _spent(trials: Sequence[TrialSummary | None]) -> _Spent:
+    there = [trial for trial in trials if trial is not None]
+    records = {trial.key: trial for trial in there}.values()
+    states = [trial.status for trial in there]
+    done = [record.seconds for record in records if record.status == "done"]
     return _Spent(
         trials=len(states),
         failed=states.count("failed"),
         pruned=states.count("pruned"),
-        seconds=sum(_seconds(record) for record in there.values()),
-        gpu_seconds=sum(_seconds(record) * _gpu(record) for record in there.values()),
-        spans=[_span(record) for record in there.values() if record.get("times")],
+        seconds=sum(record.seconds for record in records),
+        gpu_seconds=sum(record.seconds * record.gpu for record in records),
+        spans=[record.span for record in records if record.span is not None],
         per_training=float(np.mean(done)) if done else np.nan,
     )
-
-
-def _seconds(record: Mapping[str, Any]) -> float:
-    return float(record.get("seconds", 0.0))
-
-
-def _gpu(record: Mapping[str, Any]) -> float:
-    """The share of a GPU that the trial had; one that never came to train had none."""
-    return float(record.get("resources", {}).get("gpu", 0.0))
-
-
-def _span(record: Mapping[str, Any]) -> tuple[float, float]:
-    """When its training began and ended; stamps are taken at the end of every epoch."""
-    first, last = float(record["times"][0]), float(record["times"][-1])
-    return min(first, last - _seconds(record)), last
 
 
 def _covered(spans: Iterable[tuple[float, float]]) -> float:

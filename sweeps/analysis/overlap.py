@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sweeps.engine.plan import Plan
+from sweeps.spec import LoadedSpec
 
 _KNOWN: dict[tuple[str, str], float] = {}
 
 
-def correlation_ratio(plan: Plan, dataset: str) -> float:
+def correlation_ratio(loaded: LoadedSpec, dataset: str) -> float:
     """n_test / n_train of a dataset that every seed divides anew; 0 where seeds draw fresh data.
 
     Nadeau and Bengio (2003) derive it for test rows that are drawn anew with every seed. Here
@@ -21,11 +21,11 @@ def correlation_ratio(plan: Plan, dataset: str) -> float:
     Only sizes are read, once per dataset and protocol. Methods that learn on held-out rows
     train on somewhat less than the n_train used here.
     """
-    data, protocol = plan.loaded.datasets[dataset], plan.spec.protocol
+    data, spec = loaded.datasets[dataset], loaded.spec
     if data.independent_draws:
         return 0.0
-    known = (data.fingerprint, protocol.model_dump_json())
+    known = (data.fingerprint, spec.protocol.model_dump_json())
     if known not in _KNOWN:
-        trained = len(data.split(protocol, plan.spec.seed, held_out=False).train.labels)
-        _KNOWN[known] = len(data.test(plan.spec.seed).labels) / trained
+        trained = len(data.split(spec.protocol, spec.seed, held_out=False).train.labels)
+        _KNOWN[known] = len(data.test(spec.seed).labels) / trained
     return _KNOWN[known]

@@ -8,23 +8,24 @@ seeds: the order is a choice, and choices are not made on test data. What was ch
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
+from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.selection import CANDIDATE, CHOSEN_BY, Selection
-from sweeps.engine.plan import Plan
-from sweeps.engine.trial import FAILED, is_outdated
+from sweeps.engine.evaluation import is_outdated
 from sweeps.spec import ORACLE
-from sweeps.store import Store
+from sweeps.store import EvaluationRecord
 
 NOT_AVERAGED = ("seed", "key", "converged", "outdated", "hyperparameters")
 
 
-def results(plan: Plan, store: Store) -> pd.DataFrame:
+def results(sweep: SweepRecords) -> pd.DataFrame:
     """One row per (dataset, method, calibrator, seed) with every metric and its interval."""
-    return pd.DataFrame(_rows(plan, store))
+    return pd.DataFrame(_lines(sweep))
 
 
 def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
@@ -52,21 +53,22 @@ def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
     return table
 
 
-def pareto(plan: Plan) -> pd.DataFrame:
+def pareto(sweep: SweepRecords) -> pd.DataFrame:
     """The search trials of every cell that no other beats in all objectives, one per row."""
-    names = [objective.metric for objective in plan.spec.search.objective]
+    names = [objective.metric for objective in sweep.spec.search.objective]
     return pd.DataFrame(
         {
             "dataset": cell.dataset,
             "row": cell.row,
-            "trial": number,
-            **dict(zip(names, cell.study.values(number) or (), strict=True)),
-            "hyperparameters": json.dumps(plan.hyperparameters(cell, number)),
-            "confirmed": number == cell.study.best(),
-            "key": plan.search_entry(cell, number).key,
+            "trial": trial.number,
+            **dict(zip(names, trial.values, strict=True)),
+            "hyperparameters": json.dumps(trial.searched),
+            "confirmed": trial.best,
+            "key": trial.key,
         }
-        for cell in plan.cells.values()
-        for number in cell.study.front()
+        for cell in sweep.cells.values()
+        for trial in cell.search
+        if trial.on_front
     )
 
 
@@ -76,14 +78,14 @@ def headline_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
     return rows[rows["chosen"] | (rows["calibrator"] == "identity")]  # the oracle's too
 
 
-def failed_calibrators(plan: Plan, store: Store) -> dict[str, str]:
+def failed_calibrators(sweep: SweepRecords) -> dict[str, str]:
     """The calibrators that raised, each with one of its reasons."""
     return {
-        name: evaluation[FAILED]
-        for dataset, row in plan.cells
-        for entry in plan.confirmed(dataset, row)
-        for name, evaluation in store.evaluations(entry.key, plan.spec.evaluation.tag).items()
-        if name in plan.spec.calibrator_names and FAILED in evaluation
+        name: evaluation.failed
+        for cell in sweep.cells.values()
+        for trial in cell.confirmed
+        for name, evaluation in trial.evaluations.items()
+        if name in sweep.spec.calibrator_names and evaluation.failed
     }
 
 
@@ -92,43 +94,41 @@ def label(method: str, calibrator: str) -> str:
     return method if calibrator == "identity" else f"{method} + {calibrator}"
 
 
-def _rows(plan: Plan, store: Store) -> Iterator[dict[str, Any]]:
-    for dataset in plan.loaded.datasets:
-        oracles: dict[int, dict[str, Any]] = {}
-        for row_name in plan.spec.methods:
-            for entry in plan.confirmed(dataset, row_name):
-                record = store.record(entry.key)
-                if record is None or record["status"] != "done":
+def _lines(sweep: SweepRecords) -> Iterator[dict[str, Any]]:
+    for dataset in sweep.loaded.datasets:
+        oracles: dict[int, EvaluationRecord] = {}
+        for row in sweep.spec.methods:
+            for trial in sweep.confirmed(dataset, row):
+                if trial.done is None:
                     continue
-                evaluations = store.evaluations(entry.key, plan.spec.evaluation.tag)
-                if "test" in evaluations.get(ORACLE, {}):
-                    oracles.setdefault(entry.config.seed, evaluations[ORACLE])
-                for name in plan.spec.calibrator_names:
-                    if "test" not in evaluations.get(name, {}):
+                oracle = trial.evaluations.get(ORACLE)
+                if oracle is not None and not oracle.failed:
+                    oracles.setdefault(trial.config.seed, oracle)
+                for name in sweep.spec.calibrator_names:
+                    found = trial.evaluations.get(name)
+                    if found is None or found.failed:
                         continue
-                    row = {"dataset": dataset, "row": row_name, "calibrator": name}
+                    line = {"dataset": dataset, "row": row, "calibrator": name}
                     yield (
-                        row
-                        | {"seed": entry.config.seed}
-                        | _flat(evaluations[name])
+                        line
+                        | _measured(trial.config.seed, found)
                         | {
-                            "train_seconds": record["seconds"],
-                            "hyperparameters": json.dumps(entry.config.hyperparameters),
-                            "key": entry.key,
-                            "outdated": is_outdated(name, evaluations[name]),
+                            "train_seconds": trial.done.seconds,
+                            "hyperparameters": json.dumps(trial.config.hyperparameters),
+                            "key": trial.key,
+                            "outdated": is_outdated(name, found),
                         }
                     )
         for seed, found in oracles.items():
-            row = {"dataset": dataset, "row": ORACLE, "calibrator": "identity"}
-            outdated = is_outdated("identity", found)  # it depends on the metrics alone
-            yield row | {"seed": seed} | _flat(found) | {"outdated": outdated}
+            line = {"dataset": dataset, "row": ORACLE, "calibrator": "identity"}
+            yield line | _measured(seed, found) | {"outdated": is_outdated(ORACLE, found)}
 
 
-def _flat(evaluation: dict[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {name: float(value) for name, value in evaluation["test"].items()}
-    for name, (low, high) in evaluation["intervals"].items():
-        row |= {f"{name}_low": float(low), f"{name}_high": float(high)}
-    row["floor"], row["floor_q95"] = (float(v) for v in evaluation["floor"])
-    row |= {f"validation/{n}": float(v) for n, v in evaluation["validation"].items()}
-    row |= {f"large_{n}": float(v) for n, v in evaluation.get("large", {}).items()}
-    return row | {"converged": evaluation["converged"]}
+def _measured(seed: int, evaluation: EvaluationRecord) -> dict[str, Any]:
+    line: dict[str, Any] = {"seed": seed, **evaluation.test}
+    for name, (low, high) in evaluation.intervals.items():
+        line |= {f"{name}_low": low, f"{name}_high": high}
+    line["floor"], line["floor_q95"] = evaluation.floor or (math.nan, math.nan)
+    line |= {f"validation/{name}": value for name, value in evaluation.validation.items()}
+    line |= {f"large_{name}": value for name, value in evaluation.large.items()}
+    return line | {"converged": evaluation.converged}

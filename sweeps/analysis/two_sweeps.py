@@ -99,8 +99,8 @@ def _line(a: Sweep, b: Sweep, dataset: str, method: str, metric: str) -> dict[st
         old, new = old[shared], new[shared]
         line |= {"seeds_a": len(shared), "seeds_b": len(shared)}
         line |= {"mean_a": old.mean(), "mean_b": new.mean()}
-        return line | {"test": "paired"} | _paired(old, new, correlation_ratio(a.plan, dataset))
-    ratios = (correlation_ratio(a.plan, dataset), correlation_ratio(b.plan, dataset))
+        return line | {"test": "paired"} | _paired(old, new, correlation_ratio(a.loaded, dataset))
+    ratios = (correlation_ratio(a.loaded, dataset), correlation_ratio(b.loaded, dataset))
     return line | {"test": "unpaired"} | _unpaired(old, new, ratios)
 
 
@@ -154,8 +154,5 @@ def _same_data(a: Sweep, b: Sweep, dataset: str) -> bool:
 
 
 def _versions(sweep: Sweep) -> dict[str, str]:
-    for entry in sweep.plan.entries.values():
-        record = sweep.store.record(entry.key)
-        if record is not None:
-            return {name: str(value) for name, value in record.get("environment", {}).items()}
-    return {}
+    ended = (trial for cell in sweep.records.cells.values() for trial in cell.summaries)
+    return dict(next((trial.environment for trial in ended), {}))

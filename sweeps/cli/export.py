@@ -79,7 +79,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     )
     package = assemble(sweep, chosen, Wish(options.accuracy, options.coverage))
     write(package, options.out)
-    seed = chosen.entry.config.seed
+    seed = chosen.trial.config.seed
     say(console, f"{chosen.label} on {chosen.dataset}, seed {seed}: {options.out}")
     if options.accuracy or options.coverage:
         threshold = confidence(package.description.threshold)

@@ -74,9 +74,10 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     files: dict[str, bytes] = {}
     write = None if options.out is None else files.__setitem__
     with threads(1):
-        written = write_report(sweep.plan, sweep.store, options.baseline, write)
-    said = [*map(str, headlines(sweep.plan, written.analysis).values()), across(written.analysis)]
-    said.append(outdated(sweep.plan, written.analysis))
+        written = write_report(sweep.records, sweep.store, options.baseline, write)
+    analysis = written.analysis
+    said = [*map(str, headlines(sweep.records, analysis).values()), across(analysis)]
+    said.append(outdated(sweep.records, written.analysis))
     for sentence in filter(None, said):
         say(console, sentence, "")
     place = sweep.store.location(sweep.name, "report.html")
@@ -97,7 +98,7 @@ def _content(options: argparse.Namespace, sweep: Sweep) -> bytes:
     from sweeps.report.csv_table import csv
     from sweeps.report.write import parquet
 
-    analysis = analyse(sweep.plan, sweep.store, options.baseline)
+    analysis = analyse(sweep.records, options.baseline)
     if options.format == "markdown":
         return exports.markdown(analysis).encode()
     if options.format == "latex":

@@ -107,9 +107,9 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
 
     plan = outcome.plan
     if outcome.table is not None:
-        print_paper_table(outcome.table, plan, console)
+        print_paper_table(outcome.table, outcome.records, console)
     elif not outcome.analysis.leaderboard.empty:
-        print_leaderboard(outcome.analysis, plan, console)
+        print_leaderboard(outcome.analysis, outcome.records, console)
     where = _given(options)
     pruned = f", {plan.pruned} stopped early" if plan.pruned else ""
     name = shlex.quote(plan.spec.name)

@@ -62,11 +62,9 @@ def print_status(sweep: Sweep, console: Console, *, every_trial: bool = False) -
 
 
 def _trial(sweep: Sweep, entry: Entry) -> Trial:
-    outcome = sweep.store.outcome(sweep.name, entry.study_id, entry.key)
-    if outcome is not None:
-        nll = float(outcome.get("validation", {}).get("nll", math.nan))
-        epochs, seconds = int(outcome.get("epochs", 0)), float(outcome.get("seconds", 0.0))
-        return Trial(entry, str(outcome["status"]), epochs, nll, seconds)
+    ended = sweep.plan.summary(entry)
+    if ended is not None:
+        return Trial(entry, ended.status, ended.epochs, ended.nll, ended.seconds)
     live = sweep.store.live(entry.key)
     if not live or not live.get("curve"):
         return Trial(entry, "waiting", 0, math.nan, 0.0)

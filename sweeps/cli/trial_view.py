@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,11 +13,10 @@ from rich.text import Text
 
 from calibration.metrics import METRICS, Shown
 from sweeps.engine.progress import format_value
-from sweeps.engine.trial import FAILED
 from sweeps.errors import UserError
 from sweeps.host.console import print_whole, say
 from sweeps.report.wording import convergence_note, dagger
-from sweeps.store import Store
+from sweeps.store import EvaluationRecord, Store, TrialRecord
 
 SHORTEST_PREFIX = 4
 CURVE = ("validation/nll", "validation/ece", "validation/error", "train/loss")
@@ -49,19 +48,19 @@ def print_trial(store: Store, key: str, console: Console) -> None:
     for sweep, study, stopped in store.stopped_trials():
         found = store.stopped(sweep, study, key) if stopped == key else None
         if found is not None:
-            say(console, f"sweep {sweep}: {found.get('reason', 'stopped early')}")
+            say(console, f"sweep {sweep}: {found.reason}")
             record = record or found
     if record is None:
         _print_running(store, key, console)
         return
-    _print_settings(key, record["config"], console)
+    _print_settings(key, record.config, console)
     say(console, *_outcome_lines(record))
-    _print_curve(record.get("curve", []), console)
-    for tag in [] if record["status"] != "done" else store.evaluation_tags(key):
-        print_whole(console, _maps_table(store.evaluations(key, tag), tag))
-    if record.get("traceback"):
-        say(console, str(record["traceback"]).rstrip())
-    versions = ", ".join(f"{name} {v}" for name, v in record.get("environment", {}).items() if v)
+    _print_curve(record.curve, console)
+    for tag in [] if record.status != "done" else store.evaluation_tags(record):
+        print_whole(console, _calibrator_table(store.evaluations(record, tag), tag))
+    if record.traceback:
+        say(console, record.traceback.rstrip())
+    versions = ", ".join(f"{name} {v}" for name, v in record.environment.items() if v)
     say(console, f"versions   {versions}", f"files      {store.trial_location(key)}")
 
 
@@ -95,21 +94,21 @@ def _print_settings(key: str, config: Mapping[str, Any], console: Console) -> No
     )
 
 
-def _outcome_lines(record: Mapping[str, Any]) -> list[str]:
-    reason = f": {record['reason']}" if record.get("reason") else ""
-    lines = [f"status     {record['status']}{reason}"]
-    if "epochs" in record:
+def _outcome_lines(record: TrialRecord) -> list[str]:
+    reason = f": {record.reason}" if record.reason else ""
+    lines = [f"status     {record.status}{reason}"]
+    if record.epochs:
         lines.append(
-            f"trained    {record['epochs']} epochs in {record['seconds']:.2f} s, "
-            f"{record['parameters']} parameters; chosen: epoch {record['best_epoch']}"
+            f"trained    {record.epochs} epochs in {record.seconds:.2f} s, "
+            f"{record.parameters} parameters; chosen: epoch {record.best_epoch}"
         )
-    measured = record.get("validation", {})
-    if measured:
-        lines.append("there      " + " ".join(f"{n}={float(v):.4g}" for n, v in measured.items()))
+    if record.validation:
+        measured = (f"{name}={value:.4g}" for name, value in record.validation.items())
+        lines.append("there      " + " ".join(measured))
     return lines
 
 
-def _print_curve(curve: list[Mapping[str, Any]], console: Console) -> None:
+def _print_curve(curve: Sequence[Mapping[str, Any]], console: Console) -> None:
     for name in CURVE:
         values = [float(row[name]) for row in curve if name in row]
         finite = [value for value in values if math.isfinite(value)]
@@ -127,7 +126,7 @@ def sparkline(values: list[float]) -> str:
     return "".join(BARS[round((value - low) * scale)] for value in shown)
 
 
-def _maps_table(calibrators: Mapping[str, Mapping[str, Any]], tag: str) -> Table:
+def _calibrator_table(evaluations: Mapping[str, EvaluationRecord], tag: str) -> Table:
     table = Table(
         title=f"test data, {tag.replace('-', ' ')}", title_justify="left", box=None, pad_edge=False
     )
@@ -135,20 +134,19 @@ def _maps_table(calibrators: Mapping[str, Mapping[str, Any]], tag: str) -> Table
     titles = map(METRICS.title, metrics)
     for heading in ("calibrator", *titles, "ECE's floor", "validation NLL"):
         table.add_column(heading, justify="left" if heading == "calibrator" else "right")
-    for name, evaluation in calibrators.items():
-        if FAILED in evaluation:
-            table.add_row(Text(name), Text(f"failed: {evaluation[FAILED]}"))
+    for name, found in evaluations.items():
+        if found.failed or found.floor is None:
+            table.add_row(Text(name), Text(f"failed: {found.failed}"))
             continue
-        test, intervals = evaluation["test"], evaluation["intervals"]
-        cells = [_with_interval(float(test.get(m, math.nan)), intervals.get(m)) for m in metrics]
-        chosen_by = float(evaluation["validation"].get("nll", math.nan))
+        values = {metric: found.test.get(metric, math.nan) for metric in metrics}
+        cells = [_with_interval(v, found.intervals.get(m)) for m, v in values.items()]
         table.add_row(
-            Text(f"{name}{dagger(evaluation)}"),
+            Text(f"{name}{dagger({'converged': found.converged})}"),
             *cells,
-            _number(float(evaluation["floor"][0])),
-            _number(chosen_by),
+            _number(found.floor[0]),
+            _number(found.validation.get("nll", math.nan)),
         )
-    note = convergence_note(each.get("converged", True) for each in calibrators.values())
+    note = convergence_note(each.converged for each in evaluations.values())
     table.caption, table.caption_justify = note.strip() or None, "left"
     return table
 
@@ -156,7 +154,7 @@ def _maps_table(calibrators: Mapping[str, Mapping[str, Any]], tag: str) -> Table
 def _with_interval(value: float, interval: tuple[float, float] | None) -> str:
     if interval is None or math.isnan(value):
         return _number(value)
-    return f"{value:.4f} [{float(interval[0]):.3f}, {float(interval[1]):.3f}]"
+    return f"{value:.4f} [{interval[0]:.3f}, {interval[1]:.3f}]"
 
 
 def _number(value: float) -> str:

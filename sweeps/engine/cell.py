@@ -10,8 +10,7 @@ from typing import Any, Literal
 
 from calibration.hyperparameters import Value
 from calibration.methods import make_method
-from sweeps.engine.key import determining, metric_version
-from sweeps.engine.trial import TrialConfig
+from sweeps.engine.identity import TrialConfig, determining, metric_version
 from sweeps.search import Study
 from sweeps.search.domains import written
 from sweeps.search.space import Space

@@ -6,19 +6,20 @@ every study for its persisted suggestions and the store for their records.
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from calibration.evaluation import evaluation_version
 from calibration.hyperparameters import Value
 from sweeps.engine.cell import Cell, Cells, Entry, objective_values
-from sweeps.engine.plausible import flaw
-from sweeps.engine.trial import FAILED, VERSION, environment, missing_evaluations, rung_values
+from sweeps.engine.environment import environment
+from sweeps.engine.evaluation import current_version, missing_evaluations
 from sweeps.search import Result
+from sweeps.search.stopping import rung_values
 from sweeps.spec import LoadedSpec
-from sweeps.store import Store
+from sweeps.store import EvaluationRecord, Store, TrialOutcome, TrialRecord, TrialSummary
 
 
 @dataclass
@@ -29,6 +30,13 @@ class Hooks:
     told: Callable[[Cell, int], None] = lambda cell, number: None
     started: Callable[[Entry], None] = lambda entry: None
     done: Callable[[Entry], None] = lambda entry: None
+
+
+class Confirmed(NamedTuple):
+    """What has come of a confirm trial."""
+
+    record: TrialRecord
+    evaluations: Mapping[str, EvaluationRecord]
 
 
 @dataclass
@@ -58,6 +66,8 @@ class Plan:
         self.options = options or Options()
         self.hooks = Hooks()
         self._trained: set[str] = set()
+        self._summaries: dict[tuple[str, str], TrialSummary] = {}
+        self._confirmed: dict[str, Confirmed] = {}
         self.reasons: Counter[str] = Counter()
         self.entries: dict[str, Entry] = {}
         self._replaying = False
@@ -175,16 +185,17 @@ class Plan:
                 f"stopped by {self.spec.scheduler.name} after epoch {body['epochs']}: its best "
                 f"validation NLL was {list(reached.values())[-1]:.4g}"
             )
-            record = {**body, "status": "pruned", "reason": reason}
-            self.store.file_stopped(self.spec.name, entry.study_id, entry.key, record)
+            outcome = TrialOutcome(**body, status="pruned", reason=reason)
+            self.store.file_stopped(self.spec.name, entry.study_id, entry.key, outcome)
         return stop
 
     def complete(self, key: str) -> None:
         """Take note that the trial's record has landed."""
         waiting = self._running.pop(key)
+        self._confirmed.pop(key, None)  # it may have been evaluated since
         self.cells[waiting[0].cell].running -= 1
         first, *others = waiting  # the others waited for the first one's record
-        self._settle(first)
+        self._settle(first, self._outcome(first))
         for entry in others:
             self._consider(entry)
 
@@ -195,7 +206,7 @@ class Plan:
         """
         self._deaths[entry.key] += weight
         deaths = self._deaths[entry.key]
-        if self._is_done(entry):
+        if self._ended(entry) is not None:
             self.complete(entry.key)
         elif int(deaths + 1e-9) > self.spec.retries:
             times = f"{deaths:g} times" if deaths == int(deaths) else "too often"
@@ -207,21 +218,32 @@ class Plan:
             self._queue.extendleft(reversed(waiting))
 
     def _give_up(self, entry: Entry, reason: str) -> None:
-        if self._outcome(entry) is None:
-            record = {
-                "config": entry.config.model_dump(mode="json"),
-                "environment": environment(),
-                "status": "failed",
-                "reason": reason,
-            }
-            self.store.file_record(entry.key, (self.store.live(entry.key) or {}) | record)
+        record = self._outcome(entry)
+        if record is None:
+            reached = self.store.live(entry.key) or {}
+            outcome = TrialOutcome(
+                config=entry.config.model_dump(mode="json"),
+                environment=environment(),
+                status="failed",
+                reason=reason,
+                **{n: reached[n] for n in ("lineage", "times", "curve") if n in reached},
+            )
+            self.store.file_record(entry.key, outcome)
             return
         tag = self.spec.evaluation.tag
-        for name in missing_evaluations(
-            self.store, entry.key, self.spec.calibrator_names, self.spec.evaluation
-        ):
-            found = {FAILED: reason, VERSION: evaluation_version(name)}
+        there = self.store.evaluations(record, tag)
+        for name in missing_evaluations(there, self.spec.calibrator_names):
+            found = EvaluationRecord(failed=reason, version=current_version(name), made=time.time())
             self.store.write_evaluation(entry.key, tag, name, found)
+
+    def summary(self, entry: Entry) -> TrialSummary | None:
+        """What has come of a trial; None while it has not ended."""
+        known = self._confirmed.get(entry.key)  # perhaps not evaluated yet
+        return known.record.summary if known else self._summaries.get((entry.study_id, entry.key))
+
+    def result(self, entry: Entry) -> Confirmed | None:
+        """The record and the evaluations of a confirm trial; None while it has not ended."""
+        return self._confirmed.get(entry.key)
 
     def confirmed(self, dataset: str, row: str) -> list[Entry]:
         """The confirm trials of a cell, by seed; empty while its search goes on."""
@@ -244,10 +266,14 @@ class Plan:
         """A cell's search trial ``number``."""
         return self.entries[f"{cell.study_id}/search/{number}"]
 
-    def hyperparameters(self, cell: Cell, number: int) -> dict[str, Value]:
-        """The searched knobs of a cell's trial ``number``."""
-        chosen = self.search_entry(cell, number).config.hyperparameters
-        return {name: chosen[name] for name in cell.study.space.searched}
+    def searched(self, entry: Entry) -> dict[str, Value]:
+        """The hyperparameters of a search trial that were searched."""
+        names = self.cells[entry.cell].study.space.searched
+        return {name: entry.config.hyperparameters[name] for name in names}
+
+    def search_entries(self, cell: Cell) -> list[Entry]:
+        """A cell's search trials so far, by number."""
+        return [self.search_entry(cell, number) for number in range(cell.study.asked)]
 
     def _next_queued(self) -> Entry | None:
         """The first queued trial that nobody has trained or is training meanwhile."""
@@ -281,43 +307,45 @@ class Plan:
     def _is_to_be_trained(self, entry: Entry) -> bool:
         """False if its record exists, and it is settled, or if it runs, and is waited for."""
         self.entries[f"{entry.study_id}/{entry.config.phase}/{entry.number}"] = entry
-        if self._is_done(entry):
-            self._settle(entry)
+        record = self._ended(entry)
+        if record is not None:
+            self._settle(entry, record)
             return False
         if entry.key in self._running:
             self._running[entry.key].append(entry)
             return False
         return True
 
-    def _settle(self, entry: Entry) -> None:
+    def _settle(self, entry: Entry, record: TrialRecord | None) -> None:
         cell = self.cells[entry.cell]
-        record = self._outcome(entry)
-        status = "failed" if record is None else record["status"]
+        status = "failed" if record is None else record.status
         cell.done += 1
         cell.failed += status == "failed"
         cell.pruned += status == "pruned"
         if status == "failed":
-            self.reasons[record["reason"] if record else "no record was filed"] += 1
+            self.reasons[record.reason if record else "no record was filed"] += 1
+        if record is not None:
+            self._summaries[entry.study_id, entry.key] = record.summary
         if entry.config.phase == "search":
             self._tell(cell, entry.number, record)
             self.hooks.told(cell, entry.number)
             self._confirm_when_searched(cell)
+        elif record is not None and entry.key not in self._confirmed:
+            self._confirmed[entry.key] = Confirmed(record, self._evaluations(record))
         if record is not None:
             self.hooks.done(entry)
 
-    def _tell(self, cell: Cell, number: int, record: dict[str, Any] | None) -> None:
-        curve = record.get("curve", []) if record else []
-        for epoch, nll in rung_values(curve, cell.study.rungs).items():
+    def _tell(self, cell: Cell, number: int, record: TrialRecord | None) -> None:
+        for epoch, nll in rung_values(record.curve if record else (), cell.study.rungs).items():
             cell.study.note(number, epoch, nll)
-        if record is None or record["status"] == "failed":
+        if record is None or record.status == "failed":
             # Never for nothing: a search bounded by time alone must end if everything fails.
-            seconds = max(1.0, float(record.get("seconds", 0.0)) if record else 0.0)
+            seconds = max(1.0, record.seconds if record else 0.0)
             cell.study.tell(number, Result((), float("nan"), seconds, "failed"))
             return
-        measured = {name: float(value) for name, value in record["validation"].items()}
-        values = objective_values(measured, self.spec.search.objective)
-        nll = measured.get("nll", float("nan"))
-        cell.study.tell(number, Result(values, nll, float(record["seconds"]), record["status"]))
+        values = objective_values(record.validation, self.spec.search.objective)
+        nll = record.validation.get("nll", float("nan"))
+        cell.study.tell(number, Result(values, nll, record.seconds, record.status))
 
     def _confirm_when_searched(self, cell: Cell) -> None:
         if not cell.study.finished or cell.confirming or self._replaying:
@@ -342,50 +370,41 @@ class Plan:
             found = {"trials": finished, "shares": study.importance()}
             self.store.write_importance(sweep, cell.study_id, found)
 
-    def _outcome(self, entry: Entry) -> dict[str, Any] | None:
+    def _outcome(self, entry: Entry) -> TrialRecord | None:
         if self.spec.scheduler.name == "none":  # nothing is stopped: one request less
             return self.store.record(entry.key)
         return self.store.outcome(self.spec.name, entry.study_id, entry.key)
 
-    def _is_done(self, entry: Entry) -> bool:
+    def _evaluations(self, record: TrialRecord) -> dict[str, EvaluationRecord]:
+        if record.status != "done":
+            return {}
+        return self.store.evaluations(record, self.spec.evaluation.tag)
+
+    def _ended(self, entry: Entry) -> TrialRecord | None:
+        """The trial's record, if nothing of the trial is left to do."""
         record = self._outcome(entry)
-        if entry.key not in self._checked and not self._check(entry, record):
-            return False
-        if record is None:
-            return False
-        first_seen = self.options.persist and entry.key not in self._seen
-        self._seen.add(entry.key)
-        again = first_seen and self.options.retry_failed
-        if again and record["status"] == "failed":
-            self.store.retire(entry.key)
-            return False
-        # Once, where a sweep is taken up: a file that has changed since is not taken over.
-        if first_seen and record["status"] == "done" and not self.store.intact(entry.key):
-            return False
-        if record["status"] != "done" or entry.config.phase == "search":
-            return True
-        # Who only reads takes what other versions have made, and says so.
-        return not missing_evaluations(
-            self.store,
-            entry.key,
-            self.spec.calibrator_names,
-            self.spec.evaluation,
-            failed=again,
-            outdated=self.options.persist,
-        )
-
-    def _check(self, entry: Entry, record: dict[str, Any] | None) -> bool:
-        """Whether the trial's record, if there is one, can be a training's; else it is set aside.
-
-        Done where a trial is first met, and then what killed processes left of it is removed.
-        """
-        reason = flaw(record) if record is not None else ""
-        if reason and self.store.stopped(self.spec.name, entry.study_id, entry.key) is not None:
-            self.store.reject_stopped(self.spec.name, entry.study_id, entry.key, reason)
-        elif reason:
-            self.store.reject(entry.key, reason)
-        else:
+        if entry.key not in self._checked:  # where a trial is first met
             self._checked.add(entry.key)
             if self.options.persist:
                 self.store.clear_trial(entry.key, record)
-        return not reason
+        if record is None:
+            return None
+        first_seen = self.options.persist and entry.key not in self._seen
+        self._seen.add(entry.key)
+        again = first_seen and self.options.retry_failed
+        if again and record.status == "failed":
+            self.store.retire(record)
+            return None
+        # Once, where a sweep is taken up: a file that has changed since is not taken over.
+        if first_seen and record.status == "done" and not self.store.intact(record):
+            return None
+        if record.status != "done" or entry.config.phase == "search":
+            return record
+        there = self._evaluations(record)
+        self._confirmed[entry.key] = Confirmed(record, there)
+        # Who only reads takes what other versions have made, and says so.
+        if missing_evaluations(
+            there, self.spec.calibrator_names, failed=again, outdated=self.options.persist
+        ):
+            return None
+        return record

@@ -105,7 +105,7 @@ def describe_best(plan: Plan, cell: Cell) -> str:
         f"validation {METRICS.title(objective.metric)} {value:.4f}"
         for objective, value in zip(plan.spec.search.objective, values, strict=True)
     ]
-    knobs = plan.hyperparameters(cell, number).items()
+    knobs = plan.searched(plan.search_entry(cell, number)).items()
     return " ".join([*shown, "", *(f"{name}={format_value(v)}" for name, v in knobs)])
 
 

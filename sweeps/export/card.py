@@ -109,23 +109,23 @@ def _training(package: Package) -> Iterator[str]:
 
 
 def _convergence(package: Package) -> str:
-    if package.chosen.evaluation["converged"]:
+    if package.chosen.evaluation.converged:
         return ""
     return "; **its fit did not converge**, and where it made NLL worse there, it was left out"
 
 
 def _results(package: Package) -> Iterator[str]:
-    evaluation, row = package.chosen.evaluation, package.chosen.row
+    found, row = package.chosen.evaluation, package.chosen.row
     count = int(row["seeds"])
     yield f"| | this network | mean over {count} seed{'s' if count > 1 else ''} |"
     yield "|---|---|---|"
     for metric in METRICS.names(Shown.DETAIL):
         name = METRICS.title(metric)
-        if metric not in evaluation["test"]:
+        if metric not in found.test:
             continue
-        own = interval(float(evaluation["test"][metric]), evaluation["intervals"].get(metric))
+        own = interval(found.test[metric], found.intervals.get(metric))
         yield f"| {name} | {own} | {interval(float(row[metric]), bounds(row, metric))} |"
-    mean, high = (float(value) for value in evaluation["floor"])
+    mean, high = found.floor or (math.nan, math.nan)
     averages = f"{row['floor']:.4f} (95 % quantile {row['floor_q95']:.4f})"
     yield f"| ECE's noise floor | {mean:.4f} (95 % quantile {high:.4f}) | {averages} |"
     yield ""
@@ -217,7 +217,7 @@ def _choice(package: Package) -> Iterator[str]:
 def _seed(package: Package) -> Iterator[str]:
     chosen = package.chosen
     if chosen.seed_named:
-        yield f"Its seed, {chosen.entry.config.seed}, was asked for by hand."
+        yield f"Its seed, {chosen.trial.config.seed}, was asked for by hand."
     elif len(chosen.seeds) == 1:
         yield "It is the row's only network."
     else:

@@ -10,7 +10,7 @@ from torch import Tensor
 from calibration.data import Splits
 from calibration.deployment import Classifier
 from calibration.evaluation import scores
-from sweeps.engine.trial import environment
+from sweeps.engine.environment import environment
 from sweeps.export.choice import Chosen
 from sweeps.store import StoreError
 from sweeps.sweep import Sweep
@@ -31,10 +31,10 @@ def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen
     allowed = _tolerance(chosen)
     if not apart <= allowed:
         raise StoreError(
-            f"trial {chosen.entry.key}: the network built from its record gives other "
+            f"trial {chosen.trial.key}: the network built from its record gives other "
             f"probabilities than the record, by up to {float(apart):.2g} where {allowed:g} could "
-            f"be rounding; has the code of {chosen.entry.config.model.name!r} or "
-            f"{chosen.entry.config.method!r} changed{_changes(chosen)}? {_REMEDY}"
+            f"be rounding; has the code of {chosen.trial.config.model.name!r} or "
+            f"{chosen.trial.config.method!r} changed{_changes(chosen)}? {_REMEDY}"
         )
 
 
@@ -45,7 +45,7 @@ def check_calibrator_output(
 
     ``part`` is ``test``, for the calibrator itself, or ``validation``, for the cross-fitted ones.
     """
-    recorded = {name: float(value) for name, value in chosen.evaluation[part].items()}
+    recorded = chosen.evaluation.test if part == "test" else chosen.evaluation.validation
     found = scores(output, labels, logits.argmax(-1), bins=sweep.spec.evaluation.bins)
     differing = [
         f"{name} is {found[name]:.8g}, on record {recorded[name]:.8g}"
@@ -54,7 +54,7 @@ def check_calibrator_output(
     ]
     if differing:
         raise StoreError(
-            f"trial {chosen.entry.key}: the calibrator {chosen.calibrator!r}, fitted again to the "
+            f"trial {chosen.trial.key}: the calibrator {chosen.calibrator!r}, fitted again to the "
             f"recorded predictions, is not the one that was measured; on {part} rows "
             f"{'; '.join(differing[:3])}. Its code or the environment has changed since the sweep"
             f"{_changes(chosen)}. {_REMEDY}"
@@ -68,7 +68,7 @@ def _agree(found: float, recorded: float) -> bool:
 
 
 def _tolerance(chosen: Chosen) -> float:
-    config = chosen.entry.config
+    config = chosen.trial.config
     if config.device != "cpu" or config.training.mixed_precision:
         return _ROUGH
     then, now = _then(chosen), environment()
@@ -88,5 +88,4 @@ def _changes(chosen: Chosen) -> str:
 
 
 def _then(chosen: Chosen) -> Mapping[str, str]:
-    found: Mapping[str, str] = chosen.record["environment"]
-    return found
+    return chosen.record.environment

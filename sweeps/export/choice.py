@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.analysis.records import ConfirmedTrial
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import best_seed
-from sweeps.engine.cell import Entry
 from sweeps.errors import UserError
 from sweeps.spec import ORACLE
+from sweeps.store import EvaluationRecord, TrialRecord
 from sweeps.sweep import Sweep
 
 
@@ -27,12 +28,13 @@ class Chosen:
     hyperparameters was searched.
     """
 
-    entry: Entry
+    trial: ConfirmedTrial
+    row_name: str
     calibrator: str
     row: pd.Series[Any]
     seeds: pd.DataFrame
-    record: dict[str, Any]
-    evaluation: dict[str, Any]
+    record: TrialRecord
+    evaluation: EvaluationRecord
     is_winner: bool
     row_named: bool
     seed_named: bool
@@ -42,12 +44,12 @@ class Chosen:
     @property
     def dataset(self) -> str:
         """The name of its dataset."""
-        return self.entry.config.dataset_name
+        return self.trial.config.dataset_name
 
     @property
     def label(self) -> str:
         """What the row is called, e.g. ``focal + temperature``."""
-        return label(self.entry.row, self.calibrator)
+        return label(self.row_name, self.calibrator)
 
 
 def choose(
@@ -60,10 +62,10 @@ def choose(
     seed, or no winner.
     """
     dataset = _dataset(sweep, dataset)
-    plan = sweep.plan
-    if not plan.finished:
+    records = sweep.records
+    if not records.finished:
         raise UserError(
-            f"sweep {sweep.name!r} is not finished ({plan.done} of {plan.total} trials); "
+            f"sweep {sweep.name!r} is not finished ({records.done} of {records.total} trials); "
             "run it to its end first"
         )
     table = sweep.leaderboard
@@ -80,23 +82,21 @@ def choose(
         number = best_seed(tidy, dataset, method, calibrator)
     else:
         number = _seed(seeds, seed, dataset)
-    entries = {e.config.seed: e for e in plan.confirmed(dataset, method)}
-    entry, cell = entries[number], plan.cells[dataset, method]
-    record = sweep.store.record(entry.key)
-    assert record is not None, "it has a line among the results"
-    found = sweep.store.evaluations(entry.key, sweep.spec.evaluation.tag)[calibrator]
+    (trial,) = (t for t in records.confirmed(dataset, method) if t.config.seed == number)
+    assert trial.record is not None, "it has a line among the results"
     return Chosen(
-        entry,
+        trial,
+        method,
         calibrator,
         line,
         seeds,
-        record,
-        found,
+        trial.record,
+        trial.evaluations[calibrator],
         is_winner=sweep.analysis.selection.is_winner(dataset, method, calibrator),
         row_named=row is not None,
         seed_named=seed is not None,
-        planned=cell.seeds,
-        searched=bool(cell.study.space.searched),
+        planned=sweep.spec.confirm_seeds,
+        searched=bool(sweep.spec.space(method).searched),
     )
 
 

@@ -75,13 +75,13 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     ``StoreError`` if the store has lost it, or if the network or the calibrator do not do what the
     record says.
     """
-    config, key = chosen.entry.config, chosen.entry.key
+    config, record = chosen.trial.config, chosen.record
     dataset = sweep.loaded.datasets[chosen.dataset]
     method = make_method(config.method, config.hyperparameters)
     splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
-    arrays, network = sweep.store.predictions(key), sweep.store.tensors(key, "network.pt")
+    arrays, network = sweep.store.predictions(record), sweep.store.tensors(record, "network.pt")
     if network is None:
-        raise StoreError(f"no network is stored for trial {key}")
+        raise StoreError(f"no network is stored for trial {record.key}")
     logits, labels = arrays["validation_logits"], arrays["validation_labels"]
     output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
     check_calibrator_output("validation", output, logits, labels, sweep, chosen)
@@ -139,7 +139,7 @@ def _description(
     threshold: float,
     wish: Wish,
 ) -> Description:
-    config = chosen.entry.config
+    config = chosen.trial.config
     try:
         transform = save_transform(splits.transform)
         inputs = _inputs(dataset, splits)
@@ -162,7 +162,7 @@ def _description(
             "sweep": sweep.name,
             "dataset": chosen.dataset,
             "row": chosen.label,
-            "key": chosen.entry.key,
+            "key": chosen.trial.key,
             "seed": config.seed,
             "fingerprint": config.fingerprint,
             "method": config.method,
@@ -171,7 +171,7 @@ def _description(
             "training": written["training"],
             "protocol": written["protocol"],
             "threshold_for": {k: v for k, v in vars(wish).items() if v is not None},
-            "environment": chosen.record["environment"],
+            "environment": chosen.record.environment,
             "exported": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         },
     )
@@ -208,7 +208,7 @@ def _seen_missing(splits: Splits, columns: tuple[Any, ...]) -> tuple[str, ...]:
 
 def _modules(chosen: Chosen, splits: Splits, description: Description) -> list[str]:
     """The modules of all that is looked up by name when the model is loaded."""
-    config = chosen.entry.config
+    config = chosen.trial.config
     things: list[Any] = [
         MODELS[config.model.name],
         CALIBRATORS[chosen.calibrator],

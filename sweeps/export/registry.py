@@ -140,7 +140,7 @@ def _experiment(client: MlflowClient, uri: str, sweep: Sweep) -> str:
 
 def _run(client: MlflowClient, experiment: str, sweep: Sweep, package: Package) -> str:
     """The run of the network's own training, or one made for its export."""
-    key = package.chosen.entry.key
+    key = package.chosen.trial.key
     own = f"tags.`{SWEEP}` = '{sweep.name}' and tags.`{KEY}` = '{key}'"
     made = f"tags.`{EXPORTED}` = '{sweep.name}/{key}'"
     for condition in (own, made):

@@ -13,7 +13,9 @@ import torch
 from ray import tune, util
 
 from calibration.data import Dataset
-from sweeps.engine.trial import TrialConfig, TrialRun, provide
+from sweeps.engine.identity import TrialConfig
+from sweeps.engine.networks import provide
+from sweeps.engine.trial import TrialRun
 from sweeps.ray_backend.gpu_share import memory_fraction
 from sweeps.ray_backend.handshake import Meeting, UnfitNodeError, check_device
 from sweeps.ray_backend.watchdog import Watchdog

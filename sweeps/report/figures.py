@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from calibration import plots
 from calibration.data import Part
 from calibration.training import TrainingRun
-from sweeps.engine.cell import Entry
-from sweeps.engine.plan import Plan
-from sweeps.engine.trial import load_network
+from sweeps.analysis.records import ConfirmedTrial, SweepRecords
+from sweeps.engine.networks import load_network
 from sweeps.report.gather import CURVES, Gathered, first_confirmed
 from sweeps.store import Store, file_name
 
@@ -40,7 +39,7 @@ class Drawing(NamedTuple):
     about: str = ""
 
 
-def figures(plan: Plan, store: Store, gathered: Gathered) -> Iterator[Drawing]:
+def figures(plan: SweepRecords, store: Store, gathered: Gathered) -> Iterator[Drawing]:
     """Reliability, bin robustness, risk–coverage and curves per dataset; for plane points
     the regions of confidence; learned sample weights where a method has them. None is drawn yet.
     """
@@ -58,11 +57,11 @@ def figures(plan: Plan, store: Store, gathered: Gathered) -> Iterator[Drawing]:
                 points = gathered.curves[dataset][column]
                 curves = partial(plots.curves, points, CURVES[column])
                 yield Drawing(f"{start}_{name}", dataset, curves)
-        for row, entry in first_confirmed(plan, store, dataset).items():
+        for row, trial in first_confirmed(plan, dataset).items():
             yield Drawing(
                 f"{start}_{file_name(row)}-weights",
                 dataset,
-                partial(_weights, plan, store, dataset, entry),
+                partial(_weights, plan, store, dataset, trial),
                 f"Sample weights learned by {row}",
                 "How the weights of training points went over epochs. First seed.",
             )
@@ -76,15 +75,18 @@ def figures(plan: Plan, store: Store, gathered: Gathered) -> Iterator[Drawing]:
             )
 
 
-def _weights(plan: Plan, store: Store, dataset: str, entry: Entry) -> Figure | None:
+def _weights(
+    plan: SweepRecords, store: Store, dataset: str, trial: ConfirmedTrial
+) -> Figure | None:
     """The history of learned sample weights, if the row keeps one."""
-    history = store.arrays(entry.key, "history.npz")
+    record = trial.record
+    history = None if record is None else store.arrays(record, "history.npz")
     if history is None or history.get("weights", torch.empty(0)).ndim != 2:
         return None
-    run = load_network(entry.config, store)
+    run = _network(trial, store)
     step = -(-len(run.train.labels) // history["weights"].shape[1])
     raw = plan.loaded.datasets[dataset].split(
-        plan.spec.protocol, entry.config.seed, held_out=run.method.needs_held_out
+        plan.spec.protocol, trial.config.seed, held_out=run.method.needs_held_out
     )
     inputs, labels = raw.train.inputs[::step], raw.train.labels[::step]
     wrong = run.predict(Part(inputs, labels)).argmax(-1) != labels
@@ -94,12 +96,17 @@ def _weights(plan: Plan, store: Store, dataset: str, entry: Entry) -> Figure | N
     )
 
 
-def _regions(plan: Plan, store: Store, dataset: str) -> Figure:
-    confirmed = first_confirmed(plan, store, dataset)
-    named = {m: _confidence(load_network(e.config, store)) for m, e in confirmed.items()}
+def _regions(plan: SweepRecords, store: Store, dataset: str) -> Figure:
+    confirmed = first_confirmed(plan, dataset)
+    named = {row: _confidence(_network(trial, store)) for row, trial in confirmed.items()}
     seed = next(iter(confirmed.values())).config.seed
     data = plan.loaded.datasets[dataset].split(plan.spec.protocol, seed, held_out=False).train
     return plots.confidence_regions_grid(named, data.inputs.numpy(), data.labels.numpy())
+
+
+def _network(trial: ConfirmedTrial, store: Store) -> TrainingRun:
+    assert trial.record is not None, "only confirmed trials are drawn"
+    return load_network(trial.config, trial.record, store)
 
 
 def _confidence(run: TrainingRun) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:

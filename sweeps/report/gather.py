@@ -12,9 +12,8 @@ import pandas as pd
 from torch import Tensor
 
 from calibration import calibrators
+from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.results import failed_calibrators, headline_rows, label
-from sweeps.engine.cell import Entry
-from sweeps.engine.plan import Plan
 from sweeps.report.attempts import Attempts
 from sweeps.spec import ORACLE
 from sweeps.store import Store
@@ -70,7 +69,7 @@ class Gathered:
 
 
 def gather(
-    plan: Plan, store: Store, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
+    plan: SweepRecords, store: Store, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
 ) -> Gathered:
     """Read it; ``tidy`` and ``table`` are the results and the leaderboard."""
     shown: dict[str, dict[str, ShownRow]] = {}
@@ -83,35 +82,37 @@ def gather(
             # The calibrator is fitted once more: a user's own may fail this time.
             found = attempts.part(
                 f"the diagrams of {name} on {dataset}",
-                partial(_shown, store, tidy, dataset, *of_map),
+                partial(_shown, plan, store, tidy, dataset, *of_map),
                 None,
             )
             if found is not None:
                 shown[dataset][name] = found
-        curves[dataset] = _curves(plan, store, dataset)
+        curves[dataset] = _curves(plan, dataset)
         for row in plan.spec.methods:
-            for entry in plan.confirmed(dataset, row):
-                record = store.record(entry.key) or {}
-                environments[tuple(record.get("environment", {}).items())] += bool(record)
-                if record.get("status") == "failed":
-                    failures.append(Failure(dataset, row, entry.config.seed, record["reason"]))
-    calibrators = failed_calibrators(plan, store)
+            for trial in plan.confirmed(dataset, row):
+                if trial.record is None:
+                    continue
+                environments[tuple(trial.record.environment.items())] += 1
+                if trial.record.status == "failed":
+                    reason = trial.record.reason
+                    failures.append(Failure(dataset, row, trial.config.seed, reason))
+    calibrators = failed_calibrators(plan)
     return Gathered(shown, curves, failures, plan.reasons, calibrators, environments)
 
 
-def first_confirmed(plan: Plan, store: Store, dataset: str) -> dict[str, Entry]:
-    """The first confirmed trial of every method that has one."""
-    found: dict[str, Entry] = {}
+def first_confirmed(plan: SweepRecords, dataset: str) -> dict[str, ConfirmedTrial]:
+    """The first confirmed trial of every row that has one."""
+    found: dict[str, ConfirmedTrial] = {}
     for row in plan.spec.methods:
-        for entry in plan.confirmed(dataset, row):
-            record = store.record(entry.key)
-            if record is not None and record["status"] == "done":
-                found[row] = entry
-                break
+        first = next((t for t in plan.confirmed(dataset, row) if t.done is not None), None)
+        if first is not None:
+            found[row] = first
     return found
 
 
-def rows_to_show(plan: Plan, table: pd.DataFrame, dataset: str) -> dict[str, tuple[str, str]]:
+def rows_to_show(
+    plan: SweepRecords, table: pd.DataFrame, dataset: str
+) -> dict[str, tuple[str, str]]:
     """Row and calibrator by name: those of the published table, or the headline's."""
     if table.empty:
         return {}
@@ -135,26 +136,32 @@ def top_label(output: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, T
 
 
 def _shown(
-    store: Store, tidy: pd.DataFrame, dataset: str, method: str, calibrator: str
+    plan: SweepRecords,
+    store: Store,
+    tidy: pd.DataFrame,
+    dataset: str,
+    row: str,
+    calibrator: str,
 ) -> ShownRow:
     # The first seed that has this row: a calibrator may have failed on an earlier one.
-    mine = (tidy["dataset"] == dataset) & (tidy["row"] == method)
+    mine = (tidy["dataset"] == dataset) & (tidy["row"] == row)
     first = tidy[mine & (tidy["calibrator"] == calibrator)].iloc[0]
-    arrays = store.predictions(str(first["key"]))
+    (record,) = (t.record for t in plan.confirmed(dataset, row) if t.key == first["key"])
+    assert record is not None, "it has results"
+    arrays = store.predictions(record)
     fitted = calibrators.fit(calibrator, arrays["validation_logits"], arrays["validation_labels"])
     logits = arrays["test_logits"]
     pair = top_label(fitted(logits), logits, arrays["test_labels"])
-    return ShownRow(method, calibrator, int(first["seed"]), *pair)
+    return ShownRow(row, calibrator, int(first["seed"]), *pair)
 
 
-def _curves(plan: Plan, store: Store, dataset: str) -> dict[str, dict[str, _Points]]:
+def _curves(plan: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:
     """What was measured over epochs, where there is more than a point of it."""
     found: dict[str, dict[str, _Points]] = {}
-    for row, entry in first_confirmed(plan, store, dataset).items():
-        record = store.record(entry.key)
-        assert record is not None, "it was done a moment ago"
+    for row, trial in first_confirmed(plan, dataset).items():
+        curve = trial.record.curve if trial.record else ()
         for column in CURVES:
-            points = [(p["epoch"], p[column]) for p in record["curve"] if column in p]
+            points = [(p["epoch"], p[column]) for p in curve if column in p]
             if len(points) > 1:
                 found.setdefault(column, {})[row] = points
     return {column: found[column] for column in CURVES if column in found}

@@ -12,6 +12,7 @@ import pandas as pd
 
 from calibration import plots
 from sweeps.analysis import Analysis, analyse
+from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import pareto
 from sweeps.engine.plan import Plan
 from sweeps.host.console import Terminal, width_of
@@ -47,7 +48,7 @@ class WrittenReport:
 
 
 def write_report(
-    plan: Plan, store: Store, baseline: str | None = None, write: Write | None = None
+    plan: SweepRecords, store: Store, baseline: str | None = None, write: Write | None = None
 ) -> WrittenReport:
     """Write the report of a sweep into its directory in the store, or wherever ``write`` does.
 
@@ -62,7 +63,7 @@ def write_report(
         store.write_file(plan.spec.name, name, content)
 
     write = write or file
-    analysis = analyse(plan, store, baseline)
+    analysis = analyse(plan, baseline)
     attempts = Attempts()
     gathered = gather(plan, store, analysis.results, analysis.leaderboard, attempts)
     for name, make in _tables(plan, analysis):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+
 from sweeps.spec.schema import SchedulerConfig
 
 # Every rung costs the driver a report with the whole curve.
@@ -28,3 +32,17 @@ def rungs(config: SchedulerConfig, epochs: int) -> list[int]:
 def grace_epochs(config: SchedulerConfig, epochs: int) -> int:
     """How many epochs every trial has before it is judged."""
     return config.grace or max(1, epochs // 10)
+
+
+def rung_values(curve: Sequence[Mapping[str, float]], rungs: Sequence[int]) -> dict[int, float]:
+    """The best validation NLL so far at every rung that the curve has reached."""
+    values: dict[int, float] = {}
+    best = math.inf
+    waiting = deque(rungs)
+    for row in curve:
+        best = min(best, float(row.get("validation/nll", math.inf)))
+        while waiting and row["epoch"] >= waiting[0]:
+            rung = waiting.popleft()
+            if math.isfinite(best):
+                values[rung] = best
+    return values

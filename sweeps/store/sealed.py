@@ -78,14 +78,19 @@ class SealedFiles:
         """Write or replace tensors and plain values that know their place."""
         self._files.write(path, encode_checkpoint({**values, PLACE: place(path)}))
 
-    def read_all(self, directory: str, owner: str) -> dict[str, dict[str, Any]]:
-        """What the undamaged sealed files of a directory hold, by name without ``.json``."""
-        found: dict[str, dict[str, Any]] = {}
+    def read_all(
+        self, directory: str, owner: str, decode: Callable[[dict[str, Any]], T]
+    ) -> dict[str, T]:
+        """What the undamaged sealed files of a directory hold, by name without ``.json``.
+
+        ``decode`` raises ``DamagedError`` for what cannot be.
+        """
+        found: dict[str, T] = {}
         for file, content in self._files.read_all(directory).items():
             path = f"{directory}/{file}"
             try:
                 if file.endswith(".json"):
-                    found[file.removesuffix(".json")] = self.content(path, content)
+                    found[file.removesuffix(".json")] = decode(self.content(path, content))
             except DamagedError as error:
                 self.set_aside(owner, path, content, error, [path])
         return found
@@ -109,11 +114,11 @@ class SealedFiles:
         check_place(path, values.pop(PLACE, None))
         return values
 
-    def reject(self, path: str, owner: str, reason: str, paths: list[str] | None = None) -> None:
-        """Set aside a whole file that says what cannot be, with all of ``paths``."""
+    def reject(self, path: str, owner: str, reason: str) -> None:
+        """Set aside a whole file that says what cannot be."""
         content = self._files.read(path)
         if content is not None:
-            self.set_aside(owner, path, content, DamagedError(reason), paths or [path])
+            self.set_aside(owner, path, content, DamagedError(reason), [path])
 
     def create(self, path: str, content: bytes, there: Callable[[], object]) -> bool:
         """Create a file unless ``there`` reads one: a damaged one does not count."""

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from pydantic import ValidationError
 
 from sweeps.host.leftovers import is_leftover, token
 from sweeps.store.codec import (
@@ -51,6 +52,7 @@ from sweeps.store.layout import (
     trial_file,
 )
 from sweeps.store.lock import SweepLock, sweep_lock
+from sweeps.store.records import EvaluationRecord, StoredFile, TrialOutcome, TrialRecord
 from sweeps.store.sealed import SealedFiles, sealed
 
 ATTEMPT = re.compile(rb'"attempt": "([0-9a-f]{32})"')
@@ -126,20 +128,20 @@ class Store:
 
     # --- trials
 
-    def record(self, key: str) -> dict[str, Any] | None:
+    def record(self, key: str) -> TrialRecord | None:
         """The complete record of a trial, or None while there is none."""
         path = f"{trial_directory(key)}/record.json"
         content = self._files.read(path)
         if content is None:
             return None
         try:
-            return _checked(key, self._sealed.unseal(path, content))
+            return _validated(key, self._sealed.content(path, content))
         except DamagedError as error:
             self._sealed.set_aside(key, path, content, error, attempt_parts(key, _attempt(content)))
             return None
 
     def file_record(
-        self, key: str, record: dict[str, Any], files: Mapping[str, bytes] | None = None
+        self, key: str, outcome: TrialOutcome, files: Mapping[str, bytes] | None = None
     ) -> bool:
         """File a finished trial with its files; False if a record was there already.
 
@@ -150,7 +152,8 @@ class Store:
         attempt = token()
         entries = {trial_file(name): _entry(file) for name, file in files.items()}
         path = f"{trial_directory(key)}/record.json"
-        content = sealed(path, {**record, "key": key, "attempt": attempt, "files": entries})
+        record = {**outcome.model_dump(), "key": key, "attempt": attempt, "files": entries}
+        content = sealed(path, record)
         filed = False
         try:
             if self.record(key) is None:
@@ -167,95 +170,79 @@ class Store:
         """Where a trial's files lie, to be shown to people."""
         return f"{self.root}/{trial_directory(key)}"
 
-    def intact(self, key: str) -> bool:
-        """Whether a trial's record and all its files are there and undamaged.
+    def intact(self, record: TrialRecord) -> bool:
+        """Whether all files of a record are there and undamaged.
 
         On a remote store the files are not fetched for it: whoever reads one verifies it.
         """
-        record = self.record(key)
-        if record is None:
-            return False
         if self.local is None:
             return True
         try:
-            for name in record["files"]:
-                self._verified(key, record, name)
+            for name in record.files:
+                self._verified(record, name)
         except DamagedError:
             return False
         return True
 
-    def file(self, key: str, name: str) -> bytes | None:
-        """One of a trial's files, or None. A damaged trial is set aside: ``StoreError``."""
-        return self._file(key, name, lambda content: content)
+    def file(self, record: TrialRecord, name: str) -> bytes | None:
+        """One of a record's files, or None. A damaged trial is set aside: ``StoreError``."""
+        return self._file(record, name, lambda content: content)
 
-    def arrays(self, key: str, file: str) -> dict[str, torch.Tensor] | None:
-        """One of a trial's files, made by ``encode_arrays``; see ``file``."""
-        return self._file(key, file, decode_arrays)
+    def arrays(self, record: TrialRecord, file: str) -> dict[str, torch.Tensor] | None:
+        """One of a record's files, made by ``encode_arrays``; see ``file``."""
+        return self._file(record, file, decode_arrays)
 
-    def predictions(self, key: str) -> dict[str, torch.Tensor]:
+    def predictions(self, record: TrialRecord) -> dict[str, torch.Tensor]:
         """The stored logits and labels of a trial. Raises ``StoreError`` if there are none."""
-        found = self.arrays(key, "predictions.npz")
+        found = self.arrays(record, "predictions.npz")
         if found is None:
-            raise self._missing(key, "no predictions are stored")
+            raise self._missing(record.key, "no predictions are stored")
         return found
 
-    def tensors(self, key: str, file: str) -> dict[str, Any] | None:
-        """One of a trial's files, made by ``encode_tensors``; see ``file``."""
-        return self._file(key, file, decode_tensors)
+    def tensors(self, record: TrialRecord, file: str) -> dict[str, Any] | None:
+        """One of a record's files, made by ``encode_tensors``; see ``file``."""
+        return self._file(record, file, decode_tensors)
 
     def write_extra(self, key: str, name: str, content: bytes) -> None:
         """Add a file that can be made again, such as a figure, to a trial that is done."""
-        home, record = self._done(key)
-        if trial_file(name) in record["files"]:
+        record = self._done(key)
+        if trial_file(name) in record.files:
             raise ValueError(f"name: found {name!r}, which belongs to the record; use another")
-        self._files.write(f"{home}/{name}", content)
+        self._files.write(f"{_home(record)}/{name}", content)
 
-    def extra(self, key: str, name: str) -> bytes | None:
+    def extra(self, record: TrialRecord, name: str) -> bytes | None:
         """What ``write_extra`` added, or None."""
-        record = self.record(key)
-        if record is None:
-            return None
-        return self._files.read(f"{attempt_directory(key, record['attempt'])}/{trial_file(name)}")
+        return self._files.read(f"{_home(record)}/{trial_file(name)}")
 
-    def evaluations(self, key: str, tag: str) -> dict[str, dict[str, Any]]:
-        """The newest evaluations of a trial's calibrators made in one way, by name."""
-        record = self.record(key)
-        if record is None:
-            return {}
-        home = attempt_directory(key, record["attempt"])
-        return self._sealed.read_all(f"{home}/evaluations/{part(tag, 'tag')}", key)
+    def evaluations(self, record: TrialRecord, tag: str) -> dict[str, EvaluationRecord]:
+        """The newest evaluations of a trial's calibrators made in one way, by name.
 
-    def evaluation_tags(self, key: str) -> list[str]:
+        One that no evaluation could have left is set aside.
+        """
+        directory = f"{_home(record)}/evaluations/{part(tag, 'tag')}"
+        return self._sealed.read_all(directory, record.key, _as_evaluation)
+
+    def evaluation_tags(self, record: TrialRecord) -> list[str]:
         """The ways in which a trial's calibrators were evaluated."""
-        home, _ = self._done(key)
-        return self._files.directories(f"{home}/evaluations")
+        return self._files.directories(f"{_home(record)}/evaluations")
 
-    def write_evaluation(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
+    def write_evaluation(self, key: str, tag: str, name: str, evaluation: EvaluationRecord) -> None:
         """File the evaluation of one calibrator of a trial that is done.
 
-        One that another version has made, as ``version`` inside says, is kept beside it.
+        One that another version has made is kept beside it.
         """
-        home, _ = self._done(key)
+        home = _home(self._done(key))
         path = f"{home}/evaluations/{part(tag, 'tag')}/{part(name)}.json"
         before = self._sealed.read(path, key, lambda content: self._sealed.content(path, content))
-        if before is not None and before.get("version") != evaluation.get("version"):
+        if before is not None and before.get("version") != evaluation.version:
             older = f"{part(name)}.{part(str(before.get('version')))}.json"
             self._sealed.write(f"{home}/older-evaluations/{tag}/{older}", before)
-        self._sealed.write(path, evaluation)
+        self._sealed.write(path, evaluation.model_dump())
 
-    def retire(self, key: str) -> None:
+    def retire(self, record: TrialRecord) -> None:
         """Move a trial's record and files aside, so that it can be tried again."""
-        record = self.record(key)
-        if record is not None:
-            parts = attempt_parts(key, record["attempt"])
-            self._sealed.move_aside("retired", key, "to be tried again", parts)
-
-    def reject(self, key: str, reason: str) -> None:
-        """Set aside a trial's record and files: it says what no training could."""
-        record = self.record(key)
-        if record is not None:
-            path, *_ = parts = attempt_parts(key, record["attempt"])
-            self._sealed.reject(path, key, reason, parts)
+        parts = attempt_parts(record.key, record.attempt)
+        self._sealed.move_aside("retired", record.key, "to be tried again", parts)
 
     # --- a trial on its way
 
@@ -288,7 +275,7 @@ class Store:
             for name in (sweep_directory(sweep), "damaged", "retired"):
                 clear_drafts(self.local / name)
 
-    def clear_trial(self, key: str, record: Mapping[str, Any] | None) -> None:
+    def clear_trial(self, key: str, record: TrialRecord | None) -> None:
         """Remove what dead processes left of a trial, whose record the caller has just read.
 
         That is drafts, files of attempts that have not become the record, and what a trial
@@ -298,11 +285,11 @@ class Store:
             return
         home = self.local / trial_directory(key)
         attempts, names = clear_drafts(home)
-        known = record["attempt"] if record else None
+        known = record.attempt if record else None
         dead = [n for n in attempts if HEX.fullmatch(n) and n != known and is_leftover(home / n)]
         if dead:  # only now: what the dead have not filed yet they never will
             record = self.record(key)
-            for name in set(dead) - {record["attempt"] if record else None}:
+            for name in set(dead) - {record.attempt if record else None}:
                 self._files.delete_tree(f"{trial_directory(key)}/{name}")
         if "record.json" in names and len(names) > 1:
             self._forget(key)
@@ -311,7 +298,7 @@ class Store:
 
     def suggestions(self, sweep: str, study: str) -> dict[int, dict[str, Any]]:
         """The persisted suggestions of one study, by number."""
-        found = self._sealed.read_all(study_directory(sweep, "suggestions", study), sweep)
+        found = self._sealed.read_all(study_directory(sweep, "suggestions", study), sweep, dict)
         return {int(name): found[name] for name in sorted(found) if name.isdecimal()}
 
     def write_suggestion(
@@ -334,21 +321,20 @@ class Store:
         path = f"{study_directory(sweep, 'importance', study)}.json"
         self._sealed.write(path, importance)
 
-    def stopped(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
+    def stopped(self, sweep: str, study: str, key: str) -> TrialRecord | None:
         """The record of a trial that this study stopped early, or None."""
         path = _stopped(sweep, study, key)
-        return self._sealed.read(path, sweep, lambda c: _checked(key, self._sealed.unseal(path, c)))
+        return self._sealed.read(
+            path, sweep, lambda content: _validated(key, self._sealed.content(path, content))
+        )
 
-    def file_stopped(self, sweep: str, study: str, key: str, record: dict[str, Any]) -> None:
+    def file_stopped(self, sweep: str, study: str, key: str, outcome: TrialOutcome) -> None:
         """File the record of a trial that this study stops early; the first one stays."""
         path = _stopped(sweep, study, key)
-        content = sealed(path, {**record, "key": key, "attempt": token(), "files": {}})
+        record = {**outcome.model_dump(), "key": key, "attempt": token(), "files": {}}
+        content = sealed(path, record)
         self._sealed.create(path, content, lambda: self.stopped(sweep, study, key))
         self._forget(key)
-
-    def reject_stopped(self, sweep: str, study: str, key: str, reason: str) -> None:
-        """Set aside the record of a stopped trial that says what no training could."""
-        self._sealed.reject(_stopped(sweep, study, key), sweep, reason)
 
     def stopped_trials(self) -> Iterator[tuple[str, str, str]]:
         """Sweep, study and key of every trial that was stopped early."""
@@ -361,19 +347,18 @@ class Store:
                         for name in self._files.names(f"{home}/{study}"):
                             yield sweep, study, name.removesuffix(".json")
 
-    def outcome(self, sweep: str, study: str, key: str) -> dict[str, Any] | None:
+    def outcome(self, sweep: str, study: str, key: str) -> TrialRecord | None:
         """How a trial ended for this study: stopped by it, even if others trained it whole."""
         return self.stopped(sweep, study, key) or self.record(key)
 
     # --- reading what may be damaged
 
-    def _file(self, key: str, name: str, decode: Callable[[bytes], T]) -> T | None:
-        record = self.record(key)
-        if record is None or trial_file(name) not in record["files"]:
+    def _file(self, record: TrialRecord, name: str, decode: Callable[[bytes], T]) -> T | None:
+        if trial_file(name) not in record.files:
             return None
-        path = f"{self.root}/{attempt_directory(key, record['attempt'])}/{trial_file(name)}"
+        path = f"{self.root}/{_home(record)}/{trial_file(name)}"
         try:
-            content = self._verified(key, record, name)
+            content = self._verified(record, name)
         except DamagedError as error:
             raise StoreError(
                 f"{path}: damaged, {error}; the sweep's next run does the trial anew"
@@ -384,21 +369,20 @@ class Store:
             # These are the bytes that were filed: another version's, or a stranger's.
             raise StoreError(f"{path}: {error}; read it with the version that wrote it") from error
 
-    def _verified(self, key: str, record: dict[str, Any], name: str) -> bytes:
+    def _verified(self, record: TrialRecord, name: str) -> bytes:
         """A file of the record. Raises ``DamagedError``, the trial then being set aside."""
-        path = f"{attempt_directory(key, record['attempt'])}/{name}"
+        path = f"{_home(record)}/{name}"
         content = self._files.read(path)
         try:
             if content is None:
                 raise DamagedError("it is missing")
-            if record["files"][name] != _entry(content):
+            if record.files[name] != StoredFile(**_entry(content)):
                 raise DamagedError("its checksum is wrong")
         except DamagedError as error:
-            now = self.record(key)
-            if now is not None and now["attempt"] == record["attempt"]:
-                self._sealed.set_aside(
-                    key, path, content, error, attempt_parts(key, record["attempt"])
-                )
+            now = self.record(record.key)
+            if now is not None and now.attempt == record.attempt:
+                parts = attempt_parts(record.key, record.attempt)
+                self._sealed.set_aside(record.key, path, content, error, parts)
             raise
         return content
 
@@ -408,19 +392,19 @@ class Store:
         """Remove the files of an attempt that has not become the record."""
         # After an interruption or a lost answer of the server it may have, all the same.
         record = self.record(key)
-        if record is None or record["attempt"] != attempt:
+        if record is None or record.attempt != attempt:
             self._files.delete_tree(attempt_directory(key, attempt))
 
     def _forget(self, key: str) -> None:
         for name in ("checkpoint.bin", "live.json"):
             self._files.delete(f"{trial_directory(key)}/{name}")
 
-    def _done(self, key: str) -> tuple[str, dict[str, Any]]:
-        """Where the files of a filed record lie, and the record."""
+    def _done(self, key: str) -> TrialRecord:
+        """The record of a trial that is done."""
         record = self.record(key)
         if record is None:
             raise self._missing(key, "there is no record, or no longer")
-        return attempt_directory(key, record["attempt"]), record
+        return record
 
     def _missing(self, key: str, what: str) -> StoreError:
         return StoreError(f"{self.root}/{trial_directory(key)}: {what}; run the sweep again")
@@ -444,17 +428,37 @@ def _attempt(content: bytes) -> str | None:
     return found[1].decode() if found else None
 
 
-def _checked(key: str, record: dict[str, Any]) -> dict[str, Any]:
-    """A record that belongs to the key and names its files. Raises ``DamagedError``."""
-    if record.get("key") != key:
+def _home(record: TrialRecord) -> str:
+    """Where the files of a record lie."""
+    return attempt_directory(record.key, record.attempt)
+
+
+def _validated(key: str, values: dict[str, Any]) -> TrialRecord:
+    """A record that belongs to the key and can be true. Raises ``DamagedError``."""
+    if values.get("key") != key:
         raise DamagedError("it is another trial's")
     try:
-        for name, entry in record["files"].items():
+        record = TrialRecord.model_validate(values)
+        for name in record.files:
             trial_file(name)
-            if entry.keys() != {"sha256", "size"}:
-                raise ValueError(name)
-        if not HEX.fullmatch(record["attempt"]):
-            raise ValueError("attempt")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedError("its list of files makes no sense") from error
+    except ValueError as error:
+        raise DamagedError(f"no training leaves such a record: {_first(error)}") from error
     return record
+
+
+def _as_evaluation(values: dict[str, Any]) -> EvaluationRecord:
+    """Raises ``DamagedError``."""
+    try:
+        return EvaluationRecord.model_validate(values)
+    except ValueError as error:
+        raise DamagedError(f"no evaluation comes to this: {_first(error)}") from error
+
+
+def _first(error: ValueError) -> str:
+    """What is wrong first, in a few words."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {said}" if place else said

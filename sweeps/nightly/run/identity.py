@@ -21,7 +21,7 @@ import torch
 
 import calibration
 import sweeps
-from sweeps.engine.trial import environment
+from sweeps.engine.environment import environment
 from sweeps.nightly.run.suite import LoadedSuite
 from sweeps.ray_backend.user_code import OURS, import_paths, local_modules
 

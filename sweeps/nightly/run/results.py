@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import failed_calibrators, label, results
-from sweeps.engine.plan import Plan
 from sweeps.nightly.judge.rules import CELL
 from sweeps.spec import ORACLE, LoadedSpec
-from sweeps.store import Store
+from sweeps.store import Store, TrialRecord
 from sweeps.sweep import SPEC, Sweep
 
 KEYS = [*CELL, "seed"]
@@ -52,13 +52,13 @@ def collect(sweeps: Mapping[str, LoadedSpec], store: Store, judged: Sequence[str
             counts.append(SweepCount(name, dated.spec.name, 0, 0, 0, 0.0))
             problems.append(f"{name} was not begun")
             continue
-        plan = Sweep(dated, store).plan
-        frame = _tidy(name, plan, store)
-        seconds = _trained_seconds(plan, store)
+        sweep = Sweep(dated, store).records
+        frame = _tidy(name, sweep, store)
+        seconds = _trained_seconds(sweep)
         counts.append(
-            SweepCount(name, dated.spec.name, plan.total, plan.done, plan.failed, seconds)
+            SweepCount(name, dated.spec.name, sweep.total, sweep.done, sweep.failed, seconds)
         )
-        problems += _problems(name, plan, store, frame)
+        problems += _problems(name, sweep, frame)
         problems += _no_numbers(name, frame, judged)
         frames.append(frame)
     there = [frame for frame in frames if len(frame)]
@@ -91,50 +91,50 @@ def _exact(value: object) -> str:
     return float(value).hex() if isinstance(value, float) else str(value)
 
 
-def _tidy(name: str, plan: Plan, store: Store) -> pd.DataFrame:
-    frame = results(plan, store)
+def _tidy(name: str, sweep: SweepRecords, store: Store) -> pd.DataFrame:
+    frame = results(sweep)
     if frame.empty:
         return pd.DataFrame(columns=KEYS)
     # The oracle is no network: it has neither a cost nor anything that could get worse.
     frame = frame[frame["row"] != ORACLE].rename(columns={"train_seconds": "seconds"})
-    logits = {key: _logits(store, key) for key in frame["key"].unique()}
+    trained = [trial for cell in sweep.cells.values() for trial in cell.confirmed if trial.done]
+    logits = {trial.key: _logits(store, trial.done) for trial in trained if trial.done}
     frame = frame.assign(logits=frame["key"].map(logits))
     frame.insert(0, "sweep", name)
     return frame
 
 
-def _logits(store: Store, key: str) -> str:
+def _logits(store: Store, record: TrialRecord) -> str:
     """A digest of the trial's predictions themselves, however they are stored."""
     summed = hashlib.sha256()
-    for name, tensor in sorted(store.predictions(key).items()):
+    for name, tensor in sorted(store.predictions(record).items()):
         array = tensor.numpy()
         summed.update(f"{name} {array.dtype} {array.shape}\n".encode())
         summed.update(array.tobytes())
     return summed.hexdigest()[:16]
 
 
-def _trained_seconds(plan: Plan, store: Store) -> float:
-    records = (store.record(entry.key) for entry in plan.entries.values())
-    return sum(float(record.get("seconds", 0.0)) for record in records if record is not None)
+def _trained_seconds(sweep: SweepRecords) -> float:
+    return sum(trial.seconds for cell in sweep.cells.values() for trial in cell.summaries)
 
 
-def _problems(name: str, plan: Plan, store: Store, frame: pd.DataFrame) -> Iterator[str]:
+def _problems(name: str, sweep: SweepRecords, frame: pd.DataFrame) -> Iterator[str]:
     """Why a sweep's results are not what its spec asks for."""
-    if plan.failed:
-        yield f"{name}: {plan.failed} of {plan.total} trials failed"
-        for reason, count in plan.reasons.most_common(MOST_REASONS):
+    if sweep.failed:
+        yield f"{name}: {sweep.failed} of {sweep.total} trials failed"
+        for reason, count in sweep.reasons.most_common(MOST_REASONS):
             yield f"{name}: {count} failed: {' '.join(reason.split())[:300]}"
-    for calibrator, reason in failed_calibrators(plan, store).items():
+    for calibrator, reason in failed_calibrators(sweep).items():
         yield f"{name}: calibrator {calibrator} failed: {' '.join(reason.split())[:300]}"
-    if plan.done < plan.total:
-        yield f"{name}: {plan.done} of {plan.total} trials are done"
+    if sweep.done < sweep.total:
+        yield f"{name}: {sweep.done} of {sweep.total} trials are done"
     measured = Counter(zip(frame["dataset"], frame["row"], frame["calibrator"], strict=True))
-    for dataset, row in plan.cells:
-        for calibrator in plan.spec.calibrator_names:
+    for dataset, row in sweep.cells:
+        for calibrator in sweep.spec.calibrator_names:
             there = measured[dataset, row, calibrator]
-            if there < plan.spec.confirm_seeds:
+            if there < sweep.spec.confirm_seeds:
                 cell = f"{label(row, calibrator)} on {dataset}"
-                yield f"{name}: {cell} has {there} of {plan.spec.confirm_seeds} seeds"
+                yield f"{name}: {cell} has {there} of {sweep.spec.confirm_seeds} seeds"
 
 
 def _no_numbers(name: str, frame: pd.DataFrame, judged: Sequence[str]) -> Iterator[str]:

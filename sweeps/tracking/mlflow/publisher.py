@@ -18,7 +18,7 @@ from sweeps.analysis import Analysis
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.host.scratch import scratch_directory
-from sweeps.store import Store, file_name
+from sweeps.store import Store, TrialRecord, file_name
 from sweeps.tracking.mlflow import run_content as content
 from sweeps.tracking.mlflow.artifacts import chooses_place, is_local, local_path, write_files
 from sweeps.tracking.mlflow.database import (
@@ -122,21 +122,23 @@ class Publisher:
         tag, confirm = self.plan.spec.evaluation.tag, entry.config.phase == "confirm"
         measured = content.measured_by(tag)
         evaluations = (
-            content.of_calibrators(self.store.evaluations(entry.key, tag)) if confirm else {}
+            content.of_calibrators(self.store.evaluations(outcome, tag))
+            if confirm and outcome.status == "done"
+            else {}
         )
         stamp = content.stamp(entry, outcome, tag, evaluations)
         run = self.runs.get(entry.key)
         if run is not None:
-            if self._is_complete(run, entry, ENDS[outcome["status"]], stamp):
+            if self._is_complete(run, entry, ENDS[outcome.status], stamp):
                 return
             remeasured = confirm and run.published and run.published.split(",")[0] != measured
-            if run.lineage != outcome.get("lineage", "") or remeasured:
+            if run.lineage != outcome.lineage or remeasured:
                 self._discard(entry)
                 run = None
         if run is None and self.database is not None:
             self._insert(self.database, entry, outcome, evaluations, stamp)
         else:
-            run = run or self._create(entry, outcome.get("lineage", ""), content.span(outcome)[0])
+            run = run or self._create(entry, outcome.lineage, content.span(outcome)[0])
             self._complete(run, entry, outcome, evaluations, stamp)
         self.published += 1
 
@@ -277,19 +279,19 @@ class Publisher:
         self,
         database: Database,
         entry: Entry,
-        outcome: Mapping[str, Any],
+        outcome: TrialRecord,
         evaluations: content.Evaluations,
         stamp: str,
     ) -> None:
         """The whole run at once: files first, so that a run which is there is complete."""
         start, end = content.span(outcome)
-        lineage = str(outcome.get("lineage", ""))
+        lineage = outcome.lineage
         rows = _whole_curve(outcome, after=-1)
         tags = self._tags(entry, lineage) | content.outcome_tags(entry, outcome)
         run = FinishedRun(
             run_id=database.new_id(self.experiment, self.sweep, entry.key, lineage, stamp),
             name=content.run_name(self.plan, entry),
-            status=ENDS[outcome["status"]],
+            status=ENDS[outcome.status],
             start=start,
             end=end,
             tags=tags | {PUBLISHED: stamp},
@@ -324,7 +326,7 @@ class Publisher:
         self,
         run: Known,
         entry: Entry,
-        outcome: Mapping[str, Any],
+        outcome: TrialRecord,
         evaluations: content.Evaluations,
         stamp: str,
     ) -> None:
@@ -341,7 +343,7 @@ class Publisher:
         self.store_artifacts(
             run.run_id, run.artifacts, content.trial_files(self.store, entry, outcome)
         )
-        status = ENDS[outcome["status"]]
+        status = ENDS[outcome.status]
         self.client.set_terminated(run.run_id, status, content.span(outcome)[1])
         run.status, run.row, run.published = status, entry.row, stamp
 
@@ -411,6 +413,5 @@ class _Heard:
         return told
 
 
-def _whole_curve(outcome: Mapping[str, Any], *, after: int) -> list[list[MetricPoint]]:
-    curve, times = outcome.get("curve", []), outcome.get("times", [])
-    return content.curve_rows(curve, times, after=after, whole=True)
+def _whole_curve(outcome: TrialRecord, *, after: int) -> list[list[MetricPoint]]:
+    return content.curve_rows(outcome.curve, outcome.times, after=after, whole=True)

@@ -7,18 +7,17 @@ second time says the same.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sweeps.engine.cell import Entry
+from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
 from sweeps.engine.progress import format_value
-from sweeps.engine.trial import FAILED, MADE, VERSION, TrialConfig
 from sweeps.spec import ORACLE
-from sweeps.store import Store
+from sweeps.store import EvaluationRecord, Store, TrialRecord
 from sweeps.tracking.mlflow.database import MetricPoint
 from sweeps.tracking.mlflow.predictions_table import predictions_parquet
 
@@ -40,7 +39,7 @@ METRIC_NAMES = "PART/METRIC:CALIBRATOR"
 # What MLflow's databases hold in one name, parameter and tag.
 LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
 
-Evaluations = Mapping[str, Mapping[str, Any]]
+Evaluations = Mapping[str, EvaluationRecord]
 
 
 def run_name(plan: Plan, entry: Entry) -> str:
@@ -75,12 +74,12 @@ def trial_tags(sweep: str, entry: Entry, lineage: str) -> dict[str, str]:
     }
 
 
-def outcome_tags(entry: Entry, outcome: Mapping[str, Any]) -> dict[str, str]:
+def outcome_tags(entry: Entry, outcome: TrialRecord) -> dict[str, str]:
     """The tags that only a trial's end decides; the row's name, too, may have changed by then."""
-    tags = {**_row_tags(entry), STATUS: str(outcome["status"])}
-    if outcome.get("reason"):
-        tags[REASON] = str(outcome["reason"])[:LONGEST_TAG]
-    revision = outcome.get("environment", {}).get("git")
+    tags = {**_row_tags(entry), STATUS: outcome.status}
+    if outcome.reason:
+        tags[REASON] = outcome.reason[:LONGEST_TAG]
+    revision = outcome.environment.get("git")
     return tags | ({COMMIT: str(revision)} if revision else {})
 
 
@@ -89,7 +88,7 @@ def _row_tags(entry: Entry) -> dict[str, str]:
     return {ROW: entry.row[:LONGEST_TAG], CELL_TAG: cell[:LONGEST_TAG]}
 
 
-def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, evaluations: Evaluations) -> str:
+def stamp(entry: Entry, outcome: TrialRecord, tag: str, evaluations: Evaluations) -> str:
     """What must be there for a run to be complete.
 
     It changes when calibrators are added or evaluated by another version, when they are evaluated
@@ -98,11 +97,11 @@ def stamp(entry: Entry, outcome: Mapping[str, Any], tag: str, evaluations: Evalu
     parts = ["search"]
     if entry.config.phase == "confirm":
         names = [
-            f"{name} {found.get(VERSION)}" for name, found in sorted(evaluated(evaluations).items())
+            f"{name} {found.version}" for name, found in sorted(evaluated(evaluations).items())
         ]
         digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:12]
         parts = [measured_by(tag), f"{len(names)} calibrators", digest]
-    return ",".join([*parts, *([outcome["attempt"]] if outcome.get("attempt") else [])])
+    return ",".join([*parts, outcome.attempt])
 
 
 def measured_by(tag: str) -> str:
@@ -113,11 +112,9 @@ def measured_by(tag: str) -> str:
     return f"{tag} {METRIC_NAMES}"
 
 
-def evaluated(evaluations: Evaluations) -> dict[str, Mapping[str, Any]]:
+def evaluated(evaluations: Evaluations) -> dict[str, EvaluationRecord]:
     """The calibrators that have numbers."""
-    return {
-        name: evaluation for name, evaluation in evaluations.items() if FAILED not in evaluation
-    }
+    return {name: evaluation for name, evaluation in evaluations.items() if not evaluation.failed}
 
 
 def of_calibrators(evaluations: Evaluations) -> Evaluations:
@@ -126,7 +123,7 @@ def of_calibrators(evaluations: Evaluations) -> Evaluations:
 
 
 def curve_rows(
-    curve: list[Mapping[str, Any]], times: list[float], *, after: int, whole: bool
+    curve: Sequence[Mapping[str, Any]], times: Sequence[float], *, after: int, whole: bool
 ) -> list[list[MetricPoint]]:
     """The evaluated epochs after step ``after``, and the last epoch of a ``whole`` curve."""
     rows: list[list[MetricPoint]] = []
@@ -143,55 +140,49 @@ def curve_rows(
     return [row for row in rows if row]
 
 
-def result_points(outcome: Mapping[str, Any], evaluations: Evaluations) -> Iterator[MetricPoint]:
+def result_points(outcome: TrialRecord, evaluations: Evaluations) -> Iterator[MetricPoint]:
     """What a trial has come to: chosen epoch, test and cross-fitted validation by calibrator."""
     for name, value, at in _results(outcome, evaluations):
         if math.isfinite(value):
             yield MetricPoint(name, value, at, 0)
 
 
-def _results(
-    outcome: Mapping[str, Any], evaluations: Evaluations
-) -> Iterator[tuple[str, float, int]]:
+def _results(outcome: TrialRecord, evaluations: Evaluations) -> Iterator[tuple[str, float, int]]:
     """Names, values and times; of one name MLflow shows the latest."""
     end = span(outcome)[1]
-    plain = evaluated(evaluations).get("identity", {}).get("validation", {})
-    for name, value in outcome.get("validation", {}).items():
-        if name not in plain:  # measured again with the sweep's own number of bins
-            yield f"selected/{name}", float(value), end
-    if "seconds" in outcome:
-        yield "train_seconds", float(outcome["seconds"]), end
+    plain = evaluated(evaluations).get("identity")
+    for name, value in outcome.validation.items():
+        # Of a confirmed trial it was measured again, with the sweep's own number of bins.
+        if plain is None or name not in plain.validation:
+            yield f"selected/{name}", value, end
+    if outcome.epochs:
+        yield "train_seconds", outcome.seconds, end
     for chosen, evaluation in evaluated(evaluations).items():
-        made = milliseconds(evaluation[MADE]) if MADE in evaluation else end
+        made = milliseconds(evaluation.made)
         for name, value in _evaluation(evaluation):
             # Sorted, a metric's calibrators follow it: test/ece, test/ece:beta,
             # test/ece:temperature.
-            yield name if chosen == "identity" else f"{name}:{chosen}", float(value), made
+            yield name if chosen == "identity" else f"{name}:{chosen}", value, made
 
 
-def _evaluation(evaluation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    for name, value in evaluation.get("test", {}).items():
+def _evaluation(evaluation: EvaluationRecord) -> Iterator[tuple[str, float]]:
+    for name, value in evaluation.test.items():
         yield f"test/{name}", value
-    for name, (low, high) in evaluation.get("intervals", {}).items():
+    for name, (low, high) in evaluation.intervals.items():
         yield f"test/{name}_low", low
         yield f"test/{name}_high", high
-    for name, value in zip(("floor", "floor_q95"), evaluation.get("floor", ()), strict=False):
+    for name, value in zip(("floor", "floor_q95"), evaluation.floor or (), strict=False):
         yield f"test/{name}", value
-    for name, value in evaluation.get("large", {}).items():
+    for name, value in evaluation.large.items():
         yield f"test/large_{name}", value
-    for name, value in evaluation.get("validation", {}).items():
+    for name, value in evaluation.validation.items():
         yield f"selected/{name}", value
 
 
-def span(outcome: Mapping[str, Any]) -> tuple[int, int]:
+def span(outcome: TrialRecord) -> tuple[int, int]:
     """When a trial began and ended, in milliseconds; both are now if it does not say."""
-    times = outcome.get("times")
-    if not times:
-        now = milliseconds(time.time())
-        return now, now
-    # A training continued from a checkpoint began before its seconds, as summed up, say.
-    begin = min(times[0], times[-1] - float(outcome.get("seconds", 0.0)))
-    return milliseconds(begin), milliseconds(times[-1])
+    begin, end = outcome.span or (time.time(),) * 2
+    return milliseconds(begin), milliseconds(end)
 
 
 def milliseconds(seconds: float) -> int:
@@ -199,14 +190,14 @@ def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def trial_files(store: Store, entry: Entry, outcome: Mapping[str, Any]) -> dict[str, bytes]:
+def trial_files(store: Store, entry: Entry, outcome: TrialRecord) -> dict[str, bytes]:
     """A run's artifacts: the record, and for confirmed trials what the figures are made of."""
-    files = {"record.json": json.dumps(outcome, sort_keys=True).encode()}
-    if entry.config.phase == "search" or outcome["status"] != "done":
+    files = {"record.json": outcome.model_dump_json().encode()}
+    if entry.config.phase == "search" or outcome.status != "done":
         return files
-    files["predictions.parquet"] = predictions_parquet(store.predictions(entry.key))
+    files["predictions.parquet"] = predictions_parquet(store.predictions(outcome))
     further = {
-        "history.npz": store.file(entry.key, "history.npz"),
-        "reliability.png": store.extra(entry.key, "reliability.png"),
+        "history.npz": store.file(outcome, "history.npz"),
+        "reliability.png": store.extra(outcome, "reliability.png"),
     }
     return files | {name: content for name, content in further.items() if content is not None}

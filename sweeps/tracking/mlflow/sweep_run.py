@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from sweeps.analysis import Analysis, Selection
-from sweeps.engine.trial import environment
+from sweeps.engine.environment import environment
 from sweeps.tracking.mlflow import sweep_content
 from sweeps.tracking.mlflow.run_content import CALIBRATOR, SUPERSEDED, WINNER, milliseconds
 from sweeps.tracking.mlflow.views import views

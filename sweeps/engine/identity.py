@@ -1,20 +1,49 @@
-"""A trial's key: a hash of everything that determines its result, item by item."""
+"""What a trial is: its configuration, and the key under which the store has its record.
+
+The key is a hash of what determines the result, item by item. Whoever holds it finds the
+record; nobody trains the same thing twice.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import to_jsonable_python
 
+from calibration.data import Protocol
+from calibration.hyperparameters import Value
 from calibration.methods import METHODS
 from calibration.metrics import METRICS
 from calibration.models import model_version
-from calibration.training import TRAINING_LOOP_VERSION
+from calibration.training import TRAINING_LOOP_VERSION, TrainingConfig
+from sweeps.spec.schema import Component, Device
 
-if TYPE_CHECKING:
-    from sweeps.engine.trial import TrialConfig
+
+class TrialConfig(BaseModel):
+    """One network to be trained. ``phase`` decides whether test data is read at the end."""
+
+    model_config = ConfigDict(frozen=True)
+
+    dataset: Component
+    dataset_name: str
+    fingerprint: str
+    protocol: Protocol
+    model: Component
+    method: str
+    hyperparameters: dict[str, Value]
+    training: TrainingConfig
+    seed: int
+    phase: Literal["search", "confirm"]
+    device: Device = "cpu"
+    objective: tuple[str, ...] = ()
+    """The metrics that a search trial is compared by."""
+
+    def key(self) -> str:
+        """The trial's name in the store: equal trials have equal keys, whoever made them."""
+        return key_of(self)
 
 
 def key_of(config: TrialConfig) -> str:

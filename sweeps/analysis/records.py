@@ -1,0 +1,95 @@
+"""A sweep's records, as everything that tells of them takes them: read once, and not again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from calibration.hyperparameters import Value
+from sweeps.engine.identity import TrialConfig
+from sweeps.spec import LoadedSpec
+from sweeps.spec.schema import Spec
+from sweeps.store import EvaluationRecord, TrialRecord, TrialSummary
+
+
+@dataclass(frozen=True)
+class SearchTrial:
+    """A search trial: ``values`` are its objectives', ``searched`` its searched knobs.
+
+    ``on_front``: no other trial of its cell beats it in all objectives; ``best``: its settings
+    were chosen to be confirmed.
+    """
+
+    number: int
+    key: str
+    searched: Mapping[str, Value]
+    values: tuple[float, ...]
+    on_front: bool
+    best: bool
+    summary: TrialSummary | None
+
+
+@dataclass(frozen=True)
+class ConfirmedTrial:
+    """A confirm trial; ``record`` is None while it has not been trained."""
+
+    key: str
+    config: TrialConfig
+    record: TrialRecord | None
+    evaluations: Mapping[str, EvaluationRecord]
+
+    @property
+    def summary(self) -> TrialSummary | None:
+        """Its record in short."""
+        return None if self.record is None else self.record.summary
+
+    @property
+    def done(self) -> TrialRecord | None:
+        """Its record, unless the training failed."""
+        return self.record if self.record is not None and self.record.status == "done" else None
+
+
+@dataclass(frozen=True)
+class CellRecords:
+    """One row on one dataset.
+
+    ``chosen`` are the hyperparameters to confirm, None while the search goes on or if all of
+    it failed; ``importance`` is how much each knob mattered, as the store keeps it.
+    """
+
+    dataset: str
+    row: str
+    chosen: Mapping[str, Value] | None
+    search: Sequence[SearchTrial]
+    confirmed: Sequence[ConfirmedTrial]
+    importance: Mapping[str, Any] | None
+
+    @property
+    def summaries(self) -> list[TrialSummary]:
+        """All its trials that have ended, in short."""
+        trials = [*(t.summary for t in self.search), *(t.summary for t in self.confirmed)]
+        return [trial for trial in trials if trial is not None]
+
+
+@dataclass(frozen=True)
+class SweepRecords:
+    """What a sweep was asked to do, and all that came of it so far."""
+
+    loaded: LoadedSpec
+    cells: Mapping[tuple[str, str], CellRecords]
+    total: int
+    done: int
+    failed: int
+    finished: bool
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def spec(self) -> Spec:
+        """What the sweep was asked to do."""
+        return self.loaded.spec
+
+    def confirmed(self, dataset: str, row: str) -> Sequence[ConfirmedTrial]:
+        """The confirm trials of a cell, by seed; empty while its search goes on."""
+        return self.cells[dataset, row].confirmed

@@ -1,0 +1,59 @@
+"""What a trial was made with: versions of libraries, the machine, the revision of the code."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "ray", "scipy", "torch")
+
+
+@cache
+def environment(device: str = "cpu") -> dict[str, str]:
+    """Versions and machine, recorded with every trial; results agree to the bit on one such."""
+    found = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpu": _cpu(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "gpu": _gpu(device),
+        "git": _git_revision(),
+    } | {name: version(name) for name in RECORDED_VERSIONS}
+    return {name: value for name, value in found.items() if value or name == "git"}
+
+
+def _gpu(device: str) -> str:
+    """The name of the device if it is a GPU and can be asked."""
+    try:
+        return torch.cuda.get_device_name(device) if device.startswith("cuda") else ""
+    except (RuntimeError, AssertionError):  # what the trial dies of stands in its record
+        return ""
+
+
+def _cpu() -> str:
+    """The processor's name, as Linux tells it; elsewhere what Python knows."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.processor()
+
+
+def _git_revision() -> str:
+    """The revision of the checkout this package runs from; empty when it is installed."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return found.stdout.strip()

@@ -1,0 +1,173 @@
+"""What a trial leaves, as values: its record, and the evaluations of its calibrators.
+
+Both are validated where they are read: a file may be whole, with a right checksum, and still
+say what no training and no evaluation could have left, because somebody edited it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from calibration.metrics import METRICS
+
+Status = Literal["done", "failed", "pruned"]
+_ROUNDING = 1e-6
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class StoredFile(BaseModel):
+    """What a record says of one of its files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str
+    size: int
+
+
+class TrialOutcome(BaseModel):
+    """What a trial came to.
+
+    ``config`` is its ``TrialConfig`` and ``environment`` what it was made with, as JSON has
+    them. ``curve`` has one entry per epoch and ``times`` when each ended, in seconds since
+    1970; ``validation`` the metrics at ``best_epoch``, which names the network that is kept.
+    ``lineage`` is the same for a training and its continuation from a checkpoint. A trial that
+    failed before it came to train has only its configuration, its environment and its reason.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    config: dict[str, Any]
+    environment: dict[str, str]
+    status: Status
+    reason: str = ""
+    traceback: str = ""
+    resources: dict[str, float | str] = {}
+    lineage: str = ""
+    curve: tuple[dict[str, float], ...] = ()
+    times: tuple[float, ...] = ()
+    best_epoch: int = 0
+    epochs: int = 0
+    seconds: _Seconds = 0.0
+    parameters: int = 0
+    validation: dict[str, float] = {}
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if self.status == "failed":
+            if not self.reason:
+                raise ValueError("it failed for no reason")
+        elif not self.validation:
+            raise ValueError("it has no validation metrics")
+        _check_bounds("validation", self.validation)
+        if len(self.times) < len(self.curve):
+            raise ValueError(f"its curve has {len(self.curve)} epochs, but {len(self.times)} times")
+        _check_epochs(self.curve)
+        return self
+
+    @property
+    def gpu(self) -> float:
+        """The share of a GPU that the trial had; one that never came to train had none."""
+        return float(self.resources.get("gpu", 0.0))
+
+    @property
+    def span(self) -> tuple[float, float] | None:
+        """When its training began and ended, in seconds since 1970; None if it never began.
+
+        Times are taken at the end of every epoch. A training continued from a checkpoint began
+        before its seconds, as summed up, say.
+        """
+        if not self.times:
+            return None
+        return min(self.times[0], self.times[-1] - self.seconds), self.times[-1]
+
+
+class TrialRecord(TrialOutcome):
+    """A trial's outcome as the store keeps it: under its key, with the files of one attempt."""
+
+    key: str
+    attempt: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
+    files: dict[str, StoredFile]
+
+    @property
+    def summary(self) -> TrialSummary:
+        """The record without its curve, which is small enough to be kept of every trial."""
+        return TrialSummary(
+            *(self.key, self.attempt, self.lineage, self.status, self.reason, self.seconds),
+            epochs=self.epochs,
+            nll=self.validation.get("nll", math.nan),
+            gpu=self.gpu,
+            span=self.span,
+            environment=self.environment,
+        )
+
+
+class TrialSummary(NamedTuple):
+    """What a sweep remembers of every trial that has ended."""
+
+    key: str
+    attempt: str
+    lineage: str
+    status: Status
+    reason: str
+    seconds: float
+    epochs: int
+    nll: float
+    gpu: float
+    span: tuple[float, float] | None
+    environment: Mapping[str, str]
+
+
+class EvaluationRecord(BaseModel):
+    """The evaluation of one calibrator of a trial, or why there is none (``failed``).
+
+    ``version`` names the metrics, the calibrator and the procedure that made it, ``made`` the
+    moment, in seconds since 1970. The rest is as in ``CalibratorEvaluation``. ``has_oracle`` is
+    said of the bare network: the oracle has an evaluation, too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: str
+    made: float
+    failed: str = ""
+    has_oracle: bool = False
+    test: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    floor: tuple[float, float] | None = None
+    validation: dict[str, float] = {}
+    large: dict[str, float] = {}
+    converged: bool = True
+    fit_seconds: float = 0.0
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if not self.failed and (not self.test or self.floor is None):
+            raise ValueError("it has no test metrics")
+        for part, measured in {
+            "test": self.test,
+            "validation": self.validation,
+            "large": self.large,
+        }.items():
+            _check_bounds(part, measured)
+        return self
+
+
+def _check_bounds(part: str, measured: Mapping[str, float]) -> None:
+    for name, value in measured.items():
+        low, high = METRICS[name].bounds if name in METRICS else (-math.inf, math.inf)
+        # NaN is possible: no search prefers it.
+        if value < low - _ROUNDING or value > high + _ROUNDING:
+            raise ValueError(f"its {part} {name} is {value:g}")
+
+
+def _check_epochs(curve: Sequence[Mapping[str, float]]) -> None:
+    before = 0.0
+    for row in curve:
+        epoch = row.get("epoch", math.nan)
+        if not before < epoch < math.inf:
+            raise ValueError(f"its curve has epoch {epoch:g} after {before:g}")
+        before = epoch
