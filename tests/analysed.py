@@ -14,11 +14,14 @@ import torch
 from calibration.evaluation import LabelledLogits, evaluate_oracle
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
+from sweeps.analysis.records import SweepRecords
 from sweeps.engine.cell import Entry
-from sweeps.engine.plan import Plan
+from sweeps.engine.plan import Options, Plan
 from sweeps.spec import ORACLE, load_spec
 from sweeps.store import Store, encode_arrays
-from tests.trained import current
+from sweeps.sweep import records_of
+from tests.outcomes import evaluation as evaluated
+from tests.outcomes import outcome
 
 SPEC = """\
 name: analysed
@@ -83,23 +86,23 @@ def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
         "times": [began + seconds / 2, began + seconds],
         "resources": {"cpu": 2.0, "gpu": 0.5},
     }
-    record = change(entry, record)
+    found = outcome(**change(entry, record))
     rows = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     arrays = {"test_logits": rows, "test_labels": torch.tensor([1, 1])}
     if entry.config.dataset_name == "blobs-1.7":
         arrays["test_posterior"] = rows.softmax(-1).double()
-    confirmed = entry.config.phase == "confirm" and record["status"] == "done"
+    confirmed = entry.config.phase == "confirm" and found.status == "done"
     files = {"predictions.npz": encode_arrays(arrays)} if confirmed else {}
-    plan.store.file_record(entry.key, record, files)
+    plan.store.file_record(entry.key, found, files)
     tag = plan.spec.evaluation.tag
     if confirmed and "test_posterior" in arrays:
         test = LabelledLogits(rows, arrays["test_labels"], arrays["test_posterior"])
         oracle = asdict(evaluate_oracle(test, seed=entry.config.seed))
-        plan.store.write_evaluation(entry.key, tag, ORACLE, current("identity", oracle))
+        plan.store.write_evaluation(entry.key, tag, ORACLE, evaluated("identity", **oracle))
     if confirmed:
         for name in plan.spec.calibrator_names:
-            found = current(name, evaluation(entry, name))
-            plan.store.write_evaluation(entry.key, tag, name, found)
+            measured = evaluated(name, **evaluation(entry, name))
+            plan.store.write_evaluation(entry.key, tag, name, measured)
 
 
 def fresh(directory: Path, text: str = SPEC) -> Plan:
@@ -117,6 +120,13 @@ def swept(directory: Path, text: str = SPEC, change: Change = as_it_is) -> Plan:
         plan.complete(entry.key)
     assert plan.finished
     return plan
+
+
+def read(plan: Plan) -> SweepRecords:
+    """A sweep's records as a later command reads them."""
+    reading = Plan(plan.loaded, plan.store, Options(persist=False))
+    reading.replay()
+    return records_of(reading)
 
 
 def seeds_of(analysis: Analysis, dataset: str, method: str, calibrator: str) -> pd.DataFrame:

@@ -112,7 +112,7 @@ class Swept:
     def expected(self, model: Path) -> Tensor:
         """What the record's logits come to under its calibrator."""
         about = described(model)["about"]
-        arrays = self.store.predictions(about["key"])
+        arrays = self.store.predictions(self.store.record(about["key"]))
         fitted = calibrators.fit(
             about["calibrator"], arrays["validation_logits"], arrays["validation_labels"]
         )

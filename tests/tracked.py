@@ -23,8 +23,9 @@ from sweeps.engine.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
 from sweeps.tracking.mlflow.database import create_database
+from tests.outcomes import evaluation as evaluated
+from tests.outcomes import outcome
 from tests.ports import free_port
-from tests.trained import current
 from tests.waiting import answers, wait_for
 
 SPEC = """\
@@ -106,7 +107,7 @@ def predictions() -> dict[str, torch.Tensor]:
 def train(plan: Plan, entry: Entry, status: str = "done", **about: Any) -> None:
     """File what a trial would; its training begins with its number."""
     about.setdefault("began", BEGAN + 100 * entry.number)
-    found, sweep = record(entry, status, **about), plan.spec.name
+    found, sweep = outcome(**record(entry, status, **about)), plan.spec.name
     if status == "pruned":
         plan.store.file_stopped(sweep, entry.study_id, entry.key, found)
         return
@@ -115,7 +116,7 @@ def train(plan: Plan, entry: Entry, status: str = "done", **about: Any) -> None:
     plan.store.file_record(entry.key, found, files)
     for name in plan.spec.calibrator_names if confirm else ():
         plan.store.write_evaluation(
-            entry.key, plan.spec.evaluation.tag, name, current(name, evaluation())
+            entry.key, plan.spec.evaluation.tag, name, evaluated(name, **evaluation())
         )
 
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from calibration.evaluation import evaluation_version
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import VERSION, TrialRun
+from sweeps.engine.trial import TrialRun
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, remembered
-
-
-def current(name: str, evaluation: dict[str, Any]) -> dict[str, Any]:
-    """A calibrator's evaluation as if today's versions had made it."""
-    return evaluation | {VERSION: evaluation_version(name)}
 
 
 def train_sweep(directory: Path, text: str, *, store: str = "runs", limit: int = 10_000) -> Sweep:

@@ -77,10 +77,10 @@ def _is_share(metric: str) -> bool:
 def _chosen(plan: Plan, dataset: str, ours: str) -> str:
     """The searched knobs of a row as the search left them: ``inner_steps=5 outer_lr=2.0``."""
     cell = plan.cells.get((dataset, ours.partition(" + ")[0]))
-    chosen = None if cell is None else plan.chosen(cell)
+    chosen = None if cell is None else cell.chosen
     if cell is None or chosen is None:
         return ""
-    return " ".join(f"{name}={chosen[name]}" for name in cell.study.space.searched)
+    return " ".join(f"{name}={chosen[name]}" for name in plan.spec.space(cell.row).searched)
 
 
 def _rows_of(tidy: pd.DataFrame, dataset: str, ours: str) -> pd.DataFrame:

@@ -134,7 +134,7 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     each = "each with 1 CPU and 0.125 GPU"
     assert f"1 node, 2 CPUs, 2 GPUs: 2 trials at once, {each}" in second.stdout
     assert set(before.items()) <= set(scene.attempts().items())
-    shares = {k: record["resources"]["gpu"] for k, record in scene.records().items()}
+    shares = {k: record.resources["gpu"] for k, record in scene.records().items()}
     assert shares == dict.fromkeys(shares, 0.125) | dict.fromkeys(before, 0.5)
     scene.assert_exact(9, list(range(10, EPOCHS + 1, 10)), {"FINISHED"})
 
@@ -146,7 +146,7 @@ def test_trials_share_a_gpu_that_they_need_not_train_on(scene: Scene) -> None:
     for gpu in ("0", "1"):
         assert _most_at_once(scene, gpu) == 2
     for record in scene.records().values():
-        assert record["resources"]["device"] == "cpu"
+        assert record.resources["device"] == "cpu"
 
 
 def test_what_cannot_be_submitted_is_said_before_anything_is_sent(

@@ -211,7 +211,7 @@ def test_eight_trials_at_once_and_20_seconds_without_a_database_lose_nothing(
     swept: Scene, service: Service
 ) -> None:
     swept.assert_exact(TRIALS, CURVE, {"FINISHED"})
-    assert most_at_once([record["times"] for record in swept.records().values()]) == AT_ONCE
+    assert most_at_once([record.times for record in swept.records().values()]) == AT_ONCE
     count = "SELECT count(*) FROM runs WHERE lifecycle_stage = 'active'"
     assert service.database.rows("tracking", count) == [(TRIALS + 1,)]
     seen = "SELECT count(*), count(DISTINCT (run_uuid, key, step)) FROM metrics"

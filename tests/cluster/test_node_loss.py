@@ -91,7 +91,7 @@ def test_a_sweep_outlives_a_killed_machine_and_a_cut_cable(tmp_path: Path) -> No
         *(hosts[0].address, hosts[2].address)
     }
     after = [record for key, record in records.items() if key not in before]
-    assert {record["resources"]["node"] for record in after} == {hosts[0].address}
+    assert {record.resources["node"] for record in after} == {hosts[0].address}
     # A trial that went on elsewhere has the result of a calm machine.
     (scene.directory / "away.csv").rename(scene.directory / "rows.csv")
     (scene.directory / "paced.py").write_text(HALTING_MODULE)

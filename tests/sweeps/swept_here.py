@@ -10,6 +10,7 @@ import pandas as pd
 from sweeps.engine.plan import Plan
 from sweeps.store import Store
 from sweeps.sweep import Sweep, open_sweep
+from tests.outcomes import changed
 from tests.trained import finish
 
 HOSTILE_ROW = "</script><img src=x onerror=\"document.title='owned'\">"
@@ -54,7 +55,6 @@ def _make_fail(plan: Plan, store: Store) -> None:
     entry = plan.confirmed("blobs-1.7", "bo4sc")[1]
     record = store.record(entry.key)
     assert record is not None
-    assert record["status"] == "done"
-    store.retire(entry.key)
-    kept = {name: record[name] for name in ("config", "environment", "curve", "times", "seconds")}
-    store.file_record(entry.key, kept | {"status": "failed", "reason": "<b>as planned</b>"})
+    assert record.status == "done"
+    store.retire(record)
+    store.file_record(entry.key, changed(record, status="failed", reason="<b>as planned</b>"))

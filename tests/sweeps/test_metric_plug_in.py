@@ -59,7 +59,7 @@ experiment = client.get_experiment_by_name("plugged")
 runs = client.search_runs([experiment.experiment_id])
 parent = next(run for run in runs if "mlflow.parentRunId" not in run.data.tags)
 key = sweep.results["key"].iloc[0]
-arrays = sweep.store.predictions(key)
+arrays = sweep.store.predictions(sweep.store.record(key))
 losses = -arrays["test_logits"].double().log_softmax(-1).gather(1, arrays["test_labels"][:, None])
 means = resample_counts(len(losses), 1000, 1).double() @ losses[:, 0] / len(losses)
 Path("found.json").write_text(json.dumps({

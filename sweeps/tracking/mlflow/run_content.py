@@ -155,7 +155,7 @@ def _results(outcome: TrialRecord, evaluations: Evaluations) -> Iterator[tuple[s
         # Of a confirmed trial it was measured again, with the sweep's own number of bins.
         if plain is None or name not in plain.validation:
             yield f"selected/{name}", value, end
-    if outcome.epochs:
+    if outcome.times:
         yield "train_seconds", outcome.seconds, end
     for chosen, evaluation in evaluated(evaluations).items():
         made = milliseconds(evaluation.made)

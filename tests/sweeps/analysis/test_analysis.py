@@ -29,12 +29,11 @@ from sweeps.analysis.results import leaderboard
 from sweeps.analysis.selection import CHOSEN_BY, select
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import FAILED, TrialRun
+from sweeps.engine.trial import TrialRun
 from sweeps.errors import UserError
 from sweeps.spec import ORACLE
-from sweeps.store import Store
-from tests.analysed import SMALL, evaluation, fresh, line, seeds_of, swept
-from tests.trained import current
+from tests.analysed import SMALL, evaluation, fresh, line, read, seeds_of, swept
+from tests.outcomes import evaluation as evaluated
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +50,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(scope="module")
 def analysis(plan: Plan) -> Analysis:
-    return analyse(plan, plan.store)
+    return analyse(read(plan))
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +71,9 @@ def test_a_map_that_failed_on_a_seed_is_not_chosen(tmp_path: Path) -> None:
     plan = swept(tmp_path, SMALL)
     entry = plan.confirmed("iris", "focal")[2]
     plan.store.write_evaluation(
-        entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", {FAILED: "x"})
+        entry.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", failed="x")
     )
-    found = analyse(plan, plan.store)
+    found = analyse(read(plan))
     assert found.selection.calibrators["iris", "focal"] == "identity"
     assert line(found, "iris", "focal", "ece", "identity")["pairs"] == 4
 
@@ -104,7 +103,7 @@ def test_comparisons_are_paired_tests_with_holms_correction(
     analysis: Analysis, plan: Plan, dataset: str, overlaps: bool, family: tuple[str, ...]
 ) -> None:
     """All rows in the metrics of the headline are one family; what it does not name is another."""
-    ratio = correlation_ratio(plan, dataset)
+    ratio = correlation_ratio(plan.loaded, dataset)
     assert (ratio > 0) == overlaps
     baseline = seeds_of(analysis, dataset, "standard", "temperature")
     p_values, lines = [], []
@@ -134,8 +133,8 @@ def test_the_ratio_is_that_of_test_and_training_rows(plan: Plan) -> None:
     rows = 150
     tested = len(iris.test(1).labels)
     validated = round(0.15 * (rows - tested))
-    assert correlation_ratio(plan, "iris") == tested / (rows - tested - validated)
-    assert correlation_ratio(plan, "blobs-1.7") == 0
+    assert correlation_ratio(plan.loaded, "iris") == tested / (rows - tested - validated)
+    assert correlation_ratio(plan.loaded, "blobs-1.7") == 0
 
 
 @pytest.mark.parametrize("dataset", ["blobs-1.7", "iris"])
@@ -146,7 +145,7 @@ def test_the_leaderboard_has_intervals_over_seeds(
     row = table.loc[dataset, "focal", "temperature"]
     values = seeds_of(analysis, dataset, "focal", "temperature")["ece"]
     half = stats.t.ppf(0.975, 3) * values.std(ddof=1)
-    half *= math.sqrt(1 / 4 + correlation_ratio(plan, dataset))
+    half *= math.sqrt(1 / 4 + correlation_ratio(plan.loaded, dataset))
     assert row["ece_ci_high"] == pytest.approx(values.mean() + half)
     assert row["ece_ci_low"] == pytest.approx(values.mean() - half)
     top_label = table.loc[dataset, "focal", "isotonic_top_label"]
@@ -161,9 +160,9 @@ def test_intervals_stay_within_what_a_metric_can_be(tmp_path: Path) -> None:
     extreme = evaluation(entry, "temperature")
     extreme["test"]["ece"] = 0.9
     plan.store.write_evaluation(
-        entry.key, plan.spec.evaluation.tag, "temperature", current("temperature", extreme)
+        entry.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", **extreme)
     )
-    table = analyse(plan, plan.store).leaderboard.set_index(["row", "calibrator"])
+    table = analyse(read(plan)).leaderboard.set_index(["row", "calibrator"])
     row = table.loc["focal", "temperature"]
     assert (row["ece_ci_low"], row["ece_ci_high"]) == (0, 1)
     assert table.loc["standard", "identity"]["ece_ci_low"] > 0
@@ -188,7 +187,7 @@ def test_baselines_are_found_by_name(plan: Plan) -> None:
 
 
 def test_another_baseline_turns_the_verdict_round(small: Plan) -> None:
-    found = analyse(small, small.store, "focal + temperature")
+    found = analyse(read(small), "focal + temperature")
     assert found.baseline.label == "focal + temperature"
     assert line(found, "iris", "standard", "ece", "temperature")["verdict"] == "worse"
     assert line(found, "iris", "focal", "ece", "temperature")["verdict"] == "baseline"
@@ -198,7 +197,7 @@ def test_another_baseline_turns_the_verdict_round(small: Plan) -> None:
 
 
 def test_what_a_top_label_map_cannot_have_is_not_measured(small: Plan) -> None:
-    found = analyse(small, small.store, "standard + isotonic_top_label")
+    found = analyse(read(small), "standard + isotonic_top_label")
     assert line(found, "iris", "focal", "nll", "temperature")["verdict"] == "not measured"
     assert line(found, "iris", "focal", "ece", "temperature")["verdict"] == "better"
 
@@ -249,10 +248,10 @@ def test_failed_seeds_leave_fewer_pairs(tmp_path: Path) -> None:
     text = SMALL
     (tmp_path / "one").mkdir()
     plan = swept(tmp_path / "one", text, fail_one)
-    found = line(analyse(plan, plan.store), "iris", "focal", "ece", "temperature")
+    found = line(analyse(read(plan)), "iris", "focal", "ece", "temperature")
     assert (found["pairs"], found["verdict"]) == (3, "better")
     plan = swept(tmp_path, text, fail)
-    few = analyse(plan, plan.store)
+    few = analyse(read(plan))
     found = line(few, "iris", "focal", "ece", "temperature")
     assert (found["pairs"], found["verdict"]) == (1, "too few seeds")
     cost = few.costs.set_index("row").loc["focal"]
@@ -265,7 +264,7 @@ def test_a_baseline_that_failed_leaves_nothing_to_compare(tmp_path: Path) -> Non
         return {"status": "failed", "reason": "x", "config": {}} if lost else record
 
     plan = swept(tmp_path, change=fail)
-    found = analyse(plan, plan.store)
+    found = analyse(read(plan))
     rows = found.comparisons[found.comparisons["dataset"] == "iris"]
     assert set(rows["verdict"]) == {"too few seeds"}
     assert math.isnan(found.hypervolumes["iris"])
@@ -276,7 +275,7 @@ def test_a_baseline_that_failed_leaves_nothing_to_compare(tmp_path: Path) -> Non
 def test_one_seed_has_the_bootstrap_interval_and_no_verdict(tmp_path: Path) -> None:
     text = SMALL.replace("confirm_seeds: 4", "confirm_seeds: 1")
     plan = swept(tmp_path, text)
-    found = analyse(plan, plan.store)
+    found = analyse(read(plan))
     row = found.leaderboard.iloc[0]
     assert row["ece_ci_low"] == pytest.approx(row["ece"] - 0.02)
     assert row["ece_ci_high"] == pytest.approx(row["ece"] + 0.03)
@@ -288,7 +287,7 @@ def test_one_method_alone(tmp_path: Path) -> None:
     others = ("  standard:", "  label_smoothing:")
     text = "".join(row for row in SMALL.splitlines(True) if not row.startswith(others))
     plan = swept(tmp_path, text)
-    found = analyse(plan, plan.store)
+    found = analyse(read(plan))
     assert found.baseline.label == "focal"
     assert found.ranks == {}
     assert set(found.comparisons["calibrator"]) == {"identity", "temperature"}
@@ -296,7 +295,7 @@ def test_one_method_alone(tmp_path: Path) -> None:
 
 
 def test_nothing_confirmed_leaves_frames_without_rows(tmp_path: Path, analysis: Analysis) -> None:
-    found = analyse(fresh(tmp_path), Store(tmp_path / "runs"))
+    found = analyse(read(fresh(tmp_path)))
     for name in ("results", "leaderboard", "comparisons", "fronts", "importance"):
         frame, full = getattr(found, name), getattr(analysis, name)
         assert frame.empty
@@ -358,14 +357,14 @@ def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
         while not run.advance(60.0):
             pass
         plan.complete(entry.key)
-    found = analyse(plan, plan.store)
+    found = analyse(read(plan))
     differences = []
     for ours, baseline in zip(
         plan.confirmed("blobs-1.7", "focal"), plan.confirmed("blobs-1.7", "standard"), strict=True
     ):
         errors = []
-        for key in (ours.key, baseline.key):
-            arrays = plan.store.predictions(key)
+        for trial in (ours, baseline):
+            arrays = plan.store.predictions(plan.store.record(trial.key))
             probabilities = arrays["test_logits"].double().softmax(-1)
             errors.append(float(metrics.error(probabilities, arrays["test_labels"])))
         differences.append(errors[0] - errors[1])

@@ -13,7 +13,8 @@ import pytest
 from sweeps.analysis import Analysis, analyse
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
-from tests.analysed import SMALL, fresh, line, swept
+from tests.analysed import SMALL, fresh, line, read, swept
+from tests.outcomes import outcome
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +31,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 @pytest.fixture(scope="module")
 def analysis(plan: Plan) -> Analysis:
-    return analyse(plan, plan.store)
+    return analyse(read(plan))
 
 
 def test_costs_are_those_of_the_records(analysis: Analysis) -> None:
@@ -57,7 +58,7 @@ def test_trials_at_the_same_time_share_the_wall_time(tmp_path: Path) -> None:
         return record | {"times": [50.5, 51.0 + 0.5 * entry.number]}
 
     plan = swept(tmp_path, SMALL, together)
-    row = analyse(plan, plan.store).costs.set_index("row").loc["standard"]
+    row = analyse(read(plan)).costs.set_index("row").loc["standard"]
     assert row["wall_seconds"] == pytest.approx(3.5)  # from 50 to 53.5
     assert row["search_seconds"] + row["confirm_seconds"] == 10
 
@@ -75,7 +76,7 @@ def test_importance_finds_the_knob_that_mattered(analysis: Analysis) -> None:
 
 def test_importance_is_the_same_every_time(tmp_path: Path, analysis: Analysis) -> None:
     again = swept(tmp_path, SMALL)
-    pd.testing.assert_frame_equal(analyse(again, again.store).importance, analysis.importance)
+    pd.testing.assert_frame_equal(analyse(read(again)).importance, analysis.importance)
 
 
 CONDITIONAL = """\
@@ -111,11 +112,11 @@ def test_importance_of_conditional_knobs_and_several_objectives(
         entry = plan.next()
         assert entry is not None
         nll = float(entry.config.hyperparameters["lr"])
-        record = {"status": "done", "curve": [], "seconds": 1.0}
-        plan.store.file_record(entry.key, record | {"validation": {"nll": nll, "ece": -nll}})
+        measured = {"nll": nll, "ece": 1 - nll}
+        plan.store.file_record(entry.key, outcome(seconds=1.0, validation=measured))
         plan.complete(entry.key)
-    assert set(analyse(plan, plan.store).importance["knob"]) >= knobs
-    assert set(cell.study.importance()) == set(analyse(plan, plan.store).importance["knob"])
+    assert set(analyse(read(plan)).importance["knob"]) >= knobs
+    assert set(cell.study.importance()) == set(analyse(read(plan)).importance["knob"])
 
 
 def test_equally_good_trials_say_nothing_of_their_knobs(tmp_path: Path) -> None:
@@ -123,4 +124,4 @@ def test_equally_good_trials_say_nothing_of_their_knobs(tmp_path: Path) -> None:
         return record | {"validation": {"nll": 0.5}}
 
     plan = swept(tmp_path, SMALL, same)
-    assert analyse(plan, plan.store).importance.empty
+    assert analyse(read(plan)).importance.empty

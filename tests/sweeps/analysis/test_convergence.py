@@ -68,7 +68,7 @@ def test_the_leaderboard_says_on_how_many_seeds_it_converged(swept: Sweep) -> No
 
 def test_a_report_marks_it_everywhere(swept: Sweep) -> None:
     written: dict[str, bytes] = {}
-    write_report(swept.plan, swept.store, write=written.__setitem__)
+    write_report(swept.records, swept.store, write=written.__setitem__)
     page, paper = written["report.html"].decode(), written["table.md"].decode()
     assert "calibrator did not converge on 2 of 2 seeds" in page
     for text in (page, paper):
@@ -81,7 +81,7 @@ def test_a_report_marks_it_everywhere(swept: Sweep) -> None:
 def test_tables_for_people_have_a_mark_and_a_note(
     swept: Sweep, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_leaderboard(swept.analysis, swept.plan, Console(width=200))
+    print_leaderboard(swept.analysis, swept.records, Console(width=200))
     for text in (printed(capsys), exports.markdown(swept.analysis)):
         assert re.search(r"standard \\?\+ restless:Restless †", text)
         assert "standard †" not in text

@@ -18,16 +18,15 @@ from sweeps.analysis.selection import CHOSEN_BY, FEWER_SEEDS, NO_SCORE, best_see
 from sweeps.analysis.two_sweeps import compare_sweeps
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import FAILED
 from sweeps.export.choice import choose
 from sweeps.report.terminal import leaderboard_tables
 from sweeps.report.write import write_report
 from sweeps.spec import ORACLE
 from sweeps.sweep import SPEC, Sweep
 from sweeps.tracking import sync
-from tests.analysed import SMALL, evaluation, swept
+from tests.analysed import SMALL, evaluation, read, swept
+from tests.outcomes import evaluation as evaluated
 from tests.tracked import body, empty_database, runs_of
-from tests.trained import current
 
 TEXT = SMALL.replace("isotonic_top_label", "isotonic").replace("trials: 6", "trials: 1")
 
@@ -50,12 +49,12 @@ def lose_a_calibrator(plan: Plan) -> None:
     """Focal's isotonic has by far the lowest NLL, on three of four seeds."""
     for number, entry in enumerate(plan.confirmed("iris", "focal")):
         found = evaluation(entry, "isotonic") | {"validation": {"nll": 0.1}}
-        failed = {FAILED: "ValueError: no"}
+        failed = {"failed": "ValueError: no"}
         plan.store.write_evaluation(
             entry.key,
             plan.spec.evaluation.tag,
             "isotonic",
-            current("isotonic", failed if number == 1 else found),
+            evaluated("isotonic", **failed if number == 1 else found),
         )
 
 
@@ -74,7 +73,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         lose_a_calibrator(plan)
     plan.store.write_file(plan.spec.name, SPEC, TEXT.encode())
     files: dict[str, bytes] = {}
-    written = write_report(plan, plan.store, write=files.__setitem__)
+    written = write_report(read(plan), plan.store, write=files.__setitem__)
     (directory / "mlflow.db").write_bytes(empty_database())
     uri = f"sqlite:///{directory / 'mlflow.db'}"
     sync(uri, plan, plan.store, written.summary, written.analysis)
@@ -82,7 +81,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def in_terminal(told: Told) -> set[str]:
-    (table,) = leaderboard_tables(told.analysis, told.sweep.plan)
+    (table,) = leaderboard_tables(told.analysis, told.sweep.records)
     return {str(cell).partition(" (")[0] for cell in table.columns[0].cells}
 
 

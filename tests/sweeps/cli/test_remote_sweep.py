@@ -42,10 +42,11 @@ def test_a_sweep_can_live_in_a_bucket(s3_root: str, tmp_path: Path) -> None:
     assert len(records) == TRIALS
     assert {"remote/report.html", "remote/optuna.log"} <= set(raw.names())
     assert not any(name.endswith((".lock", "live.json")) for name in raw.names())
+    store = Store(s3_root)
     for name in records:
         key = name.split("/")[1]
         assert json.loads(raw.read(name))["status"] == "done"
-        assert Store(s3_root).predictions(key)
+        assert store.predictions(store.record(key))
     client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("remote")
     runs = client.search_runs([experiment.experiment_id])

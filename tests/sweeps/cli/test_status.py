@@ -15,6 +15,7 @@ from sweeps.cli.sweep_status import trials
 from sweeps.cli.trial_view import sparkline
 from sweeps.store import Store
 from sweeps.sweep import Sweep, open_sweep
+from tests.outcomes import outcome
 from tests.trained import train_sweep
 
 SPEC = """\
@@ -102,17 +103,17 @@ def test_a_trial_is_shown_by_the_first_digits_of_its_key(said, whole: Sweep) -> 
     assert "focal on blobs-1.7, confirm phase, seed 1" in printed
     assert "gamma=2" in printed
     assert "trained    4 epochs" in printed
-    calibrators = whole.store.evaluations(entry.key, whole.spec.evaluation.tag)
+    calibrators = whole.store.evaluations(record, whole.spec.evaluation.tag)
     for name, evaluation in calibrators.items():
-        assert re.search(rf"{re.escape(name)} +{evaluation['test']['ece']:.4f} \[", printed), name
+        assert re.search(rf"{re.escape(name)} +{evaluation.test['ece']:.4f} \[", printed), name
 
 
 def test_a_failed_trial_is_shown_with_its_reason(tmp_path: Path, capsys) -> None:
     sweep = train_sweep(tmp_path, SPEC, limit=0)
     entry = next(iter(sweep.plan.entries.values()))
     config = entry.config.model_dump(mode="json")
-    failure = {"status": "failed", "reason": "LookupError: gone", "traceback": "where it was"}
-    sweep.store.file_record(entry.key, {"config": config, **failure})
+    failure = {"reason": "LookupError: gone", "traceback": "where it was"}
+    sweep.store.file_record(entry.key, outcome("failed", config=config, **failure))
     assert main(["show", entry.key, "--store", sweep.store.root]) == 0
     printed = capsys.readouterr().out
     assert "status     failed: LookupError: gone" in printed
@@ -163,9 +164,9 @@ def test_a_sweep_moves_with_its_directory(tmp_path: Path, capsys) -> None:
 def test_a_trial_that_was_stopped_early_is_found(tmp_path: Path, capsys) -> None:
     store = Store(tmp_path)
     key = "abcdef0123456789"
-    record = {"config": {}, "status": "pruned", "reason": "stopped by asha after epoch 3"}
     config = json.loads((_a_record(tmp_path)).read_text())["config"]
-    store.file_stopped("s", "data/row/0123", key, record | {"config": config})
+    stopped = outcome("pruned", config=config, reason="stopped by asha after epoch 3")
+    store.file_stopped("s", "data/row/0123", key, stopped)
     assert main(["show", "abcdef", "--store", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "sweep s: stopped by asha after epoch 3" in printed

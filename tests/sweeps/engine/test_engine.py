@@ -11,11 +11,12 @@ import pytest
 from sweeps.analysis.results import pareto
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Options, Plan
-from sweeps.engine.trial import rung_values
 from sweeps.ray_backend.searcher import PlanScheduler, PlanSearcher
+from sweeps.search.stopping import rung_values
 from sweeps.spec import load_spec
 from sweeps.store import Store, StoreError
-from tests.trained import current
+from sweeps.sweep import records_of
+from tests.outcomes import evaluation, outcome
 
 SPEC = """\
 name: engine
@@ -50,7 +51,8 @@ def body(entry: Entry, epochs: int) -> dict[str, Any]:
         "error": knobs["gamma"] / 10,
         "ece": knobs["lr"],
     }
-    trained = {"curve": curve, "times": [1.0 * row["epoch"] for row in curve], "epochs": epochs}
+    trained = {"config": {}, "environment": {}}
+    trained |= {"curve": curve, "times": [1.0 * row["epoch"] for row in curve], "epochs": epochs}
     return trained | {"seconds": 1.0 * epochs, "validation": measured}
 
 
@@ -62,10 +64,10 @@ def train(plan: Plan, entry: Entry) -> bool:
         if plan.report(entry, body(entry, rung)):
             plan.complete(entry.key)
             return False
-    plan.store.file_record(entry.key, body(entry, 27) | {"status": "done", "reason": ""})
+    plan.store.file_record(entry.key, outcome(**body(entry, 27)))
     if entry.config.phase == "confirm":
         plan.store.write_evaluation(
-            entry.key, plan.spec.evaluation.tag, "identity", current("identity", {})
+            entry.key, plan.spec.evaluation.tag, "identity", evaluation("identity")
         )
     plan.complete(entry.key)
     return True
@@ -103,9 +105,9 @@ def test_a_stopped_trial_is_filed_with_its_reason_and_never_wins(tmp_path: Path)
     for key in stopped:
         assert plan.store.record(key) is None, "another sweep may want it whole"
         record = plan.store.outcome("engine", cell.study_id, key)
-        assert record["status"] == "pruned"
-        assert record["reason"].startswith("stopped by asha after epoch")
-        assert record["epochs"] < 27
+        assert record.status == "pruned"
+        assert record.reason.startswith("stopped by asha after epoch")
+        assert record.epochs < 27
 
 
 def test_without_a_scheduler_the_same_trials_are_trained_whole(tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_a_search_bounded_by_time_ends_when_it_is_spent(tmp_path: Path) -> None:
 def test_several_objectives_keep_the_set_that_nothing_beats(tmp_path: Path) -> None:
     plan = fresh(tmp_path, "search: {sampler: random, trials: 25, objective: [error, ece]}\n")
     run_out(plan)
-    table = pareto(plan)
+    table = pareto(records_of(plan))
     points = {
         n: (e.config.hyperparameters["gamma"] / 10, e.config.hyperparameters["lr"])
         for n in range(25)
@@ -213,8 +215,8 @@ def test_a_dead_process_is_begun_again_and_then_given_up(tmp_path: Path) -> None
         assert plan.next() == first
     plan.died(first, "killed by the kernel")
     record = plan.store.record(first.key)
-    assert record["status"] == "failed"
-    assert record["reason"] == "its process died 3 times, the last time so: killed by the kernel"
+    assert record.status == "failed"
+    assert record.reason == "its process died 3 times, the last time so: killed by the kernel"
     run_out(plan)
     assert plan.finished
     assert plan.failed == 1
@@ -248,7 +250,7 @@ def test_a_node_that_cannot_train_ends_the_sweep_only_if_no_other_can(
 def test_a_process_that_dies_after_filing_its_record_costs_nothing(tmp_path: Path) -> None:
     plan = fresh(tmp_path, "search: {sampler: random, trials: 1}\nretries: 0\n")
     entry = plan.next()
-    plan.store.file_record(entry.key, body(entry, 27) | {"status": "done", "reason": ""})
+    plan.store.file_record(entry.key, outcome(**body(entry, 27)))
     plan.died(entry, "lost")
     assert plan.done == 1
     assert plan.failed == 0
@@ -258,7 +260,7 @@ def test_failed_trials_are_retired_and_queued_again_on_request_only(tmp_path: Pa
     search = "search: {sampler: random, trials: 4}\n"
     plan = fresh(tmp_path, search)
     bad = plan.next()
-    plan.store.file_record(bad.key, {"status": "failed", "reason": "a bug", "config": {}})
+    plan.store.file_record(bad.key, outcome("failed"))
     plan.complete(bad.key)
     run_out(plan)
     assert plan.reasons == {"a bug": 1}
@@ -308,7 +310,7 @@ def test_failures_of_both_phases_are_tried_again(tmp_path: Path) -> None:
     while (entry := first.next()) is not None:
         if len(failed) < 1 or (entry.config.phase == "confirm" and len(failed) < 2):
             failed.add(entry.key)
-            record = {"status": "failed", "reason": "a bug", "config": {}}
+            record = outcome("failed")
             first.store.file_record(entry.key, record)
             first.complete(entry.key)
         else:

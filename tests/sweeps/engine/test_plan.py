@@ -10,7 +10,7 @@ from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
-from tests.trained import current
+from tests.outcomes import evaluation, outcome
 
 SPEC = """\
 name: planned
@@ -40,13 +40,10 @@ def train(plan: Plan, entry: Entry) -> None:
     """File the record a real trial would, with an objective that depends on the knobs only."""
     knobs = entry.config.hyperparameters
     value = float(knobs["lr"]) + float(knobs.get("gamma", 0))
-    record = {"status": "done", "validation": {"nll": value}, "curve": [], "seconds": 0.0}
-    plan.store.file_record(entry.key, record)
+    plan.store.file_record(entry.key, outcome(validation={"nll": value}))
     if entry.config.phase == "confirm":
         for name in plan.spec.calibrator_names:
-            plan.store.write_evaluation(
-                entry.key, plan.spec.evaluation.tag, name, current(name, {})
-            )
+            plan.store.write_evaluation(entry.key, plan.spec.evaluation.tag, name, evaluation(name))
 
 
 def run_out(plan: Plan, limit: int | None = None) -> list[str]:
@@ -179,7 +176,7 @@ def test_a_failed_trial_never_wins_and_hopeless_methods_are_not_confirmed(tmp_pa
     plan = fresh(tmp_path)
     while (entry := plan.next()) is not None:
         if entry.config.method == "focal":
-            plan.store.file_record(entry.key, {"status": "failed", "reason": "x", "config": {}})
+            plan.store.file_record(entry.key, outcome("failed"))
         else:
             train(plan, entry)
         plan.complete(entry.key)

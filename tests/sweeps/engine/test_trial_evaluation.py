@@ -15,11 +15,11 @@ from calibration.metrics import METRICS, Metric
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.top_label import ece_of
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import FAILED, TrialRun
+from sweeps.engine.trial import TrialRun
 from sweeps.report.write import write_report
 from sweeps.runner import sync_sweep
 from sweeps.spec import ORACLE, load_spec
-from sweeps.store import Store
+from sweeps.store import EvaluationRecord, Store
 from sweeps.sweep import open_sweep
 from tests.trained import finish, train_sweep
 
@@ -41,7 +41,7 @@ class Killed(BaseException):
 class Dying(Store):
     """Dies right after the evaluation of one calibrator has been written."""
 
-    def write_evaluation(self, key: str, tag: str, name: str, evaluation: dict[str, Any]) -> None:
+    def write_evaluation(self, key: str, tag: str, name: str, evaluation: EvaluationRecord) -> None:
         super().write_evaluation(key, tag, name, evaluation)
         if name == "temperature":
             raise Killed
@@ -58,9 +58,10 @@ def test_killed_after_its_last_evaluation_a_trial_lacks_nothing(tmp_path: Path) 
         TrialRun(entry.config, Dying(tmp_path / "runs"), **about).advance(600)
     store = Store(tmp_path / "runs")
     assert TrialRun(entry.config, store, **about).advance(600)
-    found = set(store.evaluations(entry.key, plan.spec.evaluation.tag))
+    record = store.record(entry.key)
+    found = set(store.evaluations(record, plan.spec.evaluation.tag))
     assert found == {"identity", "temperature", ORACLE}
-    assert store.extra(entry.key, "reliability.png") is not None
+    assert store.extra(record, "reliability.png") is not None
 
 
 def test_a_metric_that_raises_costs_its_evaluations_and_not_the_trial(tmp_path: Path) -> None:
@@ -73,13 +74,11 @@ def test_a_metric_that_raises_costs_its_evaluations_and_not_the_trial(tmp_path: 
     try:
         sweep = train_sweep(tmp_path, SPEC)
         assert sweep.plan.finished
-        found = sweep.store.evaluations(
-            sweep.plan.confirmed("blobs-1.7", "standard")[0].key, "15-bins"
-        )
+        found = sweep.records.confirmed("blobs-1.7", "standard")[0].evaluations
     finally:
         del METRICS._entries["broken"]
     assert found.keys() == {"identity", "temperature", ORACLE}
-    assert {each[FAILED] for each in found.values()} == {"ArithmeticError: no such thing"}
+    assert {each.failed for each in found.values()} == {"ArithmeticError: no such thing"}
     # Without it, the next run makes the evaluations that failed.
     again = finish(tmp_path / "spec.yaml", sweep.store)
     assert again.results["ece"].notna().all()
@@ -111,16 +110,17 @@ def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
     before = sweep.results.set_index("calibrator")
     oracle = before.loc["identity"].set_index("row").loc[ORACLE]
     key, tag = before["key"].dropna().iloc[0], sweep.spec.evaluation.tag
-    attempt = sweep.store.record(key)["attempt"]
-    evaluations = sweep.store.evaluations(key, tag)
+    record = sweep.store.record(key)
+    attempt = record.attempt
+    evaluations = sweep.store.evaluations(record, tag)
     tracked = runs(uri)
     assert tracked[key].data.metrics["test/ece:temperature"] == before.loc["temperature", "ece"]
 
     request.getfixturevalue("fixed_ece")
     later = open_sweep("evaluated", sweep.store)
     assert later.plan.finished
-    written = write_report(later.plan, later.store)
-    assert later.store.evaluations(key, tag) == evaluations
+    written = write_report(later.records, later.store)
+    assert later.store.evaluations(record, tag) == evaluations
     assert written.analysis.outdated == len(written.analysis.results) == 3
     assert written.analysis.leaderboard["ece"].max() == before["ece"].max()
     assert "3 evaluations of 3 were made by another version" in written.summary
@@ -128,7 +128,7 @@ def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
     assert "nothing is trained again" in page
 
     again = finish(tmp_path / "spec.yaml", sweep.store)
-    assert again.store.record(key)["attempt"] == attempt
+    assert again.store.record(key) == record
     after = again.results.set_index("calibrator")
     assert after.loc["temperature", "ece"] == 2 * before.loc["temperature", "ece"]
     assert after.loc["temperature", "nll"] == before.loc["temperature", "nll"]

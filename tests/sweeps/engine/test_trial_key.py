@@ -16,9 +16,9 @@ from calibration.metrics import METRICS
 from calibration.models import ModelOptions
 from calibration.optimisers import SGD, Adam
 from calibration.training import TrainingConfig
-from sweeps.engine import key as trial_key
+from sweeps.engine import identity as trial_key
+from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import TrialConfig
 from sweeps.ray_backend.handshake import UnfitNodeError, check_device
 from sweeps.search.domains import parse_domain, written
 from sweeps.spec import load_spec

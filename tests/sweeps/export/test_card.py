@@ -26,12 +26,12 @@ def chapter(package: Package, title: str) -> str:
 
 def test_ties_are_named_where_they_bring_in_more_rows(swept: Swept) -> None:
     package = swept.package("table", TIED, wish=Wish(coverage=0.5))
-    arrays = swept.store.predictions(package.chosen.entry.key)
+    arrays = swept.store.predictions(package.chosen.record)
     output = cross_fitted(
         "isotonic_top_label",
         arrays["validation_logits"],
         arrays["validation_labels"],
-        seed=package.chosen.entry.config.seed,
+        seed=package.chosen.trial.config.seed,
     )
     share = (output >= package.description.threshold).double().mean().item()
     assert share > 0.52

@@ -67,7 +67,7 @@ def test_the_threshold_keeps_the_wanted_share_of_validation_rows(
     swept: Swept, winner: Path
 ) -> None:
     about, threshold = described(winner)["about"], described(winner)["threshold"]
-    arrays = swept.store.predictions(about["key"])
+    arrays = swept.store.predictions(swept.store.record(about["key"]))
     held_back = cross_fitted(
         about["calibrator"],
         arrays["validation_logits"],
@@ -84,10 +84,12 @@ def test_the_threshold_keeps_the_wanted_share_of_validation_rows(
 def test_the_card_says_what_the_record_says(swept: Swept, winner: Path) -> None:
     text = (winner / "README.md").read_text()
     about = described(winner)["about"]
-    labels = swept.store.predictions(about["key"])["test_labels"]
+    labels = swept.store.predictions(swept.store.record(about["key"]))["test_labels"]
     probabilities = swept.expected(winner)
     ece = float(metrics.ece(probabilities, labels))
-    recorded = swept.store.evaluations(about["key"], "15-bins")[about["calibrator"]]
+    recorded = swept.store.evaluations(swept.store.record(about["key"]), "15-bins")[
+        about["calibrator"]
+    ]
     assert ece == pytest.approx(recorded["test"]["ece"], abs=1e-12)
     low, high = recorded["intervals"]["ece"]
     assert f"| ECE | {ece:.4f} [{low:.4f}, {high:.4f}] |" in text
@@ -195,7 +197,7 @@ def test_a_map_of_the_top_label_gives_confidences_alone(swept: Swept, tmp_path: 
     assert "By hand" in text
     assert "it never abstains" in text
     about = described(out)["about"]
-    logits = swept.store.predictions(about["key"])["test_logits"]
+    logits = swept.store.predictions(swept.store.record(about["key"]))["test_logits"]
     names = described(out)["class_names"]
     assert found["class"].tolist() == [names[i] for i in logits.argmax(1)]
 

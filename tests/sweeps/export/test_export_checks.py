@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sweeps.engine.trial import environment
+from sweeps.engine.environment import environment
 from sweeps.store import StoreError
 from tests.exported import Swept
 

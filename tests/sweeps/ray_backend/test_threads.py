@@ -72,12 +72,12 @@ def trained(swept: Plan, cpu: float, process_threads: int) -> tuple[Any, ...]:
         torch.set_num_threads(before)
     record = store.record(entry.key)
     assert record is not None
-    assert record["resources"]["cpu"] == cpu
-    kept = {name: record[name] for name in NUMBERS}
-    arrays = {name: value.numpy().tobytes() for name, value in store.predictions(entry.key).items()}
-    calibrators = store.evaluations(entry.key, spec.evaluation.tag)
+    assert record.resources["cpu"] == cpu
+    kept = {name: getattr(record, name) for name in NUMBERS}
+    arrays = {name: value.numpy().tobytes() for name, value in store.predictions(record).items()}
+    found = store.evaluations(record, spec.evaluation.tag)
     clock = {"fit_seconds": 0, "made": 0}
-    return kept, arrays, {name: found | clock for name, found in calibrators.items()}
+    return kept, arrays, {name: each.model_copy(update=clock) for name, each in found.items()}
 
 
 def test_what_a_trial_occupies_changes_no_bit(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_cells_of_the_bo4sc_table_can_be_made_again(tmp_path: Path) -> None:
             config, store, calibrators=["identity"], evaluation=Evaluation(plan.spec.bins)
         )
         assert trial.advance(seconds=600)
-        found = store.evaluations(config.key(), "15-bins")["identity"]["test"]
+        found = store.evaluations(store.record(config.key()), "15-bins")["identity"].test
         for metric in ("ece", "nll"):
             cell = here.loc[metric]
             if tolerance is not None:

@@ -40,7 +40,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 @pytest.fixture(scope="module")
 def written(sweep: Sweep) -> WrittenReport:
-    return write_report(sweep.plan, sweep.store)
+    return write_report(sweep.records, sweep.store)
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_reliability_diagrams_show_the_stored_predictions(shown: Chrome, sweep: 
     name = shown.find_element(By.CSS_SELECTOR, "#data-0 .panels figcaption b").text
     assert name == "standard"
     found = shown.execute_script(f"return {place}.data.map(t => [t.x, t.y, t.error_y, t.yaxis])")
-    arrays = sweep.store.predictions(sweep.plan.confirmed("blobs-1.7", "standard")[0].key)
+    arrays = sweep.store.predictions(sweep.records.confirmed("blobs-1.7", "standard")[0].record)
     probabilities = arrays["test_logits"].double().softmax(-1).numpy()
     confidence = probabilities.max(1)
     correct = probabilities.argmax(1) == arrays["test_labels"].numpy()
@@ -287,19 +287,21 @@ def test_what_does_not_fit_is_left_out_and_named(
 ) -> None:
     analysis = written.analysis
     assert analysis is not None
-    gathered = gather(sweep.plan, sweep.store, analysis.results, analysis.leaderboard, Attempts())
+    gathered = gather(
+        sweep.records, sweep.store, analysis.results, analysis.leaderboard, Attempts()
+    )
     png = file(sweep, "figures/blobs-1.7_regions.png")
     pictures = [Picture("blobs-1.7_regions", "blobs-1.7", png, "Regions", "About them.")]
-    whole = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
+    whole = page(sweep.records, analysis, gathered, pictures, None, Attempts())
     limit = len(whole.encode()) + document.RESERVED
     monkeypatch.setattr(document, "PAGE_LIMIT", limit - 10_000)
-    less = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
+    less = page(sweep.records, analysis, gathered, pictures, None, Attempts())
     assert len(less.encode()) < document.PAGE_LIMIT
     assert "Regions: see figures/blobs-1.7_regions.png" in less
     assert "data:image/webp" in whole
     assert "data:image/webp" not in less
     monkeypatch.setattr(document, "PAGE_LIMIT", limit - 150_000)
-    least = page(sweep.plan, analysis, gathered, pictures, None, Attempts())
+    least = page(sweep.records, analysis, gathered, pictures, None, Attempts())
     assert document.PAGE_LIMIT - 2 * document.RESERVED < len(least.encode()) < document.PAGE_LIMIT
     assert "left out to keep the page small" in least
 

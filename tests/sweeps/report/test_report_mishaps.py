@@ -46,7 +46,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
 
 @pytest.fixture(scope="module")
 def written(sweep: Sweep) -> WrittenReport:
-    return write_report(sweep.plan, sweep.store)
+    return write_report(sweep.records, sweep.store)
 
 
 def file(sweep: Sweep, name: str) -> str:
@@ -64,9 +64,9 @@ def test_the_report_is_whole_and_sends_no_control_character(
     assert not CONTROL.search(written.summary)
     pictures = {name.rpartition("_")[2] for name in sweep.store.files(sweep.name, "figures")}
     assert pictures == {"reliability.png", "bins.png", "coverage.png", "ece-curve.png"}
-    for dataset, row in sweep.plan.cells:
-        for entry in sweep.plan.confirmed(dataset, row):
-            assert sweep.store.extra(entry.key, "reliability.png") is not None
+    for cell in sweep.records.cells.values():
+        for trial in cell.confirmed:
+            assert sweep.store.extra(trial.record, "reliability.png") is not None
 
 
 def table_cells(sweep: Sweep) -> Iterator[str]:
@@ -111,7 +111,7 @@ def test_the_terminal_and_its_picture_show_names_as_they_are(
 ) -> None:
     for kind in (Console, Terminal):
         console = kind(file=io.StringIO(), width=400, force_terminal=True, color_system=None)
-        print_leaderboard(written.analysis, sweep.plan, console)
+        print_leaderboard(written.analysis, sweep.records, console)
         say(console, MARKUP, f"reason: {DATA}")
         printed = console.file.getvalue()  # type: ignore[attr-defined]
         for name in (*ROWS, SHOWN_DATA, f"ECE vs {MATHS}", f"reason: {SHOWN_DATA}"):
@@ -200,7 +200,7 @@ def test_what_fails_costs_itself_and_is_named(
     monkeypatch.setattr("sweeps.report.dataset_section.reliability_html", broken("\x1b[31m"))
     files: dict[str, bytes] = {}
     with caplog.at_level(logging.WARNING, logger="calsweep"):
-        found = write_report(sweep.plan, sweep.store, write=files.__setitem__)
+        found = write_report(sweep.records, sweep.store, write=files.__setitem__)
     (bins,) = [n for n in sweep.store.files(sweep.name, "figures") if n.endswith("_bins.png")]
     section = f"the section 'Reliability' of {DATA}"
     assert found.failures == {
@@ -251,7 +251,7 @@ def test_the_page_outlives_its_parts(
         monkeypatch.setattr(f"sweeps.report.{part}", broken())
     monkeypatch.setattr("sweeps.report.write.headlines", broken())
     files: dict[str, bytes] = {}
-    found = write_report(sweep.plan, sweep.store, write=files.__setitem__)
+    found = write_report(sweep.records, sweep.store, write=files.__setitem__)
     expected = {name for names in parts.values() for name in names} | {"the summary"}
     assert set(found.failures) == expected
     page = files["report.html"].decode()
@@ -287,9 +287,9 @@ calibrators: [temperature]
     (entry,) = trained.plan.confirmed("blobs-1.7", "standard")
     record = trained.store.record(entry.key)
     assert record is not None
-    assert record["status"] == "done"
-    calibrators = trained.store.evaluations(entry.key, trained.spec.evaluation.tag)
+    assert record.status == "done"
+    calibrators = trained.store.evaluations(record, trained.spec.evaluation.tag)
     assert set(calibrators) == {"identity", "temperature", ORACLE}
-    assert trained.store.extra(entry.key, "reliability.png") is None
+    assert trained.store.extra(record, "reliability.png") is None
     (said,) = [record.getMessage() for record in caplog.records if record.name == "calsweep"]
     assert "reliability.png could not be drawn: RuntimeError: it <b>broke</b>" in said

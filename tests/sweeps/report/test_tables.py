@@ -24,8 +24,9 @@ from calibration.methods.standard import Standard
 from sweeps.cli.main import main
 from sweeps.engine.cell import Cells
 from sweeps.engine.dry_run import rehearse
+from sweeps.engine.identity import TrialConfig
+from sweeps.engine.networks import load_network
 from sweeps.engine.plan import Options, Plan
-from sweeps.engine.trial import TrialConfig, load_network
 from sweeps.spec import SpecError, load_spec
 from sweeps.spec.ready import SPECS
 from sweeps.store import Store
@@ -132,7 +133,12 @@ def test_larger_draws_are_measured_on_the_stored_network(swept: tuple[Path, str]
     rows = load_dataset("blobs-1.7", {}).large_test(first.config.seed, 2000)
     assert rows is not None
     assert len(rows.labels) == 2000
-    probabilities = load_network(first.config, store).predict(rows).double().softmax(-1)
+    probabilities = (
+        load_network(first.config, store.record(first.key), store)
+        .predict(rows)
+        .double()
+        .softmax(-1)
+    )
     tidy = pd.read_csv(directory / "runs" / "table" / "results.csv")
     line = tidy[(tidy["key"] == first.key) & (tidy["calibrator"] == "identity")].iloc[0]
     assert line["large_ece"] == pytest.approx(float(metrics.ece(probabilities, rows.labels)))

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import optuna
 import pytest
 
+from sweeps.analysis.two_sweeps import compare_sweeps, other_circumstances
+from sweeps.cli.sweep_status import trials
 from sweeps.export.choice import choose
+from sweeps.export.package import Wish, assemble
+from sweeps.nightly.run.results import collect
 from sweeps.report.write import write_report
+from sweeps.store import Store
+from sweeps.store.files import LocalFiles
 from sweeps.sweep import Sweep, open_sweep
 from tests.trained import finish, train_sweep
 
@@ -42,7 +51,7 @@ def test_analysing_and_exporting_make_no_study(
     assert searched.importance() == expected
     monkeypatch.setattr(optuna, "create_study", refuse)
     opened = open_sweep("read", sweep.store)
-    written = write_report(opened.plan, opened.store)
+    written = write_report(opened.records, opened.store)
     assert not written.failures
     shares = written.analysis.importance.set_index(["row", "knob"])["importance"].to_dict()
     assert shares == {("standard", "lr"): 1.0, ("focal", "gamma"): 1.0}
@@ -50,3 +59,39 @@ def test_analysing_and_exporting_make_no_study(
     # A finished sweep that is run again has nothing to ask for either.
     again = finish(sweep.loaded.directory / "spec.yaml", sweep.store)
     assert again.plan.finished
+
+
+COMMANDS: dict[str, Callable[[Sweep], object]] = {
+    "report": lambda sweep: write_report(sweep.records, sweep.store),
+    "export": lambda sweep: assemble(sweep, choose(sweep, "blobs-1.7"), Wish()),
+    "status": trials,
+    "compare": lambda sweep: (compare_sweeps(sweep, sweep), other_circumstances(sweep, sweep)),
+    "nightly": lambda sweep: collect({"read": sweep.loaded}, sweep.store, ["ece", "nll"]),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_reads_each_record_once(
+    command: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a remote store each reading is a request."""
+    reads: Counter[str] = Counter()
+    read, read_all = LocalFiles.read, LocalFiles.read_all
+
+    def counted(files: LocalFiles, name: str) -> bytes | None:
+        reads[name] += 1
+        return read(files, name)
+
+    def counted_all(files: LocalFiles, directory: str) -> dict[str, bytes]:
+        reads[directory] += 1
+        return read_all(files, directory)
+
+    monkeypatch.setattr(LocalFiles, "read", counted)
+    monkeypatch.setattr(LocalFiles, "read_all", counted_all)
+    COMMANDS[command](open_sweep("read", Store(sweep.store.root)))
+    of_trials = {name: count for name, count in reads.items() if name.startswith("records/")}
+    records = [name for name in of_trials if name.endswith("/record.json")]
+    evaluations = [name for name in of_trials if "/evaluations/" in name]
+    assert len(records) == 2 * 6 - sweep.plan.pruned + 2 * 2
+    assert len(evaluations) == 2 * 2
+    assert set(of_trials[name] for name in [*records, *evaluations]) == {1}

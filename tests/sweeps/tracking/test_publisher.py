@@ -16,6 +16,8 @@ from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.tracking import sync
 from sweeps.tracking.mlflow.publisher import Publisher
+from tests.outcomes import evaluation as evaluated
+from tests.outcomes import outcome
 from tests.tracked import (
     BEGAN,
     EPOCHS,
@@ -32,7 +34,6 @@ from tests.tracked import (
     train,
     train_all,
 )
-from tests.trained import current
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ def test_a_training_begun_anew_gets_a_new_run(tmp_path: Path, uri: str) -> None:
     train(plan, entry, "failed", epochs=4)
     Publisher(uri, plan, plan.store).publish(entry)
     old = runs_of(uri)[entry.key]
-    plan.store.retire(entry.key)
+    plan.store.retire(plan.store.record(entry.key))
     train(plan, entry, lineage="b", began=BEGAN + 50)
     Publisher(uri, plan, plan.store).publish(entry)
     new = runs_of(uri)[entry.key]
@@ -219,9 +220,9 @@ def test_a_failure_repeated_before_the_first_epoch_is_told_anew(tmp_path: Path, 
     entry = plan.next()
     assert entry is not None
     for reason in ("no memory", "no network"):
-        plan.store.retire(entry.key)
-        plan.store.file_record(entry.key, {"config": {}, "status": "failed", "reason": reason})
+        plan.store.file_record(entry.key, outcome("failed", reason=reason))
         Publisher(uri, plan, plan.store).publish(entry)
+        plan.store.retire(plan.store.record(entry.key))
     run = runs_of(uri)[entry.key]
     assert run.data.tags["calsweep.reason"] == "no network"
 
@@ -333,7 +334,7 @@ def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> 
     for entry in finer.confirmed("blobs-1.7", "standard"):
         for name in finer.spec.calibrator_names:
             finer.store.write_evaluation(
-                entry.key, "30-bins", name, current(name, evaluation(0.25))
+                entry.key, "30-bins", name, evaluated(name, **evaluation(0.25))
             )
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
     assert sync(uri, finer, finer.store, "") == 2
@@ -377,7 +378,7 @@ def test_numbers_that_are_none_are_left_out(tmp_path: Path, uri: str) -> None:
     assert entry is not None
     found = record(entry, "failed")
     found["curve"][-1] |= {"train/loss": float("nan"), "validation/nll": float("inf")}
-    plan.store.file_record(entry.key, found)
+    plan.store.file_record(entry.key, outcome(**found))
     Publisher(uri, plan, plan.store).publish(entry)
     run = runs_of(uri)[entry.key]
     assert steps(uri, run) == [2, 4, 6]

@@ -207,8 +207,9 @@ def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
     train_all(plan)
     for number, method in enumerate(("standard", "focal")):
         for entry in plan.confirmed("blobs-1.7", method):
-            found = plan.store.evaluations(entry.key, "15-bins")["temperature"]
-            found = found | {"validation": {"nll": 0.9 - 0.1 * number}}
+            record = plan.store.record(entry.key)
+            found = plan.store.evaluations(record, "15-bins")["temperature"]
+            found = found.model_copy(update={"validation": {"nll": 0.9 - 0.1 * number}})
             plan.store.write_evaluation(entry.key, "15-bins", "temperature", found)
     sync(uri, plan, plan.store, "words", analysed())
     client = MlflowClient(uri)

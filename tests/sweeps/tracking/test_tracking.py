@@ -18,8 +18,9 @@ from mlflow.tracking import MlflowClient
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.host.secrets import masked
-from sweeps.store import Store
+from sweeps.store import Store, TrialRecord
 from sweeps.tracking import Recorder, TrackingError, default_uri, recorder, sync
+from sweeps.tracking.mlflow import run_content
 from sweeps.tracking.mlflow.database import Database, create_database
 from sweeps.tracking.mlflow.publisher import Publisher
 from tests.tracked import (
@@ -29,7 +30,6 @@ from tests.tracked import (
     body,
     empty_database,
     make_plan,
-    record,
     runs_of,
     server,
     steps,
@@ -247,11 +247,21 @@ def test_a_server_that_never_comes_costs_patience_and_no_record(tmp_path: Path, 
     assert_exact(uri, entries)
 
 
-def test_one_trial_that_is_refused_holds_up_no_other(tmp_path: Path, uri: str) -> None:
+def test_one_trial_that_is_refused_holds_up_no_other(
+    tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = make_plan(tmp_path)
     refused = plan.next()
     assert refused is not None
-    plan.store.file_record(refused.key, record(refused) | {"status": "of a kind unheard of"})
+    train(plan, refused)
+    tags = run_content.outcome_tags
+
+    def refuse(entry: Entry, outcome: TrialRecord) -> dict[str, str]:
+        if entry.key == refused.key:
+            raise KeyError("of a kind unheard of")
+        return tags(entry, outcome)
+
+    monkeypatch.setattr(run_content, "outcome_tags", refuse)
     others = []
     while (entry := plan.next()) is not None:
         train(plan, entry)
