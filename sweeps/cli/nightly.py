@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
 import signal
 import sys
@@ -60,13 +61,13 @@ def add(commands: Subparsers) -> None:
         help="as 40m; what is not done by then is incomplete (default: the suite's)",
     )
     nightly.add_argument(
-        "--install",
+        "--print",
         choices=("cron", "systemd"),
-        help="show what would run this every night; with --yes, set it up",
+        help="do not run: print the crontab line or the units that run this every night",
     )
-    nightly.add_argument("--at", default="02:00", metavar="HH:MM", help="with --install")
-    nightly.add_argument("--remove", action="store_true", help="with --install: take it away")
-    nightly.add_argument("--yes", action="store_true", help="with --install: do it")
+    nightly.add_argument(
+        "--at", type=_clock_time, metavar="HH:MM", help="with --print (default: 02:00)"
+    )
     nightly.set_defaults(command=_nightly)
     baseline = commands.add_parser("baseline", help="the night that others are compared with")
     actions = baseline.add_subparsers(required=True, metavar="ACTION")
@@ -105,14 +106,23 @@ def _duration(text: str) -> float:
     return found
 
 
+def _clock_time(text: str) -> datetime.time:
+    try:
+        return datetime.datetime.strptime(text, "%H:%M").time()
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"found {text!r}; write hours and minutes, from 00:00 to 23:59"
+        ) from None
+
+
 def _nightly(options: argparse.Namespace, console: Console) -> int:
     from sweeps.nightly.run.suite import load_suite
 
-    if (options.remove or options.yes) and not options.install:
-        raise UserError("--remove and --yes go with --install cron or --install systemd")
+    if options.at and not options.print:
+        raise UserError("--at goes with --print cron or --print systemd")
     suite = load_suite(options.suite)
-    if options.install:
-        return _install(options, suite, console)
+    if options.print:
+        return _print_schedule(options, suite, console)
     with _terminations() as terminated:
         try:
             return _run(options, suite, console)
@@ -246,34 +256,32 @@ def _print(verdict: Verdict, place: Path, console: Console) -> None:
         say(console, f"if this is how it shall be: {verdict.accept}")
 
 
-def _install(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
-    from sweeps.nightly.schedules import install
+def _print_schedule(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
+    from sweeps.nightly.schedule import Schedule, crontab, systemd
 
     if options.webhook:
         raise UserError(
-            "--webhook with --install: its address would stand where others can read it; leave it "
-            "out, and set CALSWEEP_WEBHOOK in the file of credentials that is named below"
+            "--webhook with --print: its address would stand where others can read it; leave it "
+            "out, and set CALSWEEP_WEBHOOK in the file of credentials that it names"
         )
     program = Path(sys.executable).with_name("calsweep")
-    here = [str(program)] if program.exists() else [sys.executable, "-m", "sweeps.cli"]
-    command = [*here, "nightly"]
+    command = [str(program)] if program.exists() else [sys.executable, "-m", "sweeps.cli"]
+    command += ["nightly"]
     command += [str(suite.path.resolve())] if options.suite is not None else []
     command += ["--nights", str(options.nights.absolute())]
     command += ["--tracking", options.tracking] if options.tracking else []
     command += ["--address", options.address] if options.address else []
-    limit = options.time_limit or suite.suite.time_limit
     command += ["--time-limit", f"{options.time_limit:g}s"] if options.time_limit else []
-    said = install(
-        options.install,
-        command,
-        at=options.at,
+    schedule = Schedule(
+        suite=suite.name,
+        command=tuple(command),
         directory=Path.cwd(),
-        remove=options.remove,
-        write=options.yes,
-        name=suite.name,
-        time_limit=limit,
+        at=options.at or datetime.time(hour=2),
+        time_limit=options.time_limit or suite.suite.time_limit,
+        config=Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser(),
     )
-    say(console, *said.splitlines())
+    text = {"cron": crontab, "systemd": systemd}[options.print](schedule)
+    say(console, *text.splitlines())
     return 0
 
 

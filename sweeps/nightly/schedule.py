@@ -1,39 +1,98 @@
-"""A schedule as a value: what runs every night, where, when, and for how long at most."""
+"""A night as a schedule: the text for a crontab, or for the user's own systemd.
+
+The text is printed and never installed. Others can read crontabs and units, so no secret
+stands in them: credentials go into a file of the user's own that every scheduled night reads.
+"""
 
 from __future__ import annotations
 
-import os
-import re
+import datetime
+import getpass
+import math
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from sweeps.errors import UserError
 from sweeps.host.secrets import masked
 from sweeps.nightly.report.webhook import VARIABLE
+from sweeps.nightly.run.unattended import GRACE_SECONDS
+
+LONGEST_COMMAND = 998
+"""What Debian's cron takes; a longer line would be cut."""
+MARGIN_SECONDS = 600.0
+"""For starting, reporting and publishing, which the command's own limit may not count."""
+# When it is stopped, only the command is signalled, so that it stops its workers itself. A night
+# missed while the machine was off is made up for when it is on.
+UNITS = """\
+# {place}/{title}.service
+[Unit]
+Description=calsweep: the suite of the night, its verdict and report ({suite})
+
+[Service]
+Type=oneshot
+WorkingDirectory={directory}
+Environment="PATH={path}"
+EnvironmentFile=-{credentials}
+ExecStart={command}
+# Later than the command's own time limit: for a night that can no longer keep it.
+TimeoutStartSec={longest}
+TimeoutStopSec={grace}
+KillMode=mixed
+# A worker that needed too much memory is begun again by the sweep.
+OOMPolicy=continue
+Nice=10
+LimitNOFILE=65536
+# Ray needs /tmp, its sockets and writable, executable memory: those stay as they are.
+NoNewPrivileges=yes
+LockPersonality=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+
+# {place}/{title}.timer
+[Unit]
+Description=calsweep: every night ({suite})
+
+[Timer]
+OnCalendar=*-*-* {at:%H:%M}:00
+RandomizedDelaySec=5min
+Persistent=true
+
+[Install]
+WantedBy=timers.target
+
+"""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What runs, where, when, and no longer than how long."""
+    """What runs every night, where, when, and how long at most.
 
-    name: str
+    ``command`` names its program by an absolute path; ``config`` is the user's directory for
+    settings. Raises ``UserError`` for a word that no schedule can hold or that is a secret.
+    """
+
+    suite: str
     command: tuple[str, ...]
     directory: Path
-    hour: int
-    minute: int
+    at: datetime.time
     time_limit: float | None
     config: Path
-    """The user's directory for settings."""
+
+    def __post_init__(self) -> None:
+        for word in (*self.command, str(self.directory), str(self.config)):
+            _check_word(word)
 
     @property
     def title(self) -> str:
-        """What the unit is called, and what marks the line of the crontab."""
-        return f"calsweep-{self.name}"
+        """What the units are called, and what marks the line of the crontab."""
+        return f"calsweep-{self.suite}"
 
     @property
     def credentials(self) -> Path:
         """The file of environment variables that every night reads."""
-        return self.config / "calsweep" / f"{self.name}.env"
+        return self.config / "calsweep" / f"{self.suite}.env"
 
     @property
     def path(self) -> str:
@@ -41,31 +100,59 @@ class Schedule:
         return f"{Path(self.command[0]).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
-def checked(
-    name: str, command: list[str], directory: Path, at: str, time_limit: float | None
-) -> Schedule:
-    """The schedule of these arguments. Raises ``UserError`` if one of them is not right."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", name):
-        raise UserError(f"the name {name!r}: a schedule's has only letters, digits, '_', '.', '-'")
-    time = re.fullmatch(r"(\d{1,2}):(\d\d)", at)
-    if time is None or int(time[1]) > 23 or int(time[2]) > 59:
-        raise UserError(f"the time {at!r}: write hours and minutes, from 00:00 to 23:59")
-    if not command or not Path(command[0]).is_absolute() or not os.access(command[0], os.X_OK):
-        raise UserError(f"{' '.join(command)!r}: schedule a program by its absolute path")
-    directory = directory.absolute()
-    if not directory.is_dir():
-        raise UserError(f"{directory}: there is no such directory to run in; make it first")
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    for word in (*command, str(directory), str(config)):
-        _check_word(word)
-    return Schedule(
-        name=name,
-        command=tuple(command),
-        directory=directory,
-        hour=int(time[1]),
-        minute=int(time[2]),
-        time_limit=time_limit,
-        config=config,
+def crontab(schedule: Schedule) -> str:
+    """The line of the crontab, and as comments how to use it.
+
+    What a night prints goes to the system's log, where it is bounded and dated: cron itself
+    would mail it, or on most machines drop it. Raises ``UserError`` if the line is too long.
+    """
+    title, credentials = schedule.title, shlex.quote(str(schedule.credentials))
+    command = (
+        f"{{ cd {shlex.quote(str(schedule.directory))} || exit; "
+        f"set -a; [ ! -f {credentials} ] || . {credentials}; set +a; "
+        f"PATH={shlex.quote(schedule.path)} nice -n 10 {shlex.join(schedule.command)}; }} "
+        f"2>&1 | logger -t {title} # {title}"
+    ).replace("%", r"\%")  # which cron would take for a line break
+    if len(command.encode()) > LONGEST_COMMAND:
+        raise UserError(
+            f"the line for cron would be {len(command.encode())} bytes long, and cron takes "
+            f"{LONGEST_COMMAND}; use shorter paths, or systemd"
+        )
+    return f"{schedule.at.minute} {schedule.at.hour} * * * {command}\n" + _comments(
+        schedule,
+        "Add the line above, and later replace or delete it:",
+        "  crontab -e",
+        f"What a night has printed: journalctl -t {title}",
+    )
+
+
+def systemd(schedule: Schedule) -> str:
+    """The service and the timer, each under its file's name, and as comments how to use them."""
+    title, limit = schedule.title, schedule.time_limit
+    # systemd replaces variables in the arguments, but not in the program's own path.
+    program = ("/usr/bin/env",) if "$" in schedule.command[0] else ()
+    units = UNITS.format(
+        place=schedule.config / "systemd" / "user",
+        title=title,
+        suite=schedule.suite,
+        directory=_percent(str(schedule.directory)),
+        path=_percent(schedule.path.replace('"', r"\"")),
+        credentials=_percent(str(schedule.credentials)),
+        command=" ".join(map(_word, (*program, *schedule.command))),
+        longest="infinity" if limit is None else _minutes(limit + GRACE_SECONDS + MARGIN_SECONDS),
+        grace=_minutes(GRACE_SECONDS),
+        at=schedule.at,
+    )
+    return units + _comments(
+        schedule,
+        "Save the units under the names above them, then run these; the last one lets nights",
+        "begin while you are logged out:",
+        # Restarted: a timer that runs already takes up another time only then.
+        f"  systemctl --user daemon-reload && systemctl --user enable {title}.timer",
+        f"  systemctl --user restart {title}.timer",
+        f"  loginctl enable-linger {getpass.getuser()}",
+        f"See it: systemctl --user list-timers; journalctl --user -u {title}",
+        f"Disable it: systemctl --user disable --now {title}.timer",
     )
 
 
@@ -79,8 +166,29 @@ def _check_word(word: str) -> None:
             "password, and put them into the file of credentials (MLFLOW_TRACKING_USERNAME, "
             "MLFLOW_TRACKING_PASSWORD)"
         )
-    if word.split("=")[0] == "--webhook":
-        raise UserError(
-            "--webhook: its address is a secret, and a schedule can be read by others; put it "
-            f"into the file of credentials as {VARIABLE}"
-        )
+
+
+def _comments(schedule: Schedule, *lines: str) -> str:
+    file = schedule.credentials
+    directory, name = shlex.quote(str(file.parent)), shlex.quote(str(file))
+    credentials = (
+        "Credentials, if there are any, go one NAME='value' per line into a file of your own:",
+        f"{VARIABLE}, MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD.",
+        f"  mkdir -p {directory} && touch {name} && chmod 600 {name}",
+    )
+    return "\n".join(f"# {line}" for line in (*credentials, *lines))
+
+
+def _minutes(seconds: float) -> str:
+    return f"{math.ceil(seconds / 60)}min"
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _word(word: str) -> str:
+    """An argument as ExecStart reads it."""
+    escaped = _percent(word).replace('"', r"\"").replace("$", "$$")
+    plain = word and not any(sign in word for sign in " \"';")
+    return escaped if plain else f'"{escaped}"'

@@ -150,8 +150,8 @@ def test_baselines_are_accepted_shown_and_kept(
         (["--night", "2999-01-01"], "--night: found 2999-01-01, which is still to come"),
         (["--webhook", f"gopher://x/{SECRET}"], "--webhook: that is no address"),
         (["--tracking", "somewhere"], "--tracking: found 'somewhere'"),
-        (["--remove"], "--remove and --yes go with --install"),
-        (["--install", "cron", "--webhook", f"http://x/{SECRET}"], "--webhook with --install"),
+        (["--at", "03:00"], "--at goes with --print"),
+        (["--print", "cron", "--webhook", f"http://x/{SECRET}"], "--webhook with --print"),
     ],
 )
 def test_bad_options_are_one_message_and_leave_nothing(
@@ -232,17 +232,6 @@ def test_a_tracking_server_that_refuses_us_ends_it_before_it_begins(
     (line,) = capfd.readouterr().err.splitlines()
     assert "asks who you are" in line
     assert not (tmp_path / "nights").exists()
-
-
-def test_a_suite_without_a_time_limit_is_not_given_one_by_systemd(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    arguments = dying(monkeypatch, tmp_path, None)
-    assert main([*arguments, "--install", "systemd"]) == 0
-    assert "TimeoutStartSec=infinity\n" in capfd.readouterr().out
-    assert main([*arguments, "--install", "systemd", "--time-limit", "40m"]) == 0
-    assert "TimeoutStartSec=55min\n" in capfd.readouterr().out
 
 
 def test_a_suite_is_named_by_its_directory_whatever_its_name(
