@@ -18,6 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
+import psutil
+
 from sweeps.errors import UserError
 from sweeps.host.secrets import masked
 from sweeps.store.files import LocalFiles, StoreError
@@ -147,28 +149,20 @@ def _kill_family() -> None:
     Not the process group: a shell script, or make, that started us may be in it.
     """
     for _ in range(20):  # what is killed may have started others meanwhile
-        below = _descendants(os.getpid())
-        for pid in below:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        below = [each for each in psutil.Process().children(recursive=True) if _is_alive(each)]
+        for process in below:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         if not below:
             break
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _descendants(ancestor: int) -> list[int]:
-    """The living processes below one, as /proc tells; none where there is no /proc."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            # The name before it is in brackets and may hold anything.
-            state, parent = stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if state != "Z":
-                children.setdefault(int(parent), []).append(int(stat.parent.name))
-    found = list(children.get(ancestor, ()))
-    for pid in found:
-        found += children.get(pid, ())
-    return found
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
 
 
 @contextmanager
