@@ -13,7 +13,7 @@ from sweeps.analysis.statistics.paired import (
     spread_test,
 )
 from sweeps.analysis.statistics.ranks import Ranks, critical_difference, ranks
-from sweeps.analysis.statistics.trend import MannKendall, distinct_runs, mann_kendall, theil_sen
+from sweeps.analysis.statistics.trend import MannKendall, distinct_runs, mann_kendall
 
 __all__ = [
     "MannKendall",
@@ -31,5 +31,4 @@ __all__ = [
     "pareto_front",
     "ranks",
     "spread_test",
-    "theil_sen",
 ]

@@ -1,4 +1,4 @@
-"""Does a series go up or down? Kendall's S, exactly, and the slope of Theil and Sen."""
+"""Does a series go up or down? Kendall's S, exactly, with ties too, and runs of like rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def mann_kendall(values: ArrayLike) -> MannKendall:
     Gaussian multinomial Π_k (1 − q^k) / Π_t Π_j≤t (1 − q^j). Fewer than two values, or equal
     ones, have p 1. Raises ``ValueError`` for what is not finite or not a list.
     """
-    series = _series(values)
+    series = np.asarray(values, dtype=np.float64)
+    if series.ndim != 1 or not np.isfinite(series).all():
+        raise ValueError(f"values: found {values!r}; a list of finite numbers is needed")
     ties = np.unique(series, return_counts=True)[1]
     signs = np.sign(series[None, :] - series[:, None])
     s = int(np.triu(signs).sum())
@@ -38,20 +40,6 @@ def mann_kendall(values: ArrayLike) -> MannKendall:
     extreme = np.abs(pairs - 2 * np.arange(pairs + 1)) >= abs(s)
     least = 2 * float(chances[0]) if pairs else 1.0
     return MannKendall(s, min(float(chances[extreme].sum()), 1.0), min(least, 1.0))
-
-
-def theil_sen(values: ArrayLike, times: ArrayLike) -> float:
-    """The median slope over all pairs (Theil 1950; Sen, JASA 63, 1968); NaN for fewer than two.
-
-    Raises ``ValueError`` unless there are as many increasing times as values.
-    """
-    series, when = _series(values), _series(times)
-    if series.shape != when.shape or np.any(np.diff(when) <= 0):
-        raise ValueError(f"times: found {times!r}; one for each value, increasing, is needed")
-    first, second = np.triu_indices(len(series), 1)
-    if not len(first):
-        return float("nan")
-    return float(np.median((series[second] - series[first]) / (when[second] - when[first])))
 
 
 def distinct_runs(rows: ArrayLike, tolerance: float = 0.0) -> NDArray[np.intp]:
@@ -93,10 +81,3 @@ def _divided(counts: list[int], factor: int) -> list[int]:
     for index in range(factor, len(quotient)):
         quotient[index] += quotient[index - factor]
     return quotient
-
-
-def _series(values: ArrayLike) -> NDArray[np.float64]:
-    series = np.asarray(values, dtype=np.float64)
-    if series.ndim != 1 or not np.isfinite(series).all():
-        raise ValueError(f"values: found {values!r}; a list of finite numbers is needed")
-    return series

@@ -28,8 +28,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
-from sweeps.analysis.statistics import distinct_runs, holm, mann_kendall, theil_sen
+from sweeps.analysis.statistics import distinct_runs, holm, mann_kendall
 from sweeps.nightly.judge.rules import (
     BETTER,
     CELL,
@@ -109,7 +110,7 @@ def _line(
     if len(starts) < 2:
         return line
     series = means[starts]
-    slope, test = theil_sen(series, when), mann_kendall(series)
+    slope, test = float(stats.theilslopes(series, when).slope), mann_kendall(series)
     total = slope * (when[-1] - when[0])
     spread = float(series.max() - series.min())
     between = float(means[-1] - means[0])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sweeps.analysis.statistics import distinct_runs, mann_kendall, theil_sen
+from sweeps.analysis.statistics import distinct_runs, mann_kendall
 
 
 def kendall_s(values: tuple[float, ...]) -> int:
@@ -53,13 +53,6 @@ def test_few_or_equal_values_show_nothing() -> None:
     assert mann_kendall([1.0, 2.0]) == (1, 1.0, 1.0)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.floats(-5, 5), min_size=2, max_size=9), st.integers(0, 9))
-def test_the_slope_is_scipys(values: list[float], gap: int) -> None:
-    times = np.arange(len(values)) + np.where(np.arange(len(values)) > 1, gap, 0)
-    assert theil_sen(values, times) == pytest.approx(stats.theilslopes(values, times).slope)
-
-
 def test_runs_begin_where_a_row_leaves_the_first_of_its_run() -> None:
     rows = np.array([[0, 0], [0, 0], [0, 0.4], [0, 0.8], [0, 1.2], [5, 1.2], [0, 0]], dtype=float)
     assert distinct_runs(rows).tolist() == [0, 2, 3, 4, 5, 6]
@@ -71,6 +64,3 @@ def test_runs_begin_where_a_row_leaves_the_first_of_its_run() -> None:
 def test_bad_series_are_named() -> None:
     with pytest.raises(ValueError, match="finite numbers"):
         mann_kendall([1.0, math.inf])
-    with pytest.raises(ValueError, match="times: found"):
-        theil_sen([1.0, 2.0], [1, 1])
-    assert math.isnan(theil_sen([1.0], [0]))
