@@ -47,6 +47,15 @@ def test_what_is_reported_knows_nothing_of_the_report(package: str) -> None:
     assert [path.name for path in files if later.search(path.read_text())] == []
 
 
+def test_the_search_knows_nothing_of_the_spec() -> None:
+    below = re.compile(
+        r"^\s*(?:from|import) sweeps\.(?!search\b|errors\b|host\b|store\b)", re.MULTILINE
+    )
+    files = list((ROOT / "sweeps" / "search").rglob("*.py"))
+    assert files
+    assert [path.name for path in files if below.search(path.read_text())] == []
+
+
 def test_every_direct_dependency_is_pinned() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]

@@ -95,7 +95,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def _duration(text: str) -> float:
-    from sweeps.spec.schema import seconds
+    from sweeps.search.fields import seconds
 
     try:
         found = float(seconds(text if not text.replace(".", "", 1).isdecimal() else float(text)))

@@ -12,10 +12,10 @@ from calibration.hyperparameters import Value
 from calibration.methods import make_method
 from sweeps.engine.identity import TrialConfig, determining, metric_version
 from sweeps.search import Study
+from sweeps.search.config import SchedulerConfig, SearchConfig, SearchObjective
 from sweeps.search.domains import written
 from sweeps.search.space import Space
 from sweeps.spec import LoadedSpec
-from sweeps.spec.schema import SchedulerConfig, SearchConfig, SearchObjective
 from sweeps.store import file_name
 
 Phase = Literal["search", "confirm"]

@@ -13,10 +13,10 @@ from optuna.trial import FrozenTrial, TrialState
 
 from calibration.seeds import derive_seed
 from sweeps.host.process import quiet
+from sweeps.search.config import SchedulerConfig, SearchConfig
 from sweeps.search.pruners import pruner
 from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
 from sweeps.search.space import Configuration, Space
-from sweeps.spec.schema import SchedulerConfig, SearchConfig
 
 # Its warnings tell how a sampler works inside, not what went wrong.
 QUIET = {"optuna": optuna.logging.ERROR}

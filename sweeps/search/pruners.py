@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import optuna
 
+from sweeps.search.config import SchedulerConfig
 from sweeps.search.stopping import grace_epochs
-from sweeps.spec.schema import SchedulerConfig
 
 # The median of fewer finished trials says little.
 MEDIAN_STARTUP = 5

@@ -21,7 +21,7 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 
 from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform, Value
-from sweeps.spec.schema import Sampler
+from sweeps.search.config import Sampler
 
 # Constants, because a raised budget must continue with the same suggestions.
 STARTUP_TRIALS = 5

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from sweeps.spec.schema import SchedulerConfig
+from sweeps.search.config import SchedulerConfig
 
 # Every rung costs the driver a report with the whole curve.
 MOST_RUNGS = 100

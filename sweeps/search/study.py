@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from calibration.hyperparameters import Value
+from sweeps.search.config import SchedulerConfig, SearchConfig
 from sweeps.search.space import Configuration, Space, grid
 from sweeps.search.stopping import rungs
-from sweeps.spec.schema import SchedulerConfig, SearchConfig
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial

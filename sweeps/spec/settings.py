@@ -9,8 +9,9 @@ from pydantic import BaseModel
 
 from calibration.models import MODELS
 from sweeps.host.secrets import masked
+from sweeps.search.config import SearchObjective
 from sweeps.spec.descriptions import Note, note
-from sweeps.spec.schema import Component, SearchObjective, Spec
+from sweeps.spec.schema import Component, Spec
 
 LISTED_ELSEWHERE = ("datasets", "methods", "table")
 _SHORT_FORMS = {"scheduler": "name", "tracking": "uri", "protocol": "name", "model": "name"}

@@ -23,11 +23,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sweeps.nightly.judge.rules import Judge
 from sweeps.nightly.judge.tests import FEWEST
+from sweeps.search.fields import Duration
 from sweeps.spec import LoadedSpec, ProblemError, SpecError, load_spec
 from sweeps.spec.loading import explain
 from sweeps.spec.reading import parse, place, read_text
 from sweeps.spec.ready import SPECS, spec_path
-from sweeps.spec.schema import Duration, Spec, Tracking
+from sweeps.spec.schema import Spec, Tracking
 
 READY = SPECS / "nightly.yaml"
 _LONGEST_NAME = 80

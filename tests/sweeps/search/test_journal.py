@@ -22,9 +22,9 @@ from optuna.trial import TrialState
 
 from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
 from sweeps.search import Result, Study
+from sweeps.search.config import SchedulerConfig, SearchConfig
 from sweeps.search.journal import Journal
 from sweeps.search.space import Space
-from sweeps.spec.schema import SchedulerConfig, SearchConfig
 from tests.ports import free_port
 from tests.waiting import DIRECT, answers, wait_for
 

@@ -20,8 +20,8 @@ from optuna.trial import TrialState
 from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform
 from calibration.seeds import derive_seed
 from sweeps.search import Result, Study, unsupported
+from sweeps.search.config import SearchConfig
 from sweeps.search.space import Space
-from sweeps.spec.schema import SearchConfig
 
 SPACE = Space(
     {"weight_decay": 0.0},
@@ -186,7 +186,7 @@ def test_cmaes_goes_on_learning_when_a_conditional_knob_falls_away() -> None:
 def test_another_process_suggests_the_same_whatever_its_hash_seed() -> None:
     code = f"""
 from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
-from sweeps.spec.schema import SearchConfig
+from sweeps.search.config import SearchConfig
 from sweeps.search import Result, Study
 from sweeps.search.space import Space
 search = Study({CONDITIONAL!r}, SearchConfig(trials=16), 7, "blobs/focal")

@@ -13,9 +13,9 @@ from optuna.trial import TrialState
 
 from calibration.hyperparameters import Uniform
 from sweeps.search import Result, Study
+from sweeps.search.config import SchedulerConfig, SearchConfig
 from sweeps.search.space import Space
 from sweeps.search.stopping import rungs
-from sweeps.spec.schema import SchedulerConfig, SearchConfig
 
 SPACE = Space({}, {"x": Uniform(0.0, 1.0), "y": Uniform(0.0, 1.0)})
 EPOCHS = 30

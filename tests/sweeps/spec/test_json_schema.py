@@ -16,9 +16,10 @@ from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS
 from calibration.methods import METHODS
 from calibration.models import MODELS
+from sweeps.search.config import Sampler, Scheduler
 from sweeps.spec.json_schema import json_schema
 from sweeps.spec.ready import ready_specs
-from sweeps.spec.schema import ROW_KEYS, Sampler, Scheduler, Spec
+from sweeps.spec.schema import ROW_KEYS, Spec
 
 GOOD: dict[str, Any] = {"name": "a", "datasets": ["iris"], "methods": ["standard"]}
 

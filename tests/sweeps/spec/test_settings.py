@@ -6,8 +6,9 @@ from pathlib import Path
 
 from calibration.data import Protocol
 from calibration.training import TrainingConfig
+from sweeps.search.config import SchedulerConfig, SearchConfig
 from sweeps.spec import load_spec
-from sweeps.spec.schema import Resources, SchedulerConfig, SearchConfig, Spec, Tracking
+from sweeps.spec.schema import Resources, Spec, Tracking
 from sweeps.spec.settings import Setting, settings
 
 
