@@ -14,6 +14,7 @@ def add(commands: Subparsers) -> None:
         "models": listings.models,
         "calibrators": listings.calibrators,
         "metrics": listings.metrics,
+        "samplers": listings.samplers,
     }
     for name, listing in tables.items():
         commands.add_parser(name, help=f"list the {name} there are").set_defaults(command=listing)

@@ -79,6 +79,19 @@ def metrics(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def samplers(options: argparse.Namespace, console: Console) -> int:
+    """List the samplers."""
+    from sweeps.search import SAMPLERS
+
+    table = Table("sampler", "what it is", "conditions", "several objectives", "at most")
+    for name, kind in SAMPLERS.items():
+        marks = ["yes" if mark else "" for mark in (kind.conditions, kind.several_objectives)]
+        most = "" if kind.most_trials is None else f"{kind.most_trials} trials"
+        table.add_row(name, kind.description, *marks, most)
+    console.print(table)
+    return 0
+
+
 def _bounds(bounds: tuple[float, float]) -> str:
     """The values that a metric can have: ``0 … 1``, ``0 … ∞``."""
     return " … ".join(f"{bound:g}".replace("inf", "∞").replace("-", "−") for bound in bounds)

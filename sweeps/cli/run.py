@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
 
     say(console, _introduction(loaded.spec), *loaded.notes)
-    if options.extend and (loaded.spec.search.sampler == "grid" or not loaded.spec.search.limit):
+    if options.extend and (loaded.spec.search.is_grid or not loaded.spec.search.limit):
         say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
     outcome = run_sweep(
         loaded,
@@ -173,5 +173,5 @@ def _introduction(spec: Spec) -> str:
     bounds = [f"{spec.search.limit} search trials"] if spec.search.limit is not None else []
     if spec.search.time is not None:
         bounds.append(f"{spec.search.time:g} s of training")
-    search = "a grid" if spec.search.sampler == "grid" else " or ".join(bounds)
+    search = "a grid" if spec.search.is_grid else " or ".join(bounds)
     return f"{spec.name} · {what} · {search} each + {confirmed}"

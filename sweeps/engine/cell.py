@@ -11,7 +11,7 @@ from typing import Any, Literal
 from calibration.hyperparameters import Value
 from calibration.methods import make_method
 from sweeps.engine.identity import TrialConfig, determining, metric_version
-from sweeps.search import Study
+from sweeps.search import SAMPLERS, Study
 from sweeps.search.config import SchedulerConfig, SearchConfig, SearchObjective
 from sweeps.search.domains import written
 from sweeps.search.space import Space
@@ -161,8 +161,10 @@ def _space_identity(space: Space) -> dict[str, Any]:
 
 def _search_identity(search: SearchConfig) -> dict[str, Any]:
     """What of the search makes it another one: not its budget, which may be raised."""
+    version = SAMPLERS[search.sampler].version
     return {
-        "sampler": search.sampler,
+        # Only later versions: until one changes, its searches keep their names.
+        "sampler": search.sampler if version == 1 else [search.sampler, version],
         "resolution": search.resolution,
         "objective": [[objective.metric, objective.direction] for objective in search.objective],
         "seed": search.seed,

@@ -16,6 +16,7 @@ from ray.tune.search import Searcher
 
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
+from sweeps.errors import UserError
 from sweeps.store import StoreError
 
 log = logging.getLogger("calsweep")
@@ -37,8 +38,8 @@ _LIVE: dict[int, PlanSearcher] = {}
 class PlanSearcher(Searcher):
     """Hands Tune the plan's next trial and tells the plan when one has ended.
 
-    A store that cannot be used ends the sweep: ``failure`` keeps what it said, because
-    Tune wraps what is raised through it.
+    A store that cannot be used, or a sampler that fails, ends the sweep: ``failure`` keeps
+    what it said, because Tune wraps what is raised through it.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class PlanSearcher(Searcher):
         self.plan = plan
         self.shared = shared
         self.on_event = on_event
-        self.failure: StoreError | None = None
+        self.failure: UserError | None = None
         self.attended = False
         """Some worker has trained: what another lacks is its own node's fault."""
         self._turned_away: set[str] = set()
@@ -133,7 +134,7 @@ class PlanSearcher(Searcher):
     def _guarded(self, act: Callable[[], Any]) -> Any:
         try:
             return act()
-        except StoreError as error:
+        except UserError as error:
             self.failure = error
             raise
 

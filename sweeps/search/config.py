@@ -9,10 +9,10 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from calibration.metrics import METRICS
 from sweeps.search.fields import STRICT, Duration, about
+from sweeps.search.samplers import SAMPLERS
 
 DEFAULT_TRIALS = 12
 
-Sampler = Literal["grid", "random", "tpe", "gp", "cmaes", "nsga2"]
 Scheduler = Literal["none", "asha", "median"]
 
 
@@ -67,7 +67,7 @@ class SearchConfig(_Part):
     the grid's size decides instead, ``resolution`` points along every range.
     """
 
-    sampler: Annotated[Sampler, about("how the next trial is chosen")] = "tpe"
+    sampler: Annotated[str, about("how the next trial is chosen")] = "tpe"
     trials: Annotated[
         int | None,
         about(
@@ -95,6 +95,11 @@ class SearchConfig(_Part):
     seed: Annotated[
         int | None, about("of the samplers; the sweep's own seed by default", ge=0, lt=2**31)
     ] = None
+
+    @property
+    def is_grid(self) -> bool:
+        """The grid's size bounds the search. Raises ``UnknownNameError`` for no sampler's name."""
+        return SAMPLERS[self.sampler].is_grid
 
     @property
     def limit(self) -> int | None:

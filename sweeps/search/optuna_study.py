@@ -14,8 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 from calibration.seeds import derive_seed
 from sweeps.host.process import quiet
 from sweeps.search.config import SchedulerConfig, SearchConfig
+from sweeps.search.guided import Guided, distribution, suggest
 from sweeps.search.pruners import pruner
-from sweeps.search.samplers import Guided, distribution, sampler, suggest, treated_together
+from sweeps.search.samplers import SAMPLERS, Sampler, SamplerError
 from sweeps.search.space import Configuration, Space
 
 # Its warnings tell how a sampler works inside, not what went wrong.
@@ -37,10 +38,14 @@ class OptunaStudy:
         listed: bool,
     ) -> None:
         self._space, self._config, self._seed, self._label = space, config, seed, label
-        self._sampler = "random" if listed else config.sampler
+        self._sampler = self._made("grid" if listed else config.sampler)
+        self._replayer = self._sampler if self._sampler.keeps_notes else self._made("random")
         self._distributions = {n: distribution(d) for n, d in space.searched.items()}
         self._always = {n: d for n, d in self._distributions.items() if n not in space.conditions}
-        self._together = treated_together(config.sampler, self._always)
+        related = self._sampler.related()
+        self._related = (
+            None if related is None else {knob: self._distributions[knob] for knob in related}
+        )
         self._running: dict[int, optuna.Trial] = {}
         with quiet(QUIET):
             self._study = optuna.create_study(
@@ -50,14 +55,27 @@ class OptunaStudy:
             )
 
     def next(self, number: int, given: Configuration, *, replayed: bool) -> Configuration:
-        """The searched knobs of the next trial, those that are ``given`` as they are."""
+        """The searched knobs of the next trial, those that are ``given`` as they are.
+
+        A ``replayed`` trial needs no suggestion. Raises ``SamplerError`` if the sampler fails.
+        """
+        try:
+            return self._ask(number, given, self._replayer if replayed else self._sampler)
+        except Exception as error:  # the sampler may be a user's own
+            raise SamplerError(
+                f"the sampler {self._config.sampler!r} failed at trial {number} of "
+                f"{self._label!r}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _made(self, name: str) -> Sampler:
+        return SAMPLERS[name](self._space, len(self._config.objective))
+
+    def _ask(self, number: int, given: Configuration, sampler: Sampler) -> Configuration:
         seed = derive_seed(self._seed, self._label, number) % 2**32
-        # With several objectives TPE treats knobs one by one and needs no groups.
-        grouped = bool(self._space.conditions) and len(self._config.objective) == 1
         self._study.sampler = Guided(
-            sampler(self._sampler, seed, grouped=grouped, replayed=replayed),
+            sampler.make(seed),
             {n: (value, self._distributions[n]) for n, value in given.items()},
-            self._together,
+            self._related,
         )
         listed = {n: self._distributions[n] for n in given} if self._space.grid else None
         with quiet(QUIET):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from calibration.hyperparameters import Value
 from sweeps.search.config import SchedulerConfig, SearchConfig
+from sweeps.search.samplers import SAMPLERS
 from sweeps.search.space import Configuration, Space, grid
 from sweeps.search.stopping import rungs
 
@@ -61,7 +62,7 @@ class Study:
         self.seed = seed if config.seed is None else config.seed
         self.label = label
         self.extra = extra
-        is_grid = bool(space.grid) or config.sampler == "grid"
+        is_grid = bool(space.grid) or config.is_grid
         self.points = grid(space, config.resolution) if is_grid else []
         # Optuna cannot weigh unfinished trials by several objectives.
         self.rungs = rungs(scheduler, epochs) if len(config.objective) == 1 else []
@@ -280,11 +281,20 @@ class Study:
 
 
 def unsupported(config: SearchConfig, space: Space) -> str | None:
-    """Why Optuna cannot search ``space`` as ``config`` says, and what can; None if it can."""
-    if config.sampler == "cmaes" and len(config.objective) > 1 and not space.grid:
+    """Why the sampler cannot search ``space`` as ``config`` says, and what can; None if it can."""
+    sampler, objectives = SAMPLERS[config.sampler], len(config.objective)
+    if objectives > 1 and not (sampler.several_objectives or space.grid):
+        others = " or ".join(name for name, other in SAMPLERS.items() if other.several_objectives)
         return (
-            f"cmaes searches for one objective, and here are {len(config.objective)}; "
-            "write nsga2, tpe, gp or random, or one objective"
+            f"{config.sampler} searches for one objective, and here are {objectives}; "
+            f"write {others}, or one objective"
+        )
+    if space.conditions and not sampler.conditions:
+        others = " or ".join(name for name, other in SAMPLERS.items() if other.conditions)
+        knob = next(iter(space.conditions))
+        return (
+            f"{config.sampler} searches no knob with a condition, and {knob!r} has one; "
+            f"write {others}, or leave 'when' out"
         )
     return None
 

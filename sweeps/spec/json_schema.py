@@ -1,7 +1,8 @@
 """The JSON Schema of specs (draft 2020-12), from which editors complete and complain.
 
-It knows what is registered here and now: datasets, models, methods with their knobs, calibrators.
-What only a loaded spec can show (files, conditions between fields) is left to ``check``.
+It knows what is registered here and now: datasets, models, methods with their knobs,
+calibrators, samplers. What only a loaded spec can show (files, conditions between fields) is left
+to ``check``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from calibration.methods import METHODS
 from calibration.models import MODELS
 from calibration.registry import Registry
 from calibration.training import TrainingConfig
+from sweeps.search import SAMPLERS
 from sweeps.spec.descriptions import declaring, note, plain
 from sweeps.spec.knob_schema import WHEN, knob_schema, value_schema
 from sweeps.spec.meaning import table_metrics
@@ -49,6 +51,7 @@ def json_schema() -> _Schema:
     _say(fields["methods"], _methods())
     _say(fields["protocol"], _protocol(), default="honest")
     _say(fields["calibrators"], _calibrators())
+    _say(definitions["SearchConfig"]["properties"]["sampler"], _names(SAMPLERS))
     definitions["PublishedTable"]["properties"]["metrics"]["items"] = {"enum": table_metrics()}
     for name, field in fields.items():
         if "$ref" in field or name in ("scheduler", "tracking"):

@@ -15,6 +15,7 @@ from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
+from sweeps.search import SAMPLERS, Sampler
 from sweeps.spec.reading import Location, ProblemError, shortened
 from sweeps.spec.row_checks import check_rows, named
 from sweeps.spec.schema import PublishedTable, Resources, Spec
@@ -23,7 +24,6 @@ from sweeps.store import RESERVED_NAMES
 
 LARGEST_MODEL = 1_000_000_000
 LARGEST_OPTION = 65_536
-MOST_GP_TRIALS = 300
 
 
 def table_metrics() -> list[str]:
@@ -38,6 +38,7 @@ def check_words(spec: Spec) -> None:
         raise ProblemError(
             ("name",), f"found {spec.name!r}, which the store uses itself; choose another"
         )
+    _check_sampler(spec)
     check_rows(spec)
     _check_search(spec)
     _check_scheduler(spec)
@@ -63,19 +64,27 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
     return datasets
 
 
+def _check_sampler(spec: Spec) -> None:
+    location: Location = ("search", "sampler")
+    kind = named(location, lambda: SAMPLERS[spec.search.sampler])
+    if not (isinstance(kind, type) and issubclass(kind, Sampler)):
+        raise ProblemError(location, f"{spec.search.sampler!r} is not a subclass of Sampler")
+
+
 def _check_search(spec: Spec) -> None:
     search = spec.search
-    if search.sampler == "grid" and search.time is not None:
+    if search.is_grid and search.time is not None:
         raise ProblemError(
             ("search", "time"),
             f"found {search.time:g} s with sampler grid, which ends with its last point; leave "
             "one of them out",
         )
-    if search.sampler == "gp" and (search.limit or 0) > MOST_GP_TRIALS:
+    most = SAMPLERS[search.sampler].most_trials
+    if most is not None and (search.limit or 0) > most:
         raise ProblemError(
             ("search", "trials"),
-            f"found {search.limit}; the gp sampler becomes slow beyond {MOST_GP_TRIALS} trials: "
-            "lower it, or use tpe",
+            f"found {search.limit}; the {search.sampler} sampler becomes slow beyond {most} "
+            "trials: lower it, or use tpe",
         )
     measured: list[str] = []
     for index, objective in enumerate(search.objective):

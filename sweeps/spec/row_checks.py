@@ -97,13 +97,13 @@ def _check_training(spec: Spec, name: str) -> None:
 def _check_space(spec: Spec, name: str) -> None:
     row, search = spec.methods[name], spec.search
     location: Location = ("methods", name)
-    if row.grid and search.sampler != "grid":
+    if row.grid and not search.is_grid:
         raise ProblemError(
             (*location, "grid"),
             f"needs search.sampler grid and found {search.sampler}; write that, or try_first for "
             "points to begin with",
         )
-    if row.try_first and search.sampler == "grid":
+    if row.try_first and search.is_grid:
         raise ProblemError(
             (*location, "try_first"),
             "has no place beside sampler grid, which tries every point anyway; leave it out",
@@ -117,7 +117,7 @@ def _check_space(spec: Spec, name: str) -> None:
         raise ProblemError(
             ("search", "sampler"), f"found {search.sampler!r}; row {name!r}: {problem}"
         )
-    if search.sampler == "grid":
+    if search.is_grid:
         size = grid_size(space, search.resolution)
         if size > LARGEST_GRID:
             raise ProblemError(

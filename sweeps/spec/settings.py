@@ -89,7 +89,7 @@ def _setting(spec: Spec, field: str, value: Any, about: Note, *, default: bool) 
 
 def _left_open(spec: Spec, field: str) -> Any:
     """What it means that a field has no value."""
-    limit = "as many as the grid has" if spec.search.sampler == "grid" else spec.search.limit
+    limit = "as many as the grid has" if spec.search.is_grid else spec.search.limit
     return {
         "search.trials": limit,
         "search.seed": spec.seed,

@@ -21,6 +21,7 @@ from calibration.data.frames import check_names, read_frame, repeated_names
 from calibration.data.splitting import FEWEST_ROWS
 from calibration.methods import METHODS
 from sweeps.errors import UserError
+from sweeps.search import SAMPLERS
 from sweeps.store import RESERVED_NAMES
 
 FAST = (
@@ -293,7 +294,7 @@ training:
   patience: {max(10, epochs // 5)}          # … and stop when so many epochs brought none better
 
 search:
-  sampler: tpe          # grid | random | tpe | gp | cmaes | nsga2
+  sampler: tpe          # {" | ".join(SAMPLERS)}
   trials: 12            # for every method: equal budgets make a fair comparison
   objective: nll        # on validation data; test data is out of reach
 

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sweeps.nightly.judge.rules import Judge
 from sweeps.nightly.judge.tests import FEWEST
+from sweeps.search import SAMPLERS
 from sweeps.search.fields import Duration
 from sweeps.spec import LoadedSpec, ProblemError, SpecError, load_spec
 from sweeps.spec.loading import explain
@@ -33,7 +34,6 @@ from sweeps.spec.schema import Spec, Tracking
 READY = SPECS / "nightly.yaml"
 _LONGEST_NAME = 80
 """Of a sweep in a suite: the night's date is added to it."""
-REPEATABLE = ("grid", "random")
 ENOUGH_SEEDS = 5
 """With fewer, a test paired over seeds and corrected over all cells shows next to nothing."""
 
@@ -173,11 +173,12 @@ def _unrepeatable(spec: Spec) -> ProblemError | None:
             f"found {search.time:g} s: how many trials that allows differs from night to night; "
             "write search.trials instead",
         )
-    if search.sampler not in REPEATABLE:
+    if SAMPLERS[search.sampler].learns:
+        others = " or ".join(name for name, other in SAMPLERS.items() if not other.learns)
         return ProblemError(
             ("search", "sampler"),
             f"found {search.sampler!r}, which learns from trials in the order in which they "
-            "happen to end, so that no two nights are alike; write grid or random",
+            f"happen to end, so that no two nights are alike; write {others}",
         )
     if spec.scheduler.name != "none":
         return ProblemError(

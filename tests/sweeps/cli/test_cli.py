@@ -14,6 +14,7 @@ from calibration.methods import METHODS
 from calibration.metrics import METRICS
 from calibration.models import MODELS
 from sweeps.cli.main import main
+from sweeps.search import SAMPLERS
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,7 @@ from sweeps.cli.main import main
         ("models", [*MODELS, "widths"]),
         ("calibrators", [*CALIBRATORS]),
         ("metrics", [*METRICS]),
+        ("samplers", [*SAMPLERS]),
     ],
 )
 def test_listings_name_everything(

@@ -12,7 +12,7 @@ from tests.tiny import SPEC
 
 SWEEPING = {"matplotlib", "mlflow", "ray"}
 COMPUTING = {"pandas", "pydantic", "scipy", "sklearn", "torch"}
-LISTINGS = ("methods", "datasets", "models", "calibrators", "metrics", "schema")
+LISTINGS = ("methods", "datasets", "models", "calibrators", "metrics", "samplers", "schema")
 CODE = """
 import sys
 from sweeps.cli.main import main

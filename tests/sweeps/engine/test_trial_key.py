@@ -21,6 +21,7 @@ from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
 from sweeps.ray_backend.handshake import UnfitNodeError, check_device
 from sweeps.search.domains import parse_domain, written
+from sweeps.search.samplers.tpe import TPE
 from sweeps.spec import load_spec
 from sweeps.spec.schema import Component, Resources
 from sweeps.store import Store
@@ -160,6 +161,9 @@ def test_a_study_follows_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         study(rows=SPEC.replace("[0.01, 0.1]", "{uniform: [0.01, 0.1]}")),
         study(rows=SPEC.replace("[0.01, 0.1]", "{loguniform: [0.01, 0.1]}")),
     ]
+    with monkeypatch.context() as patch:
+        patch.setattr(TPE, "version", 2)
+        different.append(study())
     monkeypatch.setattr(trial_key, "TRAINING_LOOP_VERSION", 2)
     different.append(study())
     assert len(set(different)) == len(different)

@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 
 from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform
 from calibration.seeds import derive_seed
-from sweeps.search import Result, Study, unsupported
+from sweeps.search import SAMPLERS, Result, Study, unsupported
 from sweeps.search.config import SearchConfig
 from sweeps.search.space import Space
 
@@ -55,8 +55,14 @@ SPACES = {
     "one number": ONE_NUMBER,
     "no choice": NO_CHOICE,
 }
-QUICK = [("random", 1), ("random", 2), ("tpe", 1), ("tpe", 2), ("cmaes", 1), ("nsga2", 1)]
-QUICK += [("nsga2", 2)]
+QUICK = [
+    (name, objectives)
+    for name, sampler in SAMPLERS.items()
+    for objectives in (1, 2)
+    if not sampler.is_grid
+    and sampler.most_trials is None
+    and (objectives == 1 or sampler.several_objectives)
+]
 
 
 def study(

@@ -14,7 +14,7 @@ from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
 from calibration.methods import METHODS, make_method
 from sweeps.search import Result, Study
 from sweeps.search.config import SearchConfig
-from sweeps.search.samplers import distribution
+from sweeps.search.guided import distribution
 from sweeps.search.space import Space, extremes, grid, grid_size, parse_domain, resolve
 
 

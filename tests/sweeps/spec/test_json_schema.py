@@ -16,7 +16,8 @@ from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS
 from calibration.methods import METHODS
 from calibration.models import MODELS
-from sweeps.search.config import Sampler, Scheduler
+from sweeps.search import SAMPLERS
+from sweeps.search.config import Scheduler
 from sweeps.spec.json_schema import json_schema
 from sweeps.spec.ready import ready_specs
 from sweeps.spec.schema import ROW_KEYS, Spec
@@ -50,6 +51,7 @@ def test_every_ready_spec_fits(path: Path) -> None:
     [
         {"x-anchors": {"any": [1, None]}},
         {"methods": "all"},
+        {"search": {"sampler": "my_package.samplers:Mine"}},
         {"methods": ["standard", {"focal": {"gamma": [1, 2]}}, "my_package.methods:Mine"]},
         {"methods": {"standard": None, "my_package.methods:Mine": {"any_knob": 3}}},
         {"methods": {"Focal (3)": {"method": "focal", "gamma": 3, "training": {"epochs": 3}}}},
@@ -186,9 +188,7 @@ def test_everything_that_is_registered_is_offered() -> None:
         knobs = schema["$defs"][f"method.{name}"]["properties"]
         assert set(knobs) == {*METHODS[name].Hyperparameters.model_fields, *ROW_KEYS}
     offered = str(schema)
-    for registry in (DATASETS, MODELS, CALIBRATORS):
+    for registry in (DATASETS, MODELS, CALIBRATORS, SAMPLERS):
         assert [name for name in registry if repr(name) not in offered] == []
-    search = schema["$defs"]["SearchConfig"]["properties"]["sampler"]["enum"]
-    assert set(search) == set(get_args(Sampler))
     scheduler = schema["$defs"]["SchedulerConfig"]["properties"]["name"]["enum"]
     assert set(scheduler) == set(get_args(Scheduler))

@@ -1,12 +1,7 @@
-"""Optuna's samplers, one for every trial.
-
-Each trial has a sampler of its own, seeded for its number, so nothing carries over from one
-to the next but what stands in the study's trials.
-"""
+"""Optuna's side of a suggestion: values that are given, domains, one more knob."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -21,51 +16,6 @@ from optuna.distributions import (
 from optuna.trial import FrozenTrial, TrialState
 
 from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform, Value
-from sweeps.search.config import Sampler
-
-# Constants, because a raised budget must continue with the same suggestions.
-STARTUP_TRIALS = 5
-POPULATION = 16
-
-
-def sampler(name: Sampler, seed: int, *, grouped: bool, replayed: bool) -> samplers.BaseSampler:
-    """The sampler of one trial.
-
-    ``grouped`` lets TPE treat knobs together that are searched together. A ``replayed``
-    trial needs no suggestion, so the samplers that cost time are spared; but CMA-ES and
-    NSGA-II keep their state in the trials they suggest, and replayed ones need it too.
-    """
-    if name == "cmaes":
-        return samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
-    if name == "nsga2":
-        return samplers.NSGAIISampler(seed=seed, population_size=POPULATION)
-    if name == "tpe" and not replayed:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return samplers.TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, group=grouped)
-    if name == "gp" and not replayed:
-        return samplers.GPSampler(
-            seed=seed, n_startup_trials=STARTUP_TRIALS, warn_independent_sampling=False
-        )
-    return samplers.RandomSampler(seed=seed)
-
-
-def treated_together(
-    name: Sampler, always: Mapping[str, BaseDistribution]
-) -> dict[str, BaseDistribution] | None:
-    """Of the knobs that are always searched, those the sampler relates to each other.
-
-    The others it draws one by one, at random. None: it finds out from the trials, as TPE
-    does. CMA-ES must be told: conditional knobs would change its dimension for good.
-    """
-    if name not in ("cmaes", "gp", "nsga2"):
-        return None
-    return {
-        knob: always[knob]
-        for knob in sorted(always)
-        if not always[knob].single()
-        and not (name == "cmaes" and isinstance(always[knob], CategoricalDistribution))
-    }
 
 
 class Guided(samplers.BaseSampler):
@@ -79,25 +29,25 @@ class Guided(samplers.BaseSampler):
         self,
         inner: samplers.BaseSampler,
         given: Mapping[str, tuple[Value, BaseDistribution]],
-        together: dict[str, BaseDistribution] | None,
+        related: dict[str, BaseDistribution] | None,
     ) -> None:
         self._inner = inner
         self._given = given
-        self._together = together
+        self._related = related
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         """What the sampler relates to each other, and all that is given."""
-        if self._together is None:
-            self._together = self._inner.infer_relative_search_space(study, trial)
-        return self._together | {knob: domain for knob, (_, domain) in self._given.items()}
+        if self._related is None:
+            self._related = self._inner.infer_relative_search_space(study, trial)
+        return self._related | {knob: domain for knob, (_, domain) in self._given.items()}
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The sampler's values, and over them those given."""
-        sampled = self._inner.sample_relative(study, trial, self._together or {})
+        sampled = self._inner.sample_relative(study, trial, self._related or {})
         return sampled | {knob: value for knob, (value, _) in self._given.items()}
 
     def sample_independent(

@@ -1,0 +1,14 @@
+"""Grid search."""
+
+from __future__ import annotations
+
+from sweeps.search.samplers.random import Random
+from sweeps.search.samplers.sampler import SAMPLERS
+
+
+@SAMPLERS.register("grid")
+class Grid(Random):
+    """The study itself knows the points; nothing is left to be drawn."""
+
+    description = "every combination of choices and of resolution points along each range"
+    is_grid = True
