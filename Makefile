@@ -9,7 +9,9 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PREFER_BINARY=1 $(BIN)/python -m p
 SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 sshd:openssh-server \
           ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql
 
-.PHONY: help quickstart test lint numeric bench clean system
+PYTEST := $(BIN)/python -m pytest --dist loadfile
+
+.PHONY: help quickstart check test lint numeric bench clean system
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -17,8 +19,11 @@ quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (3 minut
 	@$(BIN)/calsweep run sweeps/specs/quickstart.yaml
 	@echo "the calsweep command is $(BIN)/calsweep (or: source $(BIN)/activate)"
 
+check: lint  ## before every commit: lint, types and the fast tests (4 minutes)
+	$(PYTEST) --numprocesses 2 -m "not slow"
+
 test: system lint numeric  ## everything: lint, types, tests
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 15
+	$(PYTEST) --numprocesses 2 --durations 15
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .

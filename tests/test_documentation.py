@@ -12,7 +12,10 @@ import sweeps
 from calibration.metrics import top_label
 
 
-@pytest.mark.parametrize("module", [top_label, calibration.calibrators, sweeps])
+@pytest.mark.parametrize(
+    "module",
+    [top_label, calibration.calibrators, pytest.param(sweeps, marks=pytest.mark.slow)],
+)
 def test_docstring_examples(
     module: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ import pytest
 from tests.cluster.hosts import Host, network
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 SERVER = """
 import socket
 with socket.create_server(("", 7000)) as server:

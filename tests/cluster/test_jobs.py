@@ -17,6 +17,8 @@ from tests.faults.kit import Scene
 from tests.ports import free_port
 from tests.waiting import LIMIT, wait_for
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 30
 SPEC = f"""\
 datasets: [{{name: table, path: rows.csv, target: kind}}]

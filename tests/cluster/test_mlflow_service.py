@@ -34,6 +34,8 @@ from tests.ports import free_port
 from tests.tracked import PUBLISHED_STEPS, make_plan, runs_of, steps, train_all
 from tests.waiting import LIMIT, output_of, wait_for, wait_until_gone
 
+pytestmark = pytest.mark.slow
+
 SPEC = """\
 datasets: [blobs-1.7]
 model: {name: mlp, widths: [8]}

@@ -6,10 +6,14 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.cluster.hosts import Host, network
 from tests.cluster.rays import SOON, rays
 from tests.faults.kit import MODULE, Scene, retrained
 from tests.waiting import output_of, wait_for
+
+pytestmark = pytest.mark.slow
 
 EPOCHS = 50
 # No retries: only a process that died by itself would use them up.

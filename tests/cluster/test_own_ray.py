@@ -16,6 +16,8 @@ from sweeps.host.workspace import WORKSPACE_PREFIX, workspace
 from tests.cluster.hosts import Host, network
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 # Ray was imported before, and the environment says things that are not to be followed.
 DRIVER = """
 import json, os, signal, stat, sys

@@ -24,6 +24,8 @@ from tests.cluster.machines import Laptop, Machine
 from tests.cluster.rays import ATTEMPTS, TOO_SLOW
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 MOUNTED = ["calibration", "sweeps", "cluster"]
 MOUNTED += ["pyproject.toml", "constraints.txt", "README.md", "LICENSE"]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = Path(__file__).parents[2] / "cluster"
 # A Python that makes an environment of itself and writes down what it is asked to install.
 STUB = """#!/bin/sh

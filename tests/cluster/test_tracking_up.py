@@ -10,6 +10,8 @@ import pytest
 from cluster.tracking import REQUIRED_SECRETS, Service, check_service, environment, own_names
 from sweeps.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 WORD = "correct horse/battery@staple%20"
 
 

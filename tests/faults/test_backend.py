@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.faults.kit import Scene, wait_for
 from tests.faults.leftovers import Trace
+
+pytestmark = pytest.mark.slow
 
 EPOCHS, EVERY = 12, 3
 SPEC = f"""\

@@ -13,6 +13,8 @@ import pytest
 from tests.disks import fill, small_disk
 from tests.faults.kit import Scene, kill, wait_for
 
+pytestmark = pytest.mark.slow
+
 SPEC = """\
 datasets: [blobs-1.7]
 model: {name: mlp, widths: [8]}

@@ -17,6 +17,8 @@ from tests.faults.kit import Scene, kill, wait_for
 from tests.faults.leftovers import short_directory
 from tests.waiting import LIMIT
 
+pytestmark = pytest.mark.slow
+
 EPOCHS, EVERY = 12, 3
 SPEC = f"""\
 datasets: [blobs-1.7]

@@ -22,6 +22,8 @@ from tests.disks import small_disk
 from tests.faults.kit import Scene, wait_for
 from tests.trained import finish, train_sweep
 
+pytestmark = pytest.mark.slow
+
 GRID = """\
 datasets: [blobs-1.7]
 model: {name: mlp, widths: [8]}

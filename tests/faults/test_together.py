@@ -14,6 +14,8 @@ from tests.faults.kit import Scene
 from tests.ports import free_port
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 SPEC = """\
 datasets: [blobs-1.7]
 model: {name: mlp, widths: [8]}

@@ -6,6 +6,8 @@ import pytest
 
 from tests.faults.kit import Scene
 
+pytestmark = pytest.mark.slow
+
 SPEC = """\
 datasets: [blobs-1.7]
 model: {name: mlp, widths: [8]}

@@ -6,7 +6,11 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.faults.kit import MODULE, Scene, kill, retrained, wait_for, workers
+
+pytestmark = pytest.mark.slow
 
 EPOCHS = 200
 SPEC = f"""\

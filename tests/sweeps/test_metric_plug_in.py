@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+pytestmark = pytest.mark.slow
+
 FILE = """
 import math
 from calibration.metrics import Metric, Shown

@@ -13,6 +13,8 @@ import pytest
 from sweeps.analysis import Baseline
 from tests.sweeps.analysis.null_sweeps import claims, drawn, headline_of, pool
 
+pytestmark = pytest.mark.slow
+
 CALIBRATORS = ("identity", "temperature", "platt_logits", "histogram_mass")
 SWEEPS = 40
 

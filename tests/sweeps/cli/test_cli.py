@@ -49,6 +49,7 @@ def test_check_prints_the_plan_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_trial_that_fits_no_machine_is_one_message(tmp_path) -> None:
     text = "name: big\ndatasets: [iris]\nmethods: [standard]\nresources: {cpu: 4000}\n"
     (tmp_path / "big.yaml").write_text(text)

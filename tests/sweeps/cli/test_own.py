@@ -14,6 +14,8 @@ import pytest
 
 from tests.readme import example, typed_in
 
+pytestmark = pytest.mark.slow
+
 CALIBRATORS = """
 from calibration.calibrators import Calibrator
 

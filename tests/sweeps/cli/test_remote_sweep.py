@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mlflow.tracking import MlflowClient
 
 from sweeps.store import Store
 from tests.sweeps.conftest import Raw
+
+pytestmark = pytest.mark.slow
 
 SPEC = """\
 name: remote

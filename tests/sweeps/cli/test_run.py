@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from mlflow.tracking import MlflowClient
 
+pytestmark = pytest.mark.slow
+
 SEARCH, CONFIRM = 3 + 3, 2 * 2
 
 

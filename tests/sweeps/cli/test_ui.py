@@ -25,6 +25,8 @@ from tests.browser import browser
 from tests.ports import free_port
 from tests.waiting import LIMIT, wait_until_gone
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 SLOTS = 3
 MOST = 300
 """Trials: many more than the first process gets done before the last one has started."""

@@ -16,6 +16,8 @@ from sweeps.export.package import Package, Wish
 from sweeps.sweep import open_sweep
 from tests.exported import Swept
 
+pytestmark = pytest.mark.slow
+
 OUT = Path("model")
 TIED = "standard + isotonic_top_label"
 

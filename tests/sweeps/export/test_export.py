@@ -21,6 +21,8 @@ from sweeps.export.bundling import REQUIRED
 from sweeps.sweep import open_sweep
 from tests.exported import Swept, described
 
+pytestmark = pytest.mark.slow
+
 # Loads a model where neither the repository nor an installed calsweep can be found.
 ELSEWHERE = """
 import importlib.util, json, sys

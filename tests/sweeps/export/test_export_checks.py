@@ -15,6 +15,8 @@ from sweeps.engine.environment import environment
 from sweeps.store import StoreError
 from tests.exported import Swept
 
+pytestmark = pytest.mark.slow
+
 VALIDATION_ROWS = 75
 
 

@@ -26,6 +26,8 @@ from tests.ports import free_port
 from tests.tracked import empty_database
 from tests.waiting import answers, wait_for
 
+pytestmark = pytest.mark.slow
+
 
 def test_it_is_registered_under_its_alias(
     swept: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

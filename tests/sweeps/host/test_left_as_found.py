@@ -57,6 +57,7 @@ print(json.dumps([*map(json.loads, states), rows, levels, len(searcher._LIVE)]))
 """
 
 
+@pytest.mark.slow
 def test_a_caller_finds_the_process_as_it_was(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CALLER], cwd=tmp_path, capture_output=True, text=True

@@ -31,7 +31,7 @@ from tests.tracked import empty_database
 FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
 
 
-pytestmark = pytest.mark.usefixtures("one_second_of_reference_work")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_second_of_reference_work")]
 
 
 def verdict_tag(scene: Scene, date: str) -> tuple[str, str]:

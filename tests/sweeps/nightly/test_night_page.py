@@ -70,6 +70,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Verdict, ChartData]:
     return verdict, ChartData(history, baseline.results, NIGHTS[0], {worse: "worse"})
 
 
+@pytest.mark.slow
 def test_the_page_says_what_is_worse_and_draws_it(
     told: tuple[Verdict, ChartData], tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def attempts(scene: Scene) -> dict[str, str]:
     return {path.parent.name: json.loads(path.read_text())["attempt"] for path in records}
 
 
+@pytest.mark.slow
 def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

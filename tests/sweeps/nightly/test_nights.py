@@ -31,7 +31,7 @@ from tests.sweeps.nightly.kit import PAPER, SEARCHED, Scene, StoppedError, refer
 FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
 
 
-pytestmark = pytest.mark.usefixtures("one_second_of_reference_work")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_second_of_reference_work")]
 
 
 def test_the_first_complete_night_becomes_the_baseline_and_says_so(quick: Scene) -> None:

@@ -55,6 +55,7 @@ def stored(name: str = "<u>my</u>", note: str = "A <b>note</b>.") -> str:
     return posthoc_page(name, tidy, table, shown, verdicts, [note], 15)
 
 
+@pytest.mark.slow
 def test_stored_predictions_have_a_page_of_their_own(tmp_path: Path) -> None:
     text = stored()
     assert len(text.encode()) < PAGE_LIMIT

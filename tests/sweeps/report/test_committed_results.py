@@ -49,6 +49,7 @@ def test_the_readme_shows_what_was_committed() -> None:
         assert line in text
 
 
+@pytest.mark.slow
 def test_cells_of_the_bo4sc_table_can_be_made_again(tmp_path: Path) -> None:
     """One network trained until validation data stops it, and one of BO4SC, both from scratch.
 

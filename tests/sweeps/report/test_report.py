@@ -30,6 +30,8 @@ from sweeps.sweep import Sweep
 from tests.browser import browser, console_errors, emulate, requests, resize
 from tests.sweeps.swept_here import HOSTILE_DATA, HOSTILE_ROW, sweep_here
 
+pytestmark = pytest.mark.slow
+
 LEADERBOARD = "#data-0 table.leaderboard"
 
 

@@ -33,6 +33,8 @@ from tests.browser import browser, console_errors
 from tests.sweeps.hostile import CLASSES, DATA, FORMULA, MARKUP, MATHS, ROWS, hostile_sweep
 from tests.trained import train_sweep
 
+pytestmark = pytest.mark.slow
+
 SHOWN_DATA = visible(DATA)
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 TEXTS = ("comparisons.csv", "costs.csv", "importance.csv", "leaderboard.csv", "results.csv")

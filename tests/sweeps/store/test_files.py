@@ -173,6 +173,7 @@ def full_soon(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
+@pytest.mark.slow
 def test_a_full_disk_spoils_nothing_and_room_mends_it(full_soon: Path) -> None:
     store = Store(full_soon / "runs")
     old, new = "aa", "bb"
@@ -205,6 +206,7 @@ def test_a_full_disk_spoils_nothing_and_room_mends_it(full_soon: Path) -> None:
     assert store.files("sweep") == ["report.html"]
 
 
+@pytest.mark.slow
 def test_a_read_only_disk_can_be_read(full_soon: Path) -> None:
     store = Store(full_soon / "runs")
     store.file_record("aa", {"status": "done"}, {"a": b"1"})

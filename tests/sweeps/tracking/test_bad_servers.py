@@ -22,6 +22,8 @@ from tests.sweeps.tracking.test_tracking import assert_exact
 from tests.tracked import SPEC, Server, make_plan, server, train, train_all
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 FORK = multiprocessing.get_context("fork")
 
 

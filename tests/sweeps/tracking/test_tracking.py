@@ -58,6 +58,7 @@ def usable(path: Path) -> bool:
     return client.get_experiment(client.create_experiment("x")).name == "x"
 
 
+@pytest.mark.slow
 def test_several_processes_build_one_usable_database(tmp_path: Path) -> None:
     path = tmp_path / "mlflow.db"
     builders = [build(path) for _ in range(4)]
@@ -66,6 +67,7 @@ def test_several_processes_build_one_usable_database(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["mlflow.db"]
 
 
+@pytest.mark.slow
 def test_a_builder_killed_in_its_migrations_leaves_no_broken_database(tmp_path: Path) -> None:
     path = tmp_path / "mlflow.db"
     builder = build(path)
@@ -143,6 +145,7 @@ def assert_exact(uri: str, entries: list[Entry], experiment: str = "s") -> None:
         assert steps(uri, run, "test/ece") == ([0] if entry.config.phase == "confirm" else [])
 
 
+@pytest.mark.slow
 def test_rows_written_directly_are_those_the_client_writes(
     tmp_path: Path, uri: str, running: Server
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_database_of_another_schema_is_left_to_the_client(tmp_path: Path, uri:
     assert Database.open("http://localhost") is None
 
 
+@pytest.mark.slow
 def test_a_curve_of_which_a_part_arrived_is_completed(
     tmp_path: Path, running: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +204,7 @@ def test_a_curve_of_which_a_part_arrived_is_completed(
     assert_exact(running.uri, entries, "part")
 
 
+@pytest.mark.slow
 def test_a_server_that_was_away_has_everything_once(tmp_path: Path, running: Server) -> None:
     plan = make_plan(tmp_path, trials=8, text=SPEC.replace("name: s", "name: outage"))
     recorder = Recorder(running.uri, plan, plan.store)
@@ -329,6 +334,7 @@ def _publish(uri: str, plan: Plan, order: list[Entry]) -> None:
         publisher.publish_sweep("words")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("through_client", [False, True])
 def test_a_publisher_killed_anywhere_leaves_exact_counts(
     tmp_path: Path, uri: str, through_client: bool, monkeypatch: pytest.MonkeyPatch
