@@ -1,1 +1,1 @@
-"""Calibration of classifiers: metrics, training methods, calibrators; torch only."""
+"""Calibration of classifiers: metrics, training methods, calibrators; no Ray, Optuna, MLflow."""

@@ -1,4 +1,4 @@
-"""Imports point one way: cluster → sweeps → calibration, and calibration knows only torch."""
+"""Imports point one way: cluster → sweeps → calibration, which knows no Ray, Optuna or MLflow."""
 
 from __future__ import annotations
 

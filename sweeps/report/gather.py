@@ -1,4 +1,4 @@
-"""What a report draws, read from the store once: predictions, curves, failures, versions."""
+"""What a report draws, gathered before it is drawn: predictions, curves, failures, versions."""
 
 from __future__ import annotations
 

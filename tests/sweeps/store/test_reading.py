@@ -94,4 +94,4 @@ def test_a_command_reads_each_record_once(
     evaluations = [name for name in of_trials if "/evaluations/" in name]
     assert len(records) == 2 * 6 - sweep.plan.pruned + 2 * 2
     assert len(evaluations) == 2 * 2
-    assert set(of_trials[name] for name in [*records, *evaluations]) == {1}
+    assert {of_trials[name] for name in [*records, *evaluations]} == {1}
