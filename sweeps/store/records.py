@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from calibration.metrics import METRICS
 
-Status = Literal["done", "failed", "pruned"]
+TrialStatus = Literal["done", "failed", "pruned"]
 _ROUNDING = 1e-6
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -42,7 +42,7 @@ class TrialOutcome(BaseModel):
 
     config: dict[str, Any]
     environment: dict[str, str]
-    status: Status
+    status: TrialStatus
     reason: str = ""
     traceback: str = ""
     resources: dict[str, float | str] = {}
@@ -111,7 +111,7 @@ class TrialSummary(NamedTuple):
     key: str
     attempt: str
     lineage: str
-    status: Status
+    status: TrialStatus
     reason: str
     seconds: float
     epochs: int

@@ -76,22 +76,17 @@ def test_a_command_reads_each_record_once(
 ) -> None:
     """On a remote store each reading is a request."""
     reads: Counter[str] = Counter()
-    read, read_all = LocalFiles.read, LocalFiles.read_all
+    read = LocalFiles.read
 
     def counted(files: LocalFiles, name: str) -> bytes | None:
         reads[name] += 1
         return read(files, name)
 
-    def counted_all(files: LocalFiles, directory: str) -> dict[str, bytes]:
-        reads[directory] += 1
-        return read_all(files, directory)
-
     monkeypatch.setattr(LocalFiles, "read", counted)
-    monkeypatch.setattr(LocalFiles, "read_all", counted_all)
     COMMANDS[command](open_sweep("read", Store(sweep.store.root)))
     of_trials = {name: count for name, count in reads.items() if name.startswith("records/")}
     records = [name for name in of_trials if name.endswith("/record.json")]
     evaluations = [name for name in of_trials if "/evaluations/" in name]
     assert len(records) == 2 * 6 - sweep.plan.pruned + 2 * 2
-    assert len(evaluations) == 2 * 2
+    assert len(evaluations) == 2 * 2 * 3  # two calibrators and the oracle
     assert {of_trials[name] for name in [*records, *evaluations]} == {1}
