@@ -1,15 +1,24 @@
-"""The page of stored predictions."""
+"""The page of stored predictions: calibrators beside each other, nothing trained."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import torch
 
 from sweeps.analysis.results import label
 from sweeps.posthoc.evaluation import METHOD, StoredEvaluation
-from sweeps.posthoc.sections import posthoc_page
 from sweeps.posthoc.wording import FLATTERED, procedure
+from sweeps.report.attempts import Attempts
+from sweeps.report.chart import looks
+from sweeps.report.document import PageBudget, PagePart, document
+from sweeps.report.leaderboard_table import RowVerdict, leaderboard_table
+from sweeps.report.section import Predictions
+from sweeps.report.sections.bins import bins_and_abstention
+from sweeps.report.sections.reliability import reliability_diagrams
+from sweeps.report.templates import NOTHING, macro
 from sweeps.report.wording import number
 
 
@@ -28,6 +37,63 @@ def evaluation_page(evaluation: StoredEvaluation) -> str:
         [*_findings(evaluation), *evaluation.notes],
         evaluation.bins,
     )
+
+
+def posthoc_page(
+    title: str,
+    tidy: pd.DataFrame,
+    leaderboard: pd.DataFrame,
+    shown: Predictions,
+    verdicts: Mapping[str, str],
+    notes: Sequence[str],
+    bins: int,
+) -> str:
+    """One HTML file on the calibrators that were tried on somebody's predictions.
+
+    ``leaderboard`` has a row per calibrator, best first, as a sweep's has; ``tidy`` the same with
+    bootstrap intervals (METRIC_low, METRIC_high), used where the leaderboard has none of its
+    own. ``shown`` holds (confidence, correct) by the row's name, ``verdicts`` words on a row
+    against the predictions as they are, ``notes`` sentences for the top of the page. A table
+    or chart that cannot be made is logged and named; the others are there.
+    """
+    room, attempts = PageBudget(), Attempts()
+    rows = _with_intervals(leaderboard, tidy)
+    names = {label(m, p): (m, p) for m, p in zip(rows["row"], rows["calibrator"], strict=True)}
+    found = {
+        (*names[name], "ece"): RowVerdict(words)
+        for name, words in verdicts.items()
+        if name in names
+    }
+    # There is one method: here the calibrators have the colours.
+    styles = looks(((name, "identity") for name in names), names)
+    named = {name: styles[name, "identity"] for name in shown}
+    seeds = int(rows["seeds"].max())
+    top = room.take(macro("posthoc", "summary")(notes, bins))
+    leading = attempts.part(
+        "the leaderboard of the page",
+        lambda: room.take(
+            macro("posthoc", "leaderboard")(
+                leaderboard_table(title, rows, rows, found, "no calibrator", seeds)
+            )
+        ),
+        NOTHING,
+    )
+    diagrams = attempts.part(
+        "the reliability diagrams",
+        lambda: reliability_diagrams(room, shown, bins, "", "figures/predictions"),
+        NOTHING,
+    )
+    diagrams += attempts.part(
+        "the charts of bins and abstention",
+        lambda: bins_and_abstention(room, shown, named, "figures"),
+        NOTHING,
+    )
+    parts = [
+        PagePart("summary", "Summary", top),
+        PagePart("leaderboard", "Leaderboard", leading),
+        PagePart("diagrams", "Diagrams", macro("posthoc", "diagrams")(diagrams)),
+    ]
+    return document(f"{title} · calsweep", title, parts, room, attempts.failures)
 
 
 def _findings(evaluation: StoredEvaluation) -> list[str]:
@@ -61,3 +127,17 @@ def _findings(evaluation: StoredEvaluation) -> list[str]:
         "error (paired bootstrap, Holm-corrected)."
     )
     return said
+
+
+def _with_intervals(leaderboard: pd.DataFrame, tidy: pd.DataFrame) -> pd.DataFrame:
+    """The bootstrap's intervals under the names that a sweep's leaderboard has for them."""
+    rows = leaderboard.reset_index(drop=True).copy()
+    keys = ["dataset", "row", "calibrator"]
+    once = tidy.drop_duplicates(keys).set_index(keys)
+    index = pd.MultiIndex.from_frame(rows[keys])
+    for end in ("low", "high"):
+        for column in [c for c in tidy if str(c).endswith(f"_{end}")]:
+            name = f"{str(column).removesuffix(f'_{end}')}_ci_{end}"
+            if name not in rows:
+                rows[name] = once[column].reindex(index).to_numpy()
+    return rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from html import escape
 from typing import NamedTuple
 
 from PIL import Image
@@ -23,7 +22,15 @@ class Picture(NamedTuple):
     about: str = ""
 
 
-def small(png: bytes) -> bytes:
+class WebP(NamedTuple):
+    """A picture as the page carries it, in base64."""
+
+    data: str
+    width: int
+    height: int
+
+
+def small(png: bytes) -> WebP:
     """The picture as WebP, no wider than a page shows it."""
     picture = Image.open(io.BytesIO(png)).convert("RGB")
     if picture.width > WIDEST:
@@ -31,19 +38,4 @@ def small(png: bytes) -> bytes:
         picture = picture.resize(size, Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     picture.save(buffer, "WEBP", quality=QUALITY, method=6)
-    return buffer.getvalue()
-
-
-def image_html(shown: Picture) -> str:
-    """A figure that carries its picture, with a caption."""
-    data = small(shown.png)
-    with Image.open(io.BytesIO(data)) as picture:
-        width, height = picture.size
-    source = base64.b64encode(data).decode()
-    return (
-        f'<figure class="picture"><figcaption><b>{escape(shown.title)}</b> {escape(shown.about)}'
-        "</figcaption>"
-        f""
-        f'<img loading="lazy" width="{width}" height="{height}" alt="{escape(shown.title)}" '
-        f'src="data:image/webp;base64,{source}"></figure>'
-    )
+    return WebP(base64.b64encode(buffer.getvalue()).decode(), *picture.size)

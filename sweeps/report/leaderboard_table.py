@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis.results import label
-from sweeps.report.html_table import Head, TableCell, TableRow, sortable, value
+from sweeps.report.table import Head, SortableTable, TableCell, TableRow
+from sweeps.report.templates import NOTHING, macro
 from sweeps.report.wording import bounds, interval, number, p_value, seconds
 from sweeps.spec import ORACLE
 
@@ -45,14 +46,14 @@ RowVerdicts = Mapping[tuple[str, str, str], RowVerdict]
 """By method, calibrator and metric."""
 
 
-def leaderboard_html(
+def leaderboard_table(
     name: str,
     rows: pd.DataFrame,
     headline: pd.DataFrame,
     verdicts: RowVerdicts,
     baseline: str,
     seeds_planned: int,
-) -> str:
+) -> SortableTable:
     """One dataset's rows as a sortable table.
 
     Those of ``rows`` that are not in ``headline`` are hidden until asked for. Raises
@@ -65,7 +66,7 @@ def leaderboard_html(
     compared = [m for m in drawn if any(key[2] == m for key in verdicts)]
     timed = "train_seconds" in rows
     heads = [Head("row", "sorts by the order on validation data")]
-    heads += [Head(METRICS.title(m), _about(m), _kind_of(m), _ends(scales[m])) for m in drawn]
+    heads += [Head(METRICS.title(m), _about(m), _kind_of(m), scales[m]) for m in drawn]
     heads += [
         Head(
             f"{METRICS.title(m)} vs {baseline}",
@@ -85,14 +86,14 @@ def leaderboard_html(
         cells = [TableCell(_name(row, seeds_planned), float(place))]
         cells += [_drawn(row, m, scales[m]) for m in drawn]
         cells += [_verdict(row, m, verdicts) for m in compared]
-        cells.append(value(row["floor"], number(row["floor"])))
-        cells += [value(row["seeds"], str(int(row["seeds"])))] if repeated else []
+        cells.append(TableCell(number(row["floor"]), row["floor"]))
+        cells += [TableCell(str(int(row["seeds"])), row["seeds"])] if repeated else []
         if timed:
             took = math.nan if oracle else float(row["train_seconds"])
-            cells.append(value(took, "" if oracle else seconds(took)))
-        cells += [value(row[m], number(row[m])) for m in further]
+            cells.append(TableCell("" if oracle else seconds(took), took))
+        cells += [TableCell(number(row[m]), row[m]) for m in further]
         made.append(TableRow(cells, _kind(row, index in headline.index)))
-    return sortable(f"Leaderboard of {name}", heads, made, "leaderboard")
+    return SortableTable(f"Leaderboard of {name}", heads, made, "leaderboard")
 
 
 def scale(rows: pd.DataFrame, metric: str) -> Scale:
@@ -113,26 +114,20 @@ def scale(rows: pd.DataFrame, metric: str) -> Scale:
     return Scale(0.9 * low, 1.1 * low) if low > 0 else Scale(0.0, 1.0)
 
 
-def bar(row: pd.Series, metric: str, at: Scale) -> str:
+def bar(row: pd.Series, metric: str, at: Scale) -> Markup:
     """A mean and its interval as a small drawing; the tick in ECE's is the noise floor."""
     mean = float(row[metric])
     if math.isnan(mean):
-        return ""
+        return NOTHING
     low, high = bounds(row, metric)
-    middle = _HEIGHT // 2
-    paths = []
-    if not (math.isnan(low) or math.isnan(high)):
-        paths.append(f'<path class="i" d="M{at.x(low):g} {middle}H{at.x(high):g}"/>')
-    if metric == "ece" and not math.isnan(row["floor"]):
-        paths.append(f'<path class="f" d="M{at.x(row["floor"]):g} 1v{_HEIGHT - 2}"/>')
-    if mean > at.high:  # beyond the scale: an arrow, not a point
-        end = _WIDTH - _MARGIN
-        paths.append(f'<path class="a" d="M{end - 3} {middle - 4}l5 4l-5 4"/>')
-    else:
-        paths.append(f'<circle cx="{at.x(mean):g}" cy="{middle}" r="2.6"/>')
-    return (
-        f'<svg class="bar" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'aria-hidden="true">{"".join(paths)}</svg>'
+    floor = row["floor"] if metric == "ece" else math.nan
+    return macro("cells", "bar")(
+        _WIDTH,
+        _HEIGHT,
+        interval=None if math.isnan(low) or math.isnan(high) else (at.x(low), at.x(high)),
+        floor=None if math.isnan(floor) else at.x(floor),
+        mean=None if mean > at.high else at.x(mean),
+        end=_WIDTH - _MARGIN,
     )
 
 
@@ -146,47 +141,31 @@ def _kind_of(metric: str) -> str:
     return "drawn" if METRICS[metric].shown == Shown.HEADLINE else "drawn further"
 
 
-def _ends(at: Scale) -> str:
-    return f'<span class="ends"><i>{at.low:.2f}</i><i>{at.high:.2f}</i></span>'
-
-
 def _drawn(row: pd.Series, metric: str, at: Scale) -> TableCell:
-    known = interval(row, metric)
-    shown = f"<b>{number(row[metric])}</b>"
-    if known:
-        shown += f" <small>{known}</small>"
-    return TableCell(shown + bar(row, metric, at), float(row[metric]))
+    mean = float(row[metric])
+    drawn = bar(row, metric, at)
+    return TableCell(macro("cells", "measured")(number(mean), interval(row, metric), drawn), mean)
 
 
 def _verdict(row: pd.Series, metric: str, verdicts: RowVerdicts) -> TableCell:
     found = verdicts.get((row["row"], row["calibrator"], metric))
     if found is None:
         return TableCell("", math.nan)
-    return TableCell(verdict_html(found.words, found.p), found.difference)
+    return TableCell(macro("macros", "verdict")(found.words, p_value(found.p)), found.difference)
 
 
-def verdict_html(words: str, p: float = math.nan) -> str:
-    """A verdict in words, marked by a sign and a colour too, with its p-value."""
-    sign = {"better": "✓ ", "worse": "✗ "}.get(words, "")
-    kind = words if words in ("better", "worse") else "none"
-    tested = ""
-    if not math.isnan(p):
-        tested = f" <small>{escape(p_value(p))}</small>"
-    return f'<span class="verdict {kind}">{sign}{escape(words)}</span>{tested}'
-
-
-def _name(row: pd.Series, seeds_planned: int) -> str:
-    name = escape(label(row["row"], row["calibrator"])).replace("_", "_<wbr>")
-    if row.get("winner", False):
-        name += ' <abbr class="star" title="chosen: best cross-fitted validation NLL">★</abbr>'
-    if row["seeds"] < seeds_planned:
-        failed = seeds_planned - int(row["seeds"])
-        name += f' <small class="warn">no result on {failed} of {seeds_planned} seeds</small>'
-    if row["converged"] < 1:
-        short = round((1 - row["converged"]) * row["seeds"])
-        seeds = f" on {short} of {int(row['seeds'])} seeds" if seeds_planned > 1 else ""
-        name += f' <small class="warn">calibrator did not converge{seeds}</small>'
-    return name
+def _name(row: pd.Series, seeds_planned: int) -> Markup:
+    seeds = int(row["seeds"])
+    unconverged = round((1 - row["converged"]) * seeds)
+    where = f" on {unconverged} of {seeds} seeds" if seeds_planned > 1 else ""
+    return macro("cells", "name")(
+        label(row["row"], row["calibrator"]),
+        winner=row.get("winner", False),
+        failed=seeds_planned - seeds,
+        planned=seeds_planned,
+        converged=row["converged"] >= 1,
+        where=where,
+    )
 
 
 def _kind(row: pd.Series, is_headline: bool) -> str:

@@ -12,13 +12,6 @@ from calibration import metrics
 from calibration.plots.reliability import noise_band, wilson_interval
 from sweeps.report.chart import Chart
 
-RELIABILITY_NOTE = (
-    "Accuracy of test points by their confidence. Bars are accuracies; the coloured part is the "
-    "gap to the mean confidence of the bin. Vertical lines are 95 % Wilson intervals. The grey "
-    "band is where the accuracy of a calibrated model would fall in 95 % of draws. Underneath, "
-    "the share of test points in each bin; dashed their accuracy, dotted their mean confidence."
-)
-
 
 def reliability_charts(shown: Mapping[str, tuple[Tensor, Tensor]], bins: int) -> dict[str, Chart]:
     """A diagram for each name's (confidence, correct); histograms share the tallest one's scale.

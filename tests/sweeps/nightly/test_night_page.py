@@ -129,7 +129,7 @@ def test_a_chart_that_fails_costs_its_section(
     monkeypatch.setattr("sweeps.nightly.report.page.cells_of", fail)
     page = night_page(*told)
     said = page[page.index('<section id="missing">') :].split("</section>")[0]
-    assert "&#x27;History&#x27; of the night&#x27;s page</b>: RuntimeError: a chart broke" in said
+    assert "&#39;History&#39; of the night&#39;s page</b>: RuntimeError: a chart broke" in said
     for anchor in ("moved", "cells", "changed", "sweeps"):
         assert f'<section id="{anchor}">' in page
     assert '<section id="history">' not in page

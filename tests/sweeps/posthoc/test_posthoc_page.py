@@ -16,14 +16,15 @@ from selenium.webdriver.common.by import By
 from calibration import calibrators, metrics
 from calibration.metrics import bootstrap_intervals
 from sweeps.analysis.statistics import ranks
-from sweeps.posthoc.sections import posthoc_page
+from sweeps.posthoc.page import posthoc_page
 from sweeps.report.chart import embedded, looks
 from sweeps.report.document import PAGE_LIMIT
 from sweeps.report.gather import top_label
-from sweeps.report.leaderboard_table import Scale, bar, leaderboard_html, scale
+from sweeps.report.leaderboard_table import Scale, bar, leaderboard_table, scale
 from sweeps.report.line_charts import coverage_chart
-from sweeps.report.rank_diagram import rank_diagram
 from sweeps.report.reliability_charts import reliability_charts
+from sweeps.report.sections.ranks import rank_diagram
+from sweeps.report.templates import macro
 from tests.browser import browser, console_errors, requests
 from tests.sweeps.report.analyses import row
 
@@ -84,7 +85,7 @@ def test_a_chart_that_fails_is_named_and_the_rest_is_there(
     def fail(*given: Any) -> str:
         raise RuntimeError("it <b>broke</b>")
 
-    monkeypatch.setattr("sweeps.posthoc.sections.reliability_html", fail)
+    monkeypatch.setattr("sweeps.posthoc.page.reliability_diagrams", fail)
     text = stored("\x1b[31m$x$", "of a file \udcff")
     assert "<h1>\\x1b[31m$x$</h1>" in text
     assert "<b>the reliability diagrams</b>: RuntimeError: it &lt;b&gt;broke&lt;/b&gt;" in text
@@ -140,7 +141,7 @@ def test_an_infinite_score_is_drawn_and_sorted_as_the_worst() -> None:
     rows = pd.DataFrame([row("a"), row("b", nll=math.inf), row("c", nll=0.4)])
     assert scale(rows, "nll") == Scale(0.335, 0.4)
     assert 'class="a"' in bar(rows.iloc[1], "nll", scale(rows, "nll"))
-    table = leaderboard_html("x", rows, rows, {}, "a", 5)
+    table = macro("macros", "sortable")(leaderboard_table("x", rows, rows, {}, "a", 5))
     assert 'data-v="Infinity"><b>∞</b>' in table
 
 

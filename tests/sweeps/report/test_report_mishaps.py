@@ -199,7 +199,7 @@ def test_what_fails_costs_itself_and_is_named(
     """A figure, an export and a section fail; all others are as they were."""
     monkeypatch.setattr("calibration.plots.bin_robustness", broken())
     monkeypatch.setattr("sweeps.report.exports.latex", broken())
-    monkeypatch.setattr("sweeps.report.dataset_section.reliability_html", broken("\x1b[31m"))
+    monkeypatch.setattr("sweeps.report.sections.reliability.reliability_charts", broken("\x1b[31m"))
     files: dict[str, bytes] = {}
     with caplog.at_level(logging.WARNING, logger="calsweep"):
         found = write_report(sweep.records, sweep.store, write=files.__setitem__)
@@ -232,14 +232,14 @@ def test_what_fails_costs_itself_and_is_named(
     "parts",
     [
         {
-            "page.headlines": ["the summary", "the section 'Summary'"],
-            "page._ending": ["the section 'How it was made'"],
-            "dataset_section._facts_html": [f"the section 'facts' of {DATA}"],
-            "dataset_section.leaderboard_html": [f"the section 'Leaderboard' of {DATA}"],
-            "dataset_section.cost_chart": [f"the section 'Trade-offs' of {DATA}"],
-            "dataset_section.rows_html": [f"the section 'Bins and abstention' of {DATA}"],
-            "dataset_section.curves_chart": [f"the section 'Training' of {DATA}"],
-            "dataset_section.comparisons_html": [f"the section 'Tables' of {DATA}"],
+            "sections.summary.headlines": ["the summary", "the section 'Summary'"],
+            "sections.provenance._failed": ["the section 'How it was made'"],
+            "sections.facts.rendered": [f"the section 'Facts' of {DATA}"],
+            "sections.leaderboard.leaderboard_table": [f"the section 'Leaderboard' of {DATA}"],
+            "sections.trade_offs.cost_chart": [f"the section 'Trade-offs' of {DATA}"],
+            "sections.bins.coverage_chart": [f"the section 'Bins and abstention' of {DATA}"],
+            "sections.training.curves_chart": [f"the section 'Training' of {DATA}"],
+            "sections.tables.comparisons_table": [f"the section 'Tables' of {DATA}"],
         },
         {"gather._shown": [f"the diagrams of {row} on {DATA}" for row in ROWS]},
     ],

@@ -1,0 +1,25 @@
+"""What kind of data a dataset has, and how many test points."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from sweeps.report.section import ReportContext, Section
+from sweeps.report.templates import rendered
+
+KINDS = {"points": "points of the plane", "table": "a table", "image": "images"}
+
+
+def _facts(context: ReportContext) -> Markup:
+    data = context.plan.loaded.datasets[context.dataset]
+    made = rendered(
+        "facts",
+        data=data,
+        kind=KINDS[data.kind],
+        tested=len(data.test(context.plan.spec.seed + 1).labels),
+        confirmed=not context.rows.empty,
+    )
+    return context.room.take(made)
+
+
+section = Section("Facts", _facts)

@@ -1,0 +1,22 @@
+"""What came of the sweep in a few sentences, and what their words mean."""
+
+from __future__ import annotations
+
+from markupsafe import Markup
+
+from sweeps.report.headline import Headline, across, headlines, outdated
+from sweeps.report.section import ReportContext, Section
+from sweeps.report.templates import rendered
+
+
+def _summary(context: ReportContext) -> Markup:
+    plan, analysis = context.plan, context.analysis
+    told = [
+        *headlines(plan, analysis).values(),
+        Headline(across(analysis)),
+        Headline(outdated(plan, analysis)),
+    ]
+    return context.room.take(rendered("summary", plan=plan, baseline=analysis.baseline, told=told))
+
+
+section = Section("Summary", _summary, "summary")

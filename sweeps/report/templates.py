@@ -1,0 +1,55 @@
+"""The templates of the pages: what is put into one is shown as it is, never taken for markup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from calibration.text import visible
+from sweeps.report.wording import count, number, p_value, seconds
+
+NOTHING = Markup()
+
+
+def rendered(template: str, /, **values: Any) -> Markup:
+    """``TEMPLATE.html.j2`` filled in. Raises ``UndefinedError`` if it lacks a value."""
+    return Markup(_environment().get_template(f"{template}.html.j2").render(values))
+
+
+def macro(template: str, name: str) -> Callable[..., Markup]:
+    """One macro of a template, to be called with its values."""
+    made: Callable[..., Markup] = getattr(_macros(template), name)
+    return made
+
+
+def _shown(value: object) -> object:
+    """Texts without control characters; markup was made of such texts already."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("sweeps.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "count": count,
+        "number": number,
+        "p_value": p_value,
+        "seconds": seconds,
+    }
+    return environment
+
+
+@cache
+def _macros(template: str) -> object:
+    return _environment().get_template(f"{template}.html.j2").module
