@@ -49,7 +49,7 @@ def run(
     from sweeps.host.process import left_as_found
 
     with left_as_found():
-        from sweeps.api import run_spec
+        from sweeps.runner import run_spec
 
         return run_spec(spec, store=store, tracking=tracking, address=address)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import yaml
 from rich.console import Console
 
 from calibration.threads import threads
@@ -16,13 +18,16 @@ from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import failed_calibrators
 from sweeps.engine.plan import Hooks, Options, Plan
 from sweeps.engine.progress import Progress
+from sweeps.errors import UserError
 from sweeps.host.console import say
 from sweeps.host.workspace import workspace
 from sweeps.ray_backend.connection import Cluster
 from sweeps.ray_backend.tune_run import train
 from sweeps.report.write import write_report
 from sweeps.search.journal import Journal
-from sweeps.spec import LoadedSpec
+from sweeps.spec import LoadedSpec, load_spec, read_spec
+from sweeps.spec.ready import spec_path
+from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, extension, records_of, remembered
 from sweeps.tracking import Recorder, default_uri, sync
@@ -152,3 +157,33 @@ def _journal(plan: Plan, store: Store, place: Path) -> Iterator[Journal]:
     finally:
         if store.local is None and path.exists():
             store.write_file(sweep, JOURNAL, path.read_bytes())
+
+
+def run_spec(
+    spec: str | Path | Mapping[str, Any],
+    *,
+    store: str | Path,
+    tracking: str | None,
+    address: str | None,
+) -> Sweep:
+    """Run a sweep with nothing printed; see ``sweeps.run``."""
+    loaded = _loaded(spec)
+    problem = None if tracking is None else tracking_problem(tracking)
+    if problem is not None:
+        raise UserError(f"tracking: {problem}")
+    place = Store(store)
+    run_sweep(
+        loaded,
+        place,
+        console=Console(quiet=True),
+        tracking_uri=tracking,
+        cluster=Cluster(address),
+    )
+    return Sweep(loaded, place)
+
+
+def _loaded(spec: str | Path | Mapping[str, Any]) -> LoadedSpec:
+    if isinstance(spec, Mapping):
+        text = yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True)
+        return read_spec(text, Path("spec"), Path.cwd())
+    return load_spec(spec_path(Path(spec)))

@@ -12,6 +12,7 @@ import pandas as pd
 from sweeps.analysis import Analysis, analyse
 from sweeps.analysis.records import CellRecords, ConfirmedTrial, SearchTrial, SweepRecords
 from sweeps.engine.cell import Cell
+from sweeps.engine.evaluation import is_outdated
 from sweeps.engine.plan import Options, Plan
 from sweeps.errors import UserError
 from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
@@ -111,7 +112,8 @@ def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
     for entry in plan.confirmed(cell.dataset, cell.row):
         found = plan.result(entry)
         record, evaluations = (None, {}) if found is None else found
-        confirmed.append(ConfirmedTrial(entry.key, entry.config, record, evaluations))
+        outdated = frozenset(n for n, each in evaluations.items() if is_outdated(n, each))
+        confirmed.append(ConfirmedTrial(entry.key, entry.config, record, evaluations, outdated))
     kept = plan.store.importance(plan.spec.name, cell.study_id) if study.space.searched else None
     return CellRecords(cell.dataset, cell.row, plan.chosen(cell), search, confirmed, kept)
 

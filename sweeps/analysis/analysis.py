@@ -21,7 +21,7 @@ from sweeps.analysis.statistics import Ranks, ranks
 
 @dataclass(frozen=True)
 class Analysis:
-    """What can be said of a sweep.
+    """What can be said of a sweep, from its ``records``.
 
     ``results`` has a row per (dataset, method, calibrator, seed), ``leaderboard`` their
     means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is
@@ -31,6 +31,7 @@ class Analysis:
     with nothing confirmed has frames without rows.
     """
 
+    records: SweepRecords
     results: pd.DataFrame
     leaderboard: pd.DataFrame
     selection: Selection
@@ -68,6 +69,7 @@ def analyse(sweep: SweepRecords, baseline: str | None = None) -> Analysis:
     compared = compare(tidy, selection.calibrators, reference, ratios)
     fronts = tradeoffs.fronts(table)
     return Analysis(
+        records=sweep,
         results=tidy,
         leaderboard=table,
         selection=selection,

@@ -39,6 +39,8 @@ class ConfirmedTrial:
     config: TrialConfig
     record: TrialRecord | None
     evaluations: Mapping[str, EvaluationRecord]
+    outdated: frozenset[str] = frozenset()
+    """The calibrators whose evaluation another version has made."""
 
     @property
     def summary(self) -> TrialSummary | None:

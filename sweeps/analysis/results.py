@@ -14,9 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.analysis.records import SweepRecords
+from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.selection import CANDIDATE, CHOSEN_BY, Selection
-from sweeps.engine.evaluation import is_outdated
 from sweeps.spec import ORACLE
 from sweeps.store import EvaluationRecord
 
@@ -96,14 +95,14 @@ def label(method: str, calibrator: str) -> str:
 
 def _lines(sweep: SweepRecords) -> Iterator[dict[str, Any]]:
     for dataset in sweep.loaded.datasets:
-        oracles: dict[int, EvaluationRecord] = {}
+        oracles: dict[int, ConfirmedTrial] = {}
         for row in sweep.spec.methods:
             for trial in sweep.confirmed(dataset, row):
                 if trial.done is None:
                     continue
                 oracle = trial.evaluations.get(ORACLE)
                 if oracle is not None and not oracle.failed:
-                    oracles.setdefault(trial.config.seed, oracle)
+                    oracles.setdefault(trial.config.seed, trial)
                 for name in sweep.spec.calibrator_names:
                     found = trial.evaluations.get(name)
                     if found is None or found.failed:
@@ -116,12 +115,13 @@ def _lines(sweep: SweepRecords) -> Iterator[dict[str, Any]]:
                             "train_seconds": trial.done.seconds,
                             "hyperparameters": json.dumps(trial.config.hyperparameters),
                             "key": trial.key,
-                            "outdated": is_outdated(name, found),
+                            "outdated": name in trial.outdated,
                         }
                     )
-        for seed, found in oracles.items():
+        for seed, trial in oracles.items():
             line = {"dataset": dataset, "row": ORACLE, "calibrator": "identity"}
-            yield line | _measured(seed, found) | {"outdated": is_outdated(ORACLE, found)}
+            measured = _measured(seed, trial.evaluations[ORACLE])
+            yield line | measured | {"outdated": ORACLE in trial.outdated}
 
 
 def _measured(seed: int, evaluation: EvaluationRecord) -> dict[str, Any]:

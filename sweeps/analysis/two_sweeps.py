@@ -17,10 +17,9 @@ import pandas as pd
 from scipy import stats
 
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis import correlation_ratio
+from sweeps.analysis import Analysis, correlation_ratio
 from sweeps.analysis.comparisons import UNMEASURED, verdict
 from sweeps.analysis.statistics import corrected_t_test, holm
-from sweeps.sweep import Sweep
 
 _COLUMNS = (
     *("dataset", "row", "calibrator_a", "calibrator_b", "metric", "test", "seeds_a", "seeds_b"),
@@ -28,7 +27,7 @@ _COLUMNS = (
 )
 
 
-def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] | None = None) -> pd.DataFrame:
+def compare_sweeps(a: Analysis, b: Analysis, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """One line per dataset, method and metric that both have; b − a, with Holm's correction.
 
     The family of one correction is all methods on one dataset in one metric that have a
@@ -36,11 +35,11 @@ def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] | None = None) -> 
     """
     lines = [
         _line(a, b, dataset, method, metric)
-        for dataset in a.loaded.datasets
-        if dataset in b.loaded.datasets
+        for dataset in a.records.loaded.datasets
+        if dataset in b.records.loaded.datasets
         for metric in metrics or METRICS.names(Shown.LEADERBOARD)
-        for method in a.spec.methods
-        if all((dataset, method) in sweep.analysis.selection.calibrators for sweep in (a, b))
+        for method in a.records.spec.methods
+        if all((dataset, method) in sweep.selection.calibrators for sweep in (a, b))
     ]
     table = pd.DataFrame(lines, columns=list(_COLUMNS))
     for _, family in table.groupby(["dataset", "metric"]):
@@ -49,33 +48,35 @@ def compare_sweeps(a: Sweep, b: Sweep, metrics: Sequence[str] | None = None) -> 
     return table
 
 
-def only_in_one(a: Sweep, b: Sweep) -> list[str]:
+def only_in_one(a: Analysis, b: Analysis) -> list[str]:
     """What has a result in one of the two only, in words."""
-    in_a, in_b = (set(sweep.analysis.selection.calibrators) for sweep in (a, b))
-    name_a, name_b = (a.name, b.name) if a.name != b.name else ("the first", "the second")
+    in_a, in_b = (set(sweep.selection.calibrators) for sweep in (a, b))
+    name_a, name_b = a.records.spec.name, b.records.spec.name
+    if name_a == name_b:
+        name_a, name_b = "the first", "the second"
     return [
         *(f"only in {name_a}: {method} on {dataset}" for dataset, method in sorted(in_a - in_b)),
         *(f"only in {name_b}: {method} on {dataset}" for dataset, method in sorted(in_b - in_a)),
     ]
 
 
-def other_circumstances(a: Sweep, b: Sweep) -> list[str]:
+def other_circumstances(a: Analysis, b: Analysis) -> list[str]:
     """Data, versions and lines of the spec that differ."""
     found = []
-    for dataset in a.loaded.datasets:
-        if dataset in b.loaded.datasets and not _same_data(a, b, dataset):
+    for dataset in a.records.loaded.datasets:
+        if dataset in b.records.loaded.datasets and not _same_data(a, b, dataset):
             found.append(f"{dataset}: the data are not the same")
     versions_a, versions_b = _versions(a), _versions(b)
     for name in sorted({*versions_a, *versions_b}):
         old, new = versions_a.get(name, "–"), versions_b.get(name, "–")
         if old != new:
             found.append(f"{name}: {old} → {new}")
-    changed = difflib.ndiff(a.loaded.text.splitlines(), b.loaded.text.splitlines())
+    changed = difflib.ndiff(a.records.loaded.text.splitlines(), b.records.loaded.text.splitlines())
     return found + [line.rstrip() for line in changed if line[0] in "+-" and line[2:].strip()]
 
 
-def _line(a: Sweep, b: Sweep, dataset: str, method: str, metric: str) -> dict[str, Any]:
-    calibrators = [sweep.analysis.selection.calibrators[dataset, method] for sweep in (a, b)]
+def _line(a: Analysis, b: Analysis, dataset: str, method: str, metric: str) -> dict[str, Any]:
+    calibrators = [sweep.selection.calibrators[dataset, method] for sweep in (a, b)]
     old, new = (
         _by_seed(sweep, dataset, method, chosen, metric)
         for sweep, chosen in zip((a, b), calibrators, strict=True)
@@ -91,16 +92,27 @@ def _line(a: Sweep, b: Sweep, dataset: str, method: str, metric: str) -> dict[st
         "mean_a": old.mean(),
         "mean_b": new.mean(),
     }
+    ratios = (
+        correlation_ratio(a.records.loaded, dataset),
+        correlation_ratio(b.records.loaded, dataset),
+    )
     shared = old.index.intersection(new.index)
-    if METRICS[metric].binned and a.spec.bins != b.spec.bins:
+    if METRICS[metric].binned and a.records.spec.bins != b.records.spec.bins:
         nothing = dict.fromkeys(("difference", "low", "high", "p"), math.nan)
         return line | {"test": "–", "verdict": "other bins"} | nothing
     if _same_data(a, b, dataset) and len(shared) >= 2:
         old, new = old[shared], new[shared]
         line |= {"seeds_a": len(shared), "seeds_b": len(shared)}
         line |= {"mean_a": old.mean(), "mean_b": new.mean()}
-        return line | {"test": "paired"} | _paired(old, new, correlation_ratio(a.loaded, dataset))
-    ratios = (correlation_ratio(a.loaded, dataset), correlation_ratio(b.loaded, dataset))
+        return (
+            line
+            | {"test": "paired"}
+            | _paired(old, new, correlation_ratio(a.records.loaded, dataset))
+        )
+    ratios = (
+        correlation_ratio(a.records.loaded, dataset),
+        correlation_ratio(b.records.loaded, dataset),
+    )
     return line | {"test": "unpaired"} | _unpaired(old, new, ratios)
 
 
@@ -140,7 +152,7 @@ def _verdict(line: Mapping[Any, Any]) -> str:
     return verdict(METRICS[line["metric"]], line["mean_b"], line["mean_a"], line["p_holm"])
 
 
-def _by_seed(sweep: Sweep, dataset: str, method: str, chosen: str, metric: str) -> pd.Series:
+def _by_seed(sweep: Analysis, dataset: str, method: str, chosen: str, metric: str) -> pd.Series:
     rows = sweep.results
     here = rows[
         (rows["dataset"] == dataset) & (rows["row"] == method) & (rows["calibrator"] == chosen)
@@ -148,11 +160,13 @@ def _by_seed(sweep: Sweep, dataset: str, method: str, chosen: str, metric: str) 
     return here[metric].dropna() if metric in here else pd.Series(dtype=float)
 
 
-def _same_data(a: Sweep, b: Sweep, dataset: str) -> bool:
-    one, other = a.loaded.datasets[dataset], b.loaded.datasets[dataset]
-    return one.fingerprint == other.fingerprint and a.spec.protocol == b.spec.protocol
+def _same_data(a: Analysis, b: Analysis, dataset: str) -> bool:
+    one, other = a.records.loaded.datasets[dataset], b.records.loaded.datasets[dataset]
+    return (
+        one.fingerprint == other.fingerprint and a.records.spec.protocol == b.records.spec.protocol
+    )
 
 
-def _versions(sweep: Sweep) -> dict[str, str]:
+def _versions(sweep: Analysis) -> dict[str, str]:
     ended = (trial for cell in sweep.records.cells.values() for trial in cell.summaries)
     return dict(next((trial.environment for trial in ended), {}))

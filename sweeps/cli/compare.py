@@ -35,7 +35,7 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
 
     a = open_sweep(options.sweep_a, options.store)
     b = open_sweep(options.sweep_b, options.store_b or options.store)
-    table = compare_sweeps(a, b)
+    table = compare_sweeps(a.analysis, b.analysis)
     if options.csv:
         print(csv(table).decode(), end="")
         return 0
@@ -43,8 +43,8 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
         print_whole(console, _table(f"{dataset}: {a.name} → {b.name}", lines))
     if table.empty:
         say(console, "the two sweeps have no confirmed method on the same dataset in common")
-    say(console, *only_in_one(a, b))
-    changed = other_circumstances(a, b)
+    say(console, *only_in_one(a.analysis, b.analysis))
+    changed = other_circumstances(a.analysis, b.analysis)
     say(console, *(["what else differs:", *changed] if changed else []))
     if not table.empty:
         say(

@@ -13,7 +13,6 @@ from rich.console import Console
 from sweeps.cli.arguments import Subparsers, add_store, add_tracking
 from sweeps.errors import UserError
 from sweeps.host.console import say
-from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
     from sweeps.store import Store
@@ -105,23 +104,17 @@ def _tracking_uri(uri: str | None, store: Store) -> str:
 
 def _show_remote(uri: str, name: str | None, console: Console) -> int:
     """Links to a server that others keep."""
-    from mlflow.exceptions import MlflowException
-
     from sweeps.tracking.mlflow.access import check_access
-    from sweeps.tracking.mlflow.server import ServerError
-    from sweeps.tracking.recorder import reason
+    from sweeps.tracking.mlflow.links import links_to
 
     check_access(uri)
-    try:
-        _print_links(_links(uri, _without_user(uri), name), console)
-        sys.stdout.flush()
-    except MlflowException as error:
-        why = reason(error, uri)
-        raise ServerError(f"the MLflow server at {masked(uri)} does not answer: {why}") from None
+    _print_links(links_to(uri, _without_user(uri), name), console)
+    sys.stdout.flush()
     return 0
 
 
 def _serve(uri: str, name: str | None, port: int | None, console: Console) -> int:
+    from sweeps.tracking.mlflow.links import links_to
     from sweeps.tracking.mlflow.server import FIRST_PORT, MlflowServer, free_port
 
     chosen = free_port() if port is None else free_port(port, 1)
@@ -131,7 +124,7 @@ def _serve(uri: str, name: str | None, port: int | None, console: Console) -> in
     try:
         with MlflowServer(uri, chosen) as server:
             # While it starts: both take seconds.
-            links = _links(uri, server.address, name)
+            links = links_to(uri, server.address, name)
             server.wait_until_it_answers()
             _print_links(links, console)
             say(console, "", f"MLflow runs at {server.address} (stop it with Ctrl-C)")
@@ -147,24 +140,6 @@ def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
         say(console, "", sweep)
         for what, address in addresses.items():
             say(console, f"  {what:8} {_ABOUT[what]}", f"           {address}")
-
-
-def _links(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]:
-    """The links of one sweep, or of all. Raises ``UserError`` if there is no such sweep."""
-    from sweeps.tracking.mlflow.drivers import with_driver
-    from sweeps.tracking.mlflow.links import sweep_links, tracked_sweeps
-    from sweeps.tracking.mlflow.settings import mlflow_settings
-
-    with mlflow_settings():
-        from mlflow.tracking import MlflowClient
-
-        client = MlflowClient(tracking_uri=with_driver(uri))
-        known = tracked_sweeps(client)
-        if name is not None and name not in known:
-            there = ", ".join(known) or "none"
-            raise UserError(f"MLflow knows no sweep {name!r}; there are: {there}")
-        chosen = known if name is None else {name: known[name]}
-        return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
 
 
 def _without_user(uri: str) -> str:

@@ -15,19 +15,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from sweeps.errors import UserError
 from sweeps.host import reaper
 from sweeps.host.environment import variables
 from sweeps.host.leftovers import is_leftover, temporary_name
-from sweeps.store import StoreError
 
 WORKSPACE_PREFIX = "csw-"
 _LONGEST = 41
 """Bytes: Ray and ``own_ray`` add up to 66 for sockets, whose paths may have 107."""
 
 
+class WorkspaceError(UserError):
+    """There is no place for temporary files."""
+
+    exit_code = 1
+
+
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A directory for this process and those that it starts. Raises ``StoreError``."""
+    """A directory for this process and those that it starts. Raises ``WorkspaceError``."""
     place = _place()
     for path in _mine(place):
         if is_leftover(path):
@@ -36,7 +42,7 @@ def workspace() -> Iterator[Path]:
     try:
         directory.mkdir(mode=0o700)
     except OSError as error:
-        raise StoreError(
+        raise WorkspaceError(
             f"cannot make a temporary directory in {place}: {error.strerror}; make room there"
         ) from error
     with _watched(directory):
@@ -75,7 +81,7 @@ def _place() -> Path:
     for place in (usual, Path("/tmp"), Path("/var/tmp")):
         if len(os.fsencode(place)) + size <= _LONGEST and os.access(place, os.W_OK | os.X_OK):
             return place
-    raise StoreError(
+    raise WorkspaceError(
         f"{usual}: too long a name for Ray's sockets, and /tmp cannot be written; set TMPDIR to "
         "a directory with a short name"
     )

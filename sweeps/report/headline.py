@@ -11,9 +11,9 @@ import pandas as pd
 from calibration.metrics import METRICS
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import BASELINE, CHOSEN, TOO_FEW, UNDECIDED, UNMEASURED, claimed
+from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import FEWER_SEEDS
-from sweeps.engine.plan import Plan
 from sweeps.report.chance import like_perfect, most_by_chance
 from sweeps.report.wording import count, interval, listed, number, p_value, quoted
 from sweeps.spec import ORACLE
@@ -35,7 +35,7 @@ class Headline(NamedTuple):
         return " ".join(filter(None, [self.lead, self.others]))
 
 
-def headlines(plan: Plan, analysis: Analysis) -> dict[str, Headline]:
+def headlines(plan: SweepRecords, analysis: Analysis) -> dict[str, Headline]:
     """A few sentences on every dataset, in plain text."""
     found = {}
     for name, dataset in plan.loaded.datasets.items():
@@ -86,7 +86,7 @@ def headline(
     return Headline(lead, " ".join(filter(None, others)), subject)
 
 
-def outdated(plan: Plan, analysis: Analysis) -> str:
+def outdated(plan: SweepRecords, analysis: Analysis) -> str:
     """That some numbers are those of other versions, and what renews them; else nothing."""
     if not analysis.outdated:
         return ""

@@ -9,7 +9,7 @@ from functools import partial
 import pandas as pd
 
 from sweeps.analysis import Analysis
-from sweeps.engine.plan import Plan
+from sweeps.analysis.records import SweepRecords
 from sweeps.report.attempts import Attempts
 from sweeps.report.document import PageBudget, PagePart, document
 from sweeps.report.gather import Gathered
@@ -20,7 +20,7 @@ from sweeps.report.templates import NOTHING, rendered
 
 
 def page(
-    plan: Plan,
+    plan: SweepRecords,
     analysis: Analysis,
     gathered: Gathered,
     pictures: Sequence[Picture],

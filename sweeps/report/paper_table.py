@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 
 from calibration.metrics import METRICS
-from sweeps.engine.plan import Plan
+from sweeps.analysis.records import SweepRecords
 from sweeps.host.console import print_whole
 from sweeps.report.chance import like_perfect
 from sweeps.report.escaping import markdown_text
@@ -27,7 +27,7 @@ from sweeps.spec import ORACLE
 from sweeps.spec.schema import PublishedTable
 
 
-def paper_table(tidy: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+def paper_table(tidy: pd.DataFrame, plan: SweepRecords) -> pd.DataFrame:
     """One line per (dataset, row, metric): mean and spread of ours, and the published value."""
     table = plan.spec.table
     assert table is not None, "only specs with a table have one"
@@ -74,7 +74,7 @@ def _is_share(metric: str) -> bool:
     return name not in METRICS or METRICS[name].unit == "share"
 
 
-def _chosen(plan: Plan, dataset: str, ours: str) -> str:
+def _chosen(plan: SweepRecords, dataset: str, ours: str) -> str:
     """The searched knobs of a row as the search left them: ``inner_steps=5 outer_lr=2.0``."""
     cell = plan.cells.get((dataset, ours.partition(" + ")[0]))
     chosen = None if cell is None else cell.chosen
@@ -110,7 +110,7 @@ def _largest_by_chance(tidy: pd.DataFrame, dataset: str) -> float:
     return float(oracle["floor_q95"].mean())
 
 
-def print_paper_table(lines: pd.DataFrame, plan: Plan, console: Console) -> None:
+def print_paper_table(lines: pd.DataFrame, plan: SweepRecords, console: Console) -> None:
     """Print one table per dataset, in the order of the published one."""
     table = plan.spec.table
     assert table is not None, "only specs with a table have one"
@@ -119,7 +119,7 @@ def print_paper_table(lines: pd.DataFrame, plan: Plan, console: Console) -> None
     console.print(notes(plan, lines), style="dim", highlight=False, markup=False)
 
 
-def notes(plan: Plan, lines: pd.DataFrame) -> str:
+def notes(plan: SweepRecords, lines: pd.DataFrame) -> str:
     """What the numbers and signs of the table mean."""
     table = plan.spec.table
     assert table is not None, "only specs with a table have one"
@@ -179,7 +179,7 @@ def _cell(line: pd.Series, table: PublishedTable) -> str:
     return text
 
 
-def markdown(lines: pd.DataFrame, plan: Plan) -> str:
+def markdown(lines: pd.DataFrame, plan: SweepRecords) -> str:
     """The same as Markdown, for a README."""
     table = plan.spec.table
     assert table is not None, "only specs with a table have one"

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from sweeps.analysis import Analysis
-from sweeps.engine.plan import Plan
+from sweeps.analysis.records import SweepRecords
 from sweeps.report.chart import Look, looks
 from sweeps.report.document import PageBudget
 from sweeps.report.gather import Gathered
@@ -29,7 +29,7 @@ class ReportContext:
     What a section adds to the page beside a heading, it takes from ``room``.
     """
 
-    plan: Plan
+    plan: SweepRecords
     analysis: Analysis
     gathered: Gathered
     pictures: Sequence[Picture]

@@ -12,14 +12,14 @@ from rich.table import Table
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
+from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import headline_rows, label
-from sweeps.engine.plan import Plan
 from sweeps.host.console import print_whole
 from sweeps.report.wording import convergence_note, dagger, p_value
 from sweeps.spec import ORACLE
 
 
-def leaderboard_tables(analysis: Analysis, plan: Plan) -> list[Table]:
+def leaderboard_tables(analysis: Analysis, plan: SweepRecords) -> list[Table]:
     """One table per dataset: each method as it is and with its best calibrator."""
     tables = []
     metrics = METRICS.names(Shown.HEADLINE)
@@ -70,7 +70,7 @@ def _verdict(compared: pd.Series) -> str:
     return f"{compared['verdict']} ({p})" if p else str(compared["verdict"])
 
 
-def print_leaderboard(analysis: Analysis, plan: Plan, console: Console) -> None:
+def print_leaderboard(analysis: Analysis, plan: SweepRecords, console: Console) -> None:
     """Print every dataset's table and what its signs mean."""
     for shown in leaderboard_tables(analysis, plan):
         print_whole(console, shown)

@@ -14,7 +14,6 @@ from calibration import plots
 from sweeps.analysis import Analysis, analyse
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import pareto
-from sweeps.engine.plan import Plan
 from sweeps.host.console import Terminal, width_of
 from sweeps.report import exports
 from sweeps.report.attempts import Attempts
@@ -86,7 +85,7 @@ def write_report(
     return WrittenReport(analysis, said, lines, attempts.failures)
 
 
-def summary(plan: Plan, analysis: Analysis) -> str:
+def summary(plan: SweepRecords, analysis: Analysis) -> str:
     """What came of the sweep as a page of Markdown."""
     said = [f"{plan.done} trials, {plan.failed} failed."]
     if analysis.leaderboard.empty:
@@ -103,7 +102,7 @@ def parquet(table: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _tables(plan: Plan, analysis: Analysis) -> _Files:
+def _tables(plan: SweepRecords, analysis: Analysis) -> _Files:
     yield "results.csv", partial(csv, analysis.results)
     yield "results.parquet", partial(parquet, analysis.results)
     yield "leaderboard.csv", partial(csv, analysis.leaderboard)
@@ -121,7 +120,7 @@ def _tables(plan: Plan, analysis: Analysis) -> _Files:
 
 
 def _write_paper_table(
-    plan: Plan, analysis: Analysis, write: Write, attempts: Attempts
+    plan: SweepRecords, analysis: Analysis, write: Write, attempts: Attempts
 ) -> pd.DataFrame | None:
     if plan.spec.table is None or analysis.leaderboard.empty:
         return None
@@ -146,7 +145,7 @@ def _draw(drawing: Drawing, name: str, write: Write) -> Picture | None:
     return Picture(drawing.name, drawing.dataset, png, drawing.title, drawing.about)
 
 
-def _terminal_picture(analysis: Analysis, plan: Plan) -> str:
+def _terminal_picture(analysis: Analysis, plan: SweepRecords) -> str:
     width = max(map(width_of, leaderboard_tables(analysis, plan)))
     console = Terminal(record=True, width=width, file=io.StringIO())
     print_leaderboard(analysis, plan, console)

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from sweeps.errors import UserError
+from sweeps.host.secrets import masked
+from sweeps.tracking.mlflow.drivers import with_driver
 from sweeps.tracking.mlflow.run_content import CALIBRATOR, KEY, PHASE, ROW, SWEEP
+from sweeps.tracking.mlflow.server import ServerError
+from sweeps.tracking.mlflow.settings import mlflow_settings
 from sweeps.tracking.mlflow.sweep_content import TABLE
 from sweeps.tracking.mlflow.views import DATASET, TAG, runs_filter, view_key
+from sweeps.tracking.recorder import reason
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -28,6 +34,28 @@ class TrackedSweep:
     name: str
     experiment: str
     run: str
+
+
+def links_to(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]:
+    """The links of one sweep, or of all, on the server at ``base``.
+
+    Raises ``UserError`` if there is no such sweep, ``ServerError`` if MLflow does not answer.
+    """
+    with mlflow_settings():
+        from mlflow.exceptions import MlflowException
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=with_driver(uri))
+        try:
+            known = tracked_sweeps(client)
+            if name is not None and name not in known:
+                there = ", ".join(known) or "none"
+                raise UserError(f"MLflow knows no sweep {name!r}; there are: {there}")
+            chosen = known if name is None else {name: known[name]}
+            return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
+        except MlflowException as error:
+            about = f"the MLflow server at {masked(uri)} does not answer: {reason(error, uri)}"
+            raise ServerError(about) from None
 
 
 def tracked_sweeps(client: MlflowClient) -> dict[str, TrackedSweep]:

@@ -122,7 +122,7 @@ def in_export(told: Told) -> set[str]:
 
 
 def in_comparison(told: Told) -> set[str]:
-    table = compare_sweeps(told.sweep, told.sweep)
+    table = compare_sweeps(told.analysis, told.analysis)
     return {label(m, p) for m, p in zip(table["row"], table["calibrator_b"], strict=True)}
 
 

@@ -54,11 +54,11 @@ def values(sweep: Sweep, method: str, metric: str) -> np.ndarray:
 
 
 def test_the_same_again_is_identical(sweeps: dict[str, Sweep]) -> None:
-    table = compare_sweeps(sweeps["first"], sweeps["again"])
+    table = compare_sweeps(sweeps["first"].analysis, sweeps["again"].analysis)
     assert len(table) == 2 * 4
     assert set(table["verdict"]) == {"identical"}
-    assert only_in_one(sweeps["first"], sweeps["again"]) == []
-    assert other_circumstances(sweeps["first"], sweeps["again"]) == [
+    assert only_in_one(sweeps["first"].analysis, sweeps["again"].analysis) == []
+    assert other_circumstances(sweeps["first"].analysis, sweeps["again"].analysis) == [
         "- name: first",
         "+ name: again",
     ]
@@ -67,7 +67,7 @@ def test_the_same_again_is_identical(sweeps: dict[str, Sweep]) -> None:
 @pytest.mark.parametrize("method", ["standard", "focal"])
 def test_shared_seeds_are_paired(sweeps: dict[str, Sweep], method: str) -> None:
     a, b = sweeps["first"], sweeps["fewer"]
-    table = compare_sweeps(a, b)
+    table = compare_sweeps(a.analysis, b.analysis)
     line = table[(table["row"] == method) & (table["metric"] == "nll")].iloc[0]
     old, new = values(a, method, "nll")[:3], values(b, method, "nll")
     expected = stats.ttest_rel(new, old)
@@ -81,7 +81,7 @@ def test_shared_seeds_are_paired(sweeps: dict[str, Sweep], method: str) -> None:
 
 def test_other_seeds_are_compared_by_welchs_test(sweeps: dict[str, Sweep]) -> None:
     a, b = sweeps["first"], sweeps["other seeds"]
-    table = compare_sweeps(a, b)
+    table = compare_sweeps(a.analysis, b.analysis)
     line = table[(table["row"] == "standard") & (table["metric"] == "ece")].iloc[0]
     old, new = values(a, "standard", "ece"), values(b, "standard", "ece")
     expected = stats.ttest_ind(new, old, equal_var=False)
@@ -92,19 +92,21 @@ def test_other_seeds_are_compared_by_welchs_test(sweeps: dict[str, Sweep]) -> No
 
 
 def test_a_training_cut_short_is_worse(sweeps: dict[str, Sweep]) -> None:
-    table = compare_sweeps(sweeps["first"], sweeps["short"])
+    table = compare_sweeps(sweeps["first"].analysis, sweeps["short"].analysis)
     nll = table[table["metric"] == "nll"]
     assert set(nll["verdict"]) == {"worse"}
     # Holm with two members: the smaller p doubled, the larger as it is or pulled up.
     small, large = nll.sort_values("p").to_dict("records")
     assert small["p_holm"] == pytest.approx(2 * small["p"])
     assert large["p_holm"] == pytest.approx(max(large["p"], 2 * small["p"]))
-    back = compare_sweeps(sweeps["short"], sweeps["first"])
+    back = compare_sweeps(sweeps["short"].analysis, sweeps["first"].analysis)
     assert set(back[back["metric"] == "nll"]["verdict"]) == {"better"}
 
 
 def test_other_bins_are_not_compared(sweeps: dict[str, Sweep]) -> None:
-    table = compare_sweeps(sweeps["first"], sweeps["other bins"]).set_index("metric")
+    table = compare_sweeps(sweeps["first"].analysis, sweeps["other bins"].analysis).set_index(
+        "metric"
+    )
     assert set(table.loc["ece", "verdict"]) == {"other bins"}
     assert table.loc["ece", "p_holm"].isna().all()
     assert set(table.loc["nll", "verdict"]) == {"identical"}

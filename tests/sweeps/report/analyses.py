@@ -97,6 +97,7 @@ def analysis(
     empty = pd.DataFrame()
     return Analysis(
         **{
+            "records": None,
             "results": tidy,
             "leaderboard": table,
             "selection": selection(tidy),

@@ -65,7 +65,10 @@ COMMANDS: dict[str, Callable[[Sweep], object]] = {
     "report": lambda sweep: write_report(sweep.records, sweep.store),
     "export": lambda sweep: assemble(sweep, choose(sweep, "blobs-1.7"), Wish()),
     "status": trials,
-    "compare": lambda sweep: (compare_sweeps(sweep, sweep), other_circumstances(sweep, sweep)),
+    "compare": lambda sweep: (
+        compare_sweeps(sweep.analysis, sweep.analysis),
+        other_circumstances(sweep.analysis, sweep.analysis),
+    ),
     "nightly": lambda sweep: collect({"read": sweep.loaded}, sweep.store, ["ece", "nll"]),
 }
 
