@@ -30,8 +30,9 @@ from sweeps.spec.ready import spec_path
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, extension, records_of, remembered
-from sweeps.tracking import Recorder, default_uri, sync
+from sweeps.tracking import Recorder, sync
 from sweeps.tracking.mlflow.access import check_access
+from sweeps.tracking.mlflow.backend import MlflowBackend, default_uri
 
 JOURNAL = "optuna.log"
 
@@ -78,7 +79,7 @@ def run_sweep(
         store.write_file(sweep, SPEC, loaded.text.encode())
         store.write_state(sweep, remembered(loaded, store, extra))
         plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
-        recorder = Recorder(uri, plan, store, parent_run)
+        recorder = Recorder(MlflowBackend(uri, plan, store, parent_run))
         plan.hooks = Hooks(done=recorder.submit)
         summary: str | None = None
         analysis: Analysis | None = None
@@ -134,7 +135,8 @@ def sync_sweep(
         plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
         plan.replay()
         written = write_report(records_of(plan), store)
-        return sync(uri, plan, store, written.summary, written.analysis), uri
+        backend = MlflowBackend(uri, plan, store)
+        return sync(backend, plan.entries.values(), written.summary, written.analysis), uri
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:

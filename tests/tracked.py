@@ -18,10 +18,13 @@ import torch
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
+from sweeps.analysis import Analysis
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
+from sweeps.tracking import Recorder, sync
+from sweeps.tracking.mlflow.backend import MlflowBackend
 from sweeps.tracking.mlflow.database import create_database
 from tests.outcomes import evaluation as evaluated
 from tests.outcomes import outcome
@@ -118,6 +121,17 @@ def train(plan: Plan, entry: Entry, status: str = "done", **about: Any) -> None:
         plan.store.write_evaluation(
             entry.key, plan.spec.evaluation.tag, name, evaluated(name, **evaluation())
         )
+
+
+def synced(uri: str, plan: Plan, summary: str | None, analysis: Analysis | None = None) -> int:
+    """Publish all that the store has of the plan's sweep to MLflow."""
+    backend = MlflowBackend(uri, plan, plan.store)
+    return sync(backend, plan.entries.values(), summary, analysis)
+
+
+def recording(uri: str, plan: Plan) -> Recorder:
+    """A recorder that publishes to MLflow."""
+    return Recorder(MlflowBackend(uri, plan, plan.store))
 
 
 def train_all(plan: Plan) -> list[Entry]:

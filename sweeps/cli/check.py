@@ -32,8 +32,8 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     from sweeps.spec import load_spec
     from sweeps.spec.ready import spec_path
     from sweeps.store import Store
+    from sweeps.tracking.mlflow.backend import default_uri
     from sweeps.tracking.mlflow.database_file import check_database_file
-    from sweeps.tracking.recorder import default_uri
 
     loaded, store = load_spec(spec_path(options.spec)), Store(options.store)
     check_database_file(loaded.spec.tracking.uri or default_uri(store))

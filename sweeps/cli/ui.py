@@ -89,8 +89,8 @@ def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
 
 def _tracking_uri(uri: str | None, store: Store) -> str:
     """Where to look; of a database on this disk, raises ``UserError`` if it is not there."""
+    from sweeps.tracking.mlflow.backend import default_uri
     from sweeps.tracking.mlflow.database_file import check_database_file, database_path
-    from sweeps.tracking.recorder import default_uri
 
     found = uri or default_uri(store)
     database = database_path(found)

@@ -14,13 +14,15 @@ from sweeps.export.package import Package
 from sweeps.host.secrets import masked
 from sweeps.store import file_name
 from sweeps.sweep import Sweep
-from sweeps.tracking import TrackingError, create_database, default_uri
+from sweeps.tracking import TrackingError
 from sweeps.tracking.mlflow.artifacts import chooses_place
+from sweeps.tracking.mlflow.backend import default_uri
+from sweeps.tracking.mlflow.database import create_database
 from sweeps.tracking.mlflow.database_file import check_database_file
 from sweeps.tracking.mlflow.drivers import with_driver
+from sweeps.tracking.mlflow.failures import reason
 from sweeps.tracking.mlflow.run_content import KEY, SWEEP
 from sweeps.tracking.mlflow.settings import mlflow_settings
-from sweeps.tracking.recorder import reason
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

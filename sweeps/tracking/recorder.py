@@ -1,6 +1,6 @@
-"""Records → MLflow: one parent run per sweep, one child run per trial.
+"""Records → tracking, as a sweep goes on.
 
-MLflow is a projection of the store. The recorder publishes from a thread of its own, away
+What is tracked is a projection of the store. The recorder publishes from a thread of its own, away
 from Tune's control loop: a slow or dead server slows no trial. What could not be published
 waits in the store for the server's return, for the next run of the sweep, or for ``sync``.
 """
@@ -11,19 +11,12 @@ import queue
 import threading
 import time
 from collections import Counter, deque
-from pathlib import Path
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sweeps.analysis import Analysis
 from sweeps.engine.cell import Entry
-from sweeps.engine.plan import Plan
-from sweeps.errors import UserError
-from sweeps.host.secrets import masked, without_secrets
-from sweeps.store import Store
-from sweeps.tracking.mlflow.database_file import database_path
-from sweeps.tracking.mlflow.drivers import with_driver
-from sweeps.tracking.mlflow.publisher import Publisher
-from sweeps.tracking.mlflow.settings import mlflow_settings
+from sweeps.tracking.backend import TrackingBackend, TrackingError, TrackingSession
 
 LIVE_SECONDS = 2.0
 LIVE_REST = 9.0
@@ -32,71 +25,50 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
 STUCK_SECONDS = 60.0
 """Beyond its patience a driver waits so long for a call that neither returns nor fails."""
 _REFUSALS = 3
-_LONGEST_REASON = 300
 
 
-class TrackingError(UserError):
-    """MLflow cannot be written; the message names the place, the cause and a remedy."""
-
-    exit_code = 1
-
-
-def default_uri(store: Store) -> str:
-    """The sqlite database in the store's directory; of a remote store, in the current one."""
-    directory = Path.cwd() if store.local is None else store.local
-    return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
-
-
-@mlflow_settings()
 def sync(
-    uri: str,
-    plan: Plan,
-    store: Store,
+    backend: TrackingBackend,
+    trials: Iterable[Entry],
     summary: str | None,
     analysis: Analysis | None = None,
 ) -> int:
-    """Publish all that the store has of a sweep; how many trials had been missing.
+    """Publish all that there is of a sweep; how many trials had been missing.
 
     ``summary`` describes the sweep; None says that it was interrupted. The leaderboard of
-    the ``analysis`` is shown with it, its selection tags the confirmed runs. Raises
-    ``TrackingError`` when the server or the database cannot be written.
+    the ``analysis`` is shown with it, its selection marks the confirmed trials. Raises
+    ``TrackingError`` when the backend cannot be written.
     """
     refused: list[Exception] = []
-    uri = with_driver(uri)
-    try:
-        publisher = Publisher(uri, plan, store)
-        for entry in list(plan.entries.values()):
-            try:
-                publisher.publish(entry)
-            except Exception as error:  # one that is refused must not keep back the others
-                refused.append(error)
-                publisher = Publisher(uri, plan, store)  # raises if it is the server
-        if summary is None:
-            publisher.interrupt()
-        else:
-            publisher.publish_sweep(summary, analysis)
-    except Exception as error:
-        raise _unpublished(uri, error) from None
+    with backend.settings():
+        try:
+            session = backend.connect(_nobody)
+            for trial in trials:
+                try:
+                    session.publish(trial)
+                except Exception as error:  # one that is refused must not keep back the others
+                    refused.append(error)
+                    session = backend.connect(_nobody)  # raises if it is the server
+            if summary is None:
+                session.interrupt()
+            else:
+                session.publish_sweep(summary, analysis)
+        except Exception as error:
+            raise _unpublished(backend, error) from None
     if refused:
-        raise _unpublished(uri, refused[0], f"{len(refused)} trials: ") from None
-    return publisher.published
+        raise _unpublished(backend, refused[0], f"{len(refused)} trials: ") from None
+    return session.published
 
 
-def _unpublished(uri: str, error: Exception, what: str = "") -> TrackingError:
+def _nobody() -> None:
+    """Nobody waits for answers."""
+
+
+def _unpublished(backend: TrackingBackend, error: Exception, what: str = "") -> TrackingError:
     return TrackingError(
-        f"cannot publish to {masked(uri)}: {what}{reason(error, uri)}; the records are safe: start "
-        "the server, or name another with --tracking, and sync again"
+        f"cannot publish to {backend.place}: {what}{backend.reason(error)}; the records are safe: "
+        "start the server, or name another with --tracking, and sync again"
     )
-
-
-def reason(error: Exception, uri: str) -> str:
-    """What went wrong with MLflow, in one line; of a web page nothing but that it came."""
-    said, page, _ = f"{type(error).__name__}: {error}".partition("Response body: '<")
-    line = " ".join(said.split())
-    line = without_secrets(f"{line} It was a web page, not MLflow" if page else line, uri)
-    # What was tried stands at the beginning, and at the end why it failed.
-    half = _LONGEST_REASON // 2
-    return line if len(line) <= _LONGEST_REASON else f"{line[:half]} … {line[-half:]}"
 
 
 class _Close(NamedTuple):
@@ -117,13 +89,9 @@ class Recorder:
     ``error`` says what went wrong last, ``backlog`` how many trials wait.
     """
 
-    def __init__(self, uri: str, plan: Plan, store: Store, parent_run: str | None = None) -> None:
-        self.uri = with_driver(uri)
-        self.plan = plan
-        self.store = store
-        self.parent_run = parent_run
+    def __init__(self, backend: TrackingBackend) -> None:
+        self.backend = backend
         self.error = ""
-        self.experiment = ""
         self._events: queue.SimpleQueue[Entry | _Started | _Close] = queue.SimpleQueue()
         self._waiting: deque[Entry] = deque()
         self._running: dict[str, Entry] = {}
@@ -132,7 +100,7 @@ class Recorder:
         self._refusals: Counter[str] = Counter()
         self._submitted = self._settled = self._set_aside = 0
         self._heard = time.monotonic()
-        self._publisher: Publisher | None = None
+        self._session: TrackingSession | None = None
         self._wait = FIRST_WAIT
         self._away_until = 0.0
         self._failing_since: float | None = None
@@ -175,14 +143,14 @@ class Recorder:
         else:
             self._wait_while_heard(patience + STUCK_SECONDS)
         if self._thread.is_alive():
-            self.error = self.error or f"{masked(self.uri)} did not answer in time"
+            self.error = self.error or f"{self.backend.place} did not answer in time"
         elif not self.backlog and not self._set_aside and self._failing_since is None:
             self.error = ""
         return self.backlog + self._set_aside
 
     def _wait_while_heard(self, seconds: float) -> None:
         """Wait for the thread's end, unless nothing is heard from a server for so many seconds."""
-        if database_path(self.uri) is not None:  # a file answers or fails, however slowly
+        if self.backend.answers_always:
             self._thread.join()
             return
         while (left := self._heard + seconds - time.monotonic()) > 0:
@@ -190,20 +158,20 @@ class Recorder:
             if not self._thread.is_alive():
                 return
 
-    @mlflow_settings()
     def _work(self) -> None:
-        while self._closing is None:
-            self._receive(self._pause())
-            if time.monotonic() < self._away_until:
-                continue
-            self._publish_next()
-            self._publish_live()
-        self._finish(self._closing)
+        with self.backend.settings():
+            while self._closing is None:
+                self._receive(self._pause())
+                if time.monotonic() < self._away_until:
+                    continue
+                self._publish_next()
+                self._publish_live()
+            self._finish(self._closing)
 
     def _pause(self) -> float | None:
         """Seconds until there is something to do unless something happens; None: for ever."""
         now = time.monotonic()
-        if self._publisher is None or self._waiting:
+        if self._session is None or self._waiting:
             return max(0.0, self._away_until - now)
         if not self._live_due:
             return None
@@ -235,14 +203,14 @@ class Recorder:
 
     def _publish_next(self) -> bool:
         """Publish the first that waits; False if the server is away."""
-        publisher = self._connected()
-        if publisher is None:
+        session = self._connected()
+        if session is None:
             return False
         if not self._waiting:
             return True
         entry = self._waiting[0]
         try:
-            publisher.publish(entry)
+            session.publish(entry)
         except Exception as error:  # whatever tracking does, the sweep goes on
             self._failed(error)
             if self._connected() is None:
@@ -264,13 +232,13 @@ class Recorder:
     def _publish_live(self) -> None:
         """Publish one running trial's curve, if one is due."""
         now = time.monotonic()
-        if self._publisher is None or not self._live_due or now < self._live_after:
+        if self._session is None or not self._live_due or now < self._live_after:
             return
         key = min(self._live_due, key=lambda k: self._live_due[k])
         if self._live_due[key] > now:
             return
         try:
-            self._publisher.publish_live(self._running[key])
+            self._session.publish_live(self._running[key])
         except Exception as error:  # as above; the curve comes with the record
             self._failed(error)
             if self._connected() is not None:
@@ -295,20 +263,20 @@ class Recorder:
                 ended = self._end(closing)
             elif self._waiting:
                 self._publish_next()
-                # A publisher made anew has taken up the sweep's run again.
-                ended = ended and self._publisher is not None and not self._publisher.open
+                # A session made anew has taken up the sweep's run again.
+                ended = ended and self._session is not None and not self._session.open
             else:
                 ended = self._end(closing)
 
     def _end(self, closing: _Close) -> bool:
-        publisher = self._connected()
-        if publisher is None:
+        session = self._connected()
+        if session is None:
             return False
         try:
             if closing.summary is None:
-                publisher.interrupt()
+                session.interrupt()
             else:
-                publisher.publish_sweep(closing.summary, closing.analysis)
+                session.publish_sweep(closing.summary, closing.analysis)
         except Exception as error:  # as above
             self._failed(error)
             self._stay_away()
@@ -316,28 +284,25 @@ class Recorder:
         self._succeeded()
         return True
 
-    def _connected(self) -> Publisher | None:
-        """The publisher, made anew after a failure; None while the server is away.
+    def _connected(self) -> TrackingSession | None:
+        """The session, made anew after a failure; None while the server is away.
 
         A new one looks again at what is there: a request that failed may have arrived.
         """
-        if self._publisher is None:
+        if self._session is None:
             try:
-                self._publisher = Publisher(
-                    self.uri, self.plan, self.store, self.parent_run, self._answered
-                )
+                self._session = self.backend.connect(self._answered)
             except Exception as error:  # as above
                 self._failed(error)
                 self._stay_away()
             else:
-                self.experiment = self._publisher.experiment
                 self._wait, self._away_until = FIRST_WAIT, 0.0
-        return self._publisher
+        return self._session
 
     def _failed(self, error: Exception) -> None:
-        self.error = reason(error, self.uri)
+        self.error = self.backend.reason(error)
         self._failing_since = self._failing_since or time.monotonic()
-        self._publisher = None
+        self._session = None
 
     def _stay_away(self) -> None:
         self._away_until = time.monotonic() + self._wait

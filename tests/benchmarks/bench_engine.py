@@ -251,7 +251,8 @@ def simulate(trials: int) -> dict[str, float]:
     from sweeps.report.write import write_report
     from sweeps.spec.schema import Evaluation
     from sweeps.store import Store, encode_arrays
-    from sweeps.tracking import Recorder, default_uri
+    from sweeps.tracking import Recorder
+    from sweeps.tracking.mlflow.backend import MlflowBackend, default_uri
 
     place = Path(os.environ["BENCH_DIRECTORY"]) / "runs"
     loaded = _loaded(trials, 1, "[]")
@@ -260,7 +261,7 @@ def simulate(trials: int) -> dict[str, float]:
     loaded = dataclasses.replace(loaded, spec=spec)
     store = Store(place)
     plan = Plan(loaded, store)
-    recorder = Recorder(default_uri(store), plan, store)
+    recorder = Recorder(MlflowBackend(default_uri(store), plan, store))
     plan.hooks = Hooks(started=recorder.started, done=recorder.submit)
     plan.replay()
     chance = random.Random(0)

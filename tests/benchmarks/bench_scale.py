@@ -87,14 +87,15 @@ def _driver(loaded: Any, uri: str | None = None) -> Iterator[tuple[Any, Any, Any
     from sweeps.engine.plan import Hooks, Plan
     from sweeps.search.journal import Journal
     from sweeps.store import Store
-    from sweeps.tracking import Recorder, default_uri
+    from sweeps.tracking import Recorder
+    from sweeps.tracking.mlflow.backend import MlflowBackend, default_uri
 
     store = Store(Path(os.environ["BENCH_DIRECTORY"]) / "runs")
     plan = Plan(loaded, store)
     with store.lock(plan.spec.name):
         journal = Journal(Path(store.root) / plan.spec.name / "optuna.log")
         journal.rebuild({cell.name: cell.study for cell in plan.cells.values()})
-        recorder = Recorder(uri or default_uri(store), plan, store)
+        recorder = Recorder(MlflowBackend(uri or default_uri(store), plan, store))
         plan.hooks = Hooks(
             asked=lambda cell, number: journal.asked(cell.name, cell.study, number),
             told=lambda cell, number: journal.told(cell.name, cell.study, number),

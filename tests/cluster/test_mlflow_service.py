@@ -24,14 +24,13 @@ import pytest
 from cluster import migration
 from sweeps.cli.main import main
 from sweeps.errors import UserError
-from sweeps.tracking import sync
 from sweeps.tracking.mlflow import access
 from sweeps.tracking.mlflow.access import check_access
 from tests.cluster.postgres import Postgres, postgres
 from tests.cluster.test_mlflow_files import COMPOSE, interpolated
 from tests.faults.kit import MODULE, Scene, sweep_up
 from tests.ports import free_port
-from tests.tracked import PUBLISHED_STEPS, make_plan, runs_of, steps, train_all
+from tests.tracked import PUBLISHED_STEPS, make_plan, runs_of, steps, synced, train_all
 from tests.waiting import LIMIT, output_of, wait_for, wait_until_gone
 
 pytestmark = pytest.mark.slow
@@ -292,7 +291,7 @@ def test_a_database_can_be_written_to_without_a_server(
     check_access(uri)
     plan = make_plan(tmp_path)
     trained = train_all(plan)
-    assert sync(uri, plan, plan.store, "done") == len(trained)
+    assert synced(uri, plan, "done") == len(trained)
     monkeypatch.setenv("PGPASSWORD", service.database.password)
     found = runs_of(uri.replace("postgresql:", "postgresql+psycopg2:"))
     assert len(found) == len(trained) + 1

@@ -18,6 +18,7 @@ from sweeps.nightly.archive.night import Nights
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.tracking.mlflow.database import create_database
 from sweeps.tracking.mlflow.database_file import database_path
+from sweeps.tracking.mlflow.failures import reason
 from sweeps.tracking.mlflow.run_content import (
     LONGEST_NAME,
     LONGEST_TAG,
@@ -28,7 +29,6 @@ from sweeps.tracking.mlflow.run_content import (
 from sweeps.tracking.mlflow.settings import mlflow_settings
 from sweeps.tracking.mlflow.sweep_content import NOTE
 from sweeps.tracking.mlflow.sweep_run import KIND
-from sweeps.tracking.recorder import reason
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -10,12 +10,12 @@ from urllib.parse import quote, urlencode
 from sweeps.errors import UserError
 from sweeps.host.secrets import masked
 from sweeps.tracking.mlflow.drivers import with_driver
+from sweeps.tracking.mlflow.failures import reason
 from sweeps.tracking.mlflow.run_content import CALIBRATOR, KEY, PHASE, ROW, SWEEP
 from sweeps.tracking.mlflow.server import ServerError
 from sweeps.tracking.mlflow.settings import mlflow_settings
 from sweeps.tracking.mlflow.sweep_content import TABLE
 from sweeps.tracking.mlflow.views import DATASET, TAG, runs_filter, view_key
-from sweeps.tracking.recorder import reason
 
 if TYPE_CHECKING:
     from mlflow.entities import Run

@@ -23,10 +23,9 @@ from sweeps.report.terminal import leaderboard_tables
 from sweeps.report.write import write_report
 from sweeps.spec import ORACLE
 from sweeps.sweep import SPEC, Sweep
-from sweeps.tracking import sync
 from tests.analysed import SMALL, evaluation, read, swept
 from tests.outcomes import evaluation as evaluated
-from tests.tracked import body, empty_database, runs_of
+from tests.tracked import body, empty_database, runs_of, synced
 
 TEXT = SMALL.replace("isotonic_top_label", "isotonic").replace("trials: 6", "trials: 1")
 
@@ -76,7 +75,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     written = write_report(read(plan), plan.store, write=files.__setitem__)
     (directory / "mlflow.db").write_bytes(empty_database())
     uri = f"sqlite:///{directory / 'mlflow.db'}"
-    sync(uri, plan, plan.store, written.summary, written.analysis)
+    synced(uri, plan, written.summary, written.analysis)
     return Told(Sweep(plan.loaded, plan.store), written.analysis, files, uri)
 
 

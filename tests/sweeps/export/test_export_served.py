@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.cli.main import main
 from sweeps.sweep import open_sweep
-from sweeps.tracking import Publisher
+from sweeps.tracking.mlflow.publisher import Publisher
 from tests.exported import Swept
 from tests.ports import free_port
 from tests.tracked import empty_database

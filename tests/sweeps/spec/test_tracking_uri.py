@@ -13,7 +13,7 @@ from sweeps.cli.main import main
 from sweeps.errors import UserError
 from sweeps.host.secrets import masked
 from sweeps.spec.tracking_uri import check_tracking_option, tracking_problem
-from sweeps.tracking import create_database
+from sweeps.tracking.mlflow.database import create_database
 from sweeps.tracking.mlflow.database_file import check_database_file
 from tests.tiny import SPEC
 from tests.tracked import empty_database

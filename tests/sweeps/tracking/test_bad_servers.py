@@ -15,11 +15,12 @@ from sweeps.cli.main import main
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.errors import UserError
-from sweeps.tracking import Publisher, Recorder, TrackingError, recorder, sync
+from sweeps.tracking import TrackingError, recorder
 from sweeps.tracking.mlflow.access import check_access
+from sweeps.tracking.mlflow.publisher import Publisher
 from tests.sweeps.tracking.between import Between, Mood
 from tests.sweeps.tracking.test_tracking import assert_exact
-from tests.tracked import SPEC, Server, make_plan, server, train, train_all
+from tests.tracked import SPEC, Server, make_plan, recording, server, synced, train, train_all
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -72,7 +73,7 @@ def test_a_server_that_turns_in_mid_sweep_costs_no_record_and_sync_brings_the_re
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     plan = plan_called(mood, tmp_path)
-    publishing = Recorder(between.uri, plan, plan.store)
+    publishing = recording(between.uri, plan)
     first = train_next(plan)
     publishing.submit(first)
     wait_for(lambda: publishing.backlog == 0)
@@ -87,20 +88,20 @@ def test_a_server_that_turns_in_mid_sweep_costs_no_record_and_sync_brings_the_re
     assert "<" not in publishing.error
     assert "\n" not in publishing.error
     with pytest.raises(TrackingError, match="sync again") as caught:
-        sync(between.uri, plan, plan.store, "words")
+        synced(between.uri, plan, "words")
     assert len(str(caught.value)) < 600
     between.turn("fair")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     fresh = plan_called(mood, tmp_path)
-    assert sync(between.uri, fresh, fresh.store, "words") == len(rest)
-    assert sync(between.uri, fresh, fresh.store, "words") == 0
+    assert synced(between.uri, fresh, "words") == len(rest)
+    assert synced(between.uri, fresh, "words") == 0
     assert_exact(between.uri, [first, *rest], mood)
 
 
 def test_a_slow_server_gets_everything(between: Between, tmp_path: Path) -> None:
     plan = plan_called("slow", tmp_path)
     between.turn("slow")
-    publishing = Recorder(between.uri, plan, plan.store)
+    publishing = recording(between.uri, plan)
     entries = train_all(plan)
     for entry in entries:
         publishing.submit(entry)
@@ -132,7 +133,7 @@ def test_a_call_that_never_returns_does_not_hold_the_driver(
     monkeypatch.setattr(recorder, "STUCK_SECONDS", 0.5)
     plan = plan_called("stuck", tmp_path)
     between.turn("drip")
-    publishing = Recorder(between.uri, plan, plan.store)
+    publishing = recording(between.uri, plan)
     assert between.struck.wait(600)
     entries = train_all(plan)
     for entry in entries:
@@ -168,7 +169,7 @@ def test_a_driver_killed_in_the_middle_of_a_run_leaves_exact_counts_and_no_files
     assert process.exitcode == -signal.SIGKILL
     between.turn("fair")
     fresh = plan_called(name, tmp_path)
-    assert sync(between.uri, fresh, fresh.store, "words") == len(entries)
+    assert synced(between.uri, fresh, "words") == len(entries)
     assert_exact(between.uri, entries, name)
     assert list(scratch.iterdir()) == []
 

@@ -14,7 +14,6 @@ from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.spec import load_spec
 from sweeps.store import Store
-from sweeps.tracking import sync
 from sweeps.tracking.mlflow.publisher import Publisher
 from tests.outcomes import evaluation as evaluated
 from tests.outcomes import outcome
@@ -30,6 +29,7 @@ from tests.tracked import (
     record,
     runs_of,
     steps,
+    synced,
     tables,
     train,
     train_all,
@@ -121,7 +121,7 @@ def test_a_run_says_what_the_record_says(tmp_path: Path, uri: str) -> None:
 def test_confirmed_runs_have_the_metrics_of_every_map(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
     train_all(plan)
-    assert sync(uri, plan, plan.store, "words") == 5
+    assert synced(uri, plan, "words") == 5
     runs = runs_of(uri)
     for entry in plan.confirmed("blobs-1.7", "standard"):
         metrics = runs[entry.key].data.metrics
@@ -139,7 +139,7 @@ def test_the_parent_has_the_sweeps_files(tmp_path: Path, uri: str) -> None:
     train_all(plan)
     for name in ("spec.yaml", "leaderboard.csv", "figures/x.png"):
         plan.store.write_file("s", name, name.encode())
-    sync(uri, plan, plan.store, "in words")
+    synced(uri, plan, "in words")
     parent = runs_of(uri)["s"]
     assert parent.info.status == "FINISHED"
     assert parent.data.tags["mlflow.note.content"] == "in words"
@@ -168,7 +168,7 @@ def test_every_end_of_a_trial_has_its_status(tmp_path: Path, uri: str) -> None:
     while (entry := plan.next()) is not None:
         train(plan, entry)
         plan.complete(entry.key)
-    sync(uri, plan, plan.store, "")
+    synced(uri, plan, "")
     runs = runs_of(uri)
     for status, expected in ends.items():
         run = runs[entries[status].key]
@@ -178,7 +178,7 @@ def test_every_end_of_a_trial_has_its_status(tmp_path: Path, uri: str) -> None:
         assert reason == (None if status == "done" else f"it {status}")
     assert runs["s"].info.status == "FAILED"
     before = tables(tmp_path / "mlflow.db")
-    assert sync(uri, plan, plan.store, "") == 0
+    assert synced(uri, plan, "") == 0
     after = tables(tmp_path / "mlflow.db")
     for table in ("params", "metrics", "latest_metrics"):
         assert after[table] == before[table]
@@ -329,7 +329,7 @@ def test_a_run_made_twice_by_a_lost_answer_is_left_once(tmp_path: Path, uri: str
 def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> None:
     train_all(make_plan(tmp_path))
     plan = make_plan(tmp_path)
-    assert sync(uri, plan, plan.store, "") == 5
+    assert synced(uri, plan, "") == 5
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
     for entry in finer.confirmed("blobs-1.7", "standard"):
         for name in finer.spec.calibrator_names:
@@ -337,7 +337,7 @@ def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> 
                 entry.key, "30-bins", name, evaluated(name, **evaluation(0.25))
             )
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
-    assert sync(uri, finer, finer.store, "") == 2
+    assert synced(uri, finer, "") == 2
     runs = runs_of(uri)
     for entry in finer.confirmed("blobs-1.7", "standard"):
         assert runs[entry.key].data.metrics["test/ece"] == 0.25
@@ -352,7 +352,7 @@ def test_sweeps_that_share_an_experiment_keep_their_runs_apart(tmp_path: Path, u
         plan = make_plan(tmp_path, text=text)
         train_all(plan)
         found[name] = list(plan.entries.values())
-        assert sync(uri, plan, plan.store, "") == 5
+        assert synced(uri, plan, "") == 5
     assert {e.key for e in found["one"]} == {e.key for e in found["two"]}
     client = MlflowClient(uri)
     experiment = client.get_experiment_by_name("both / of them")

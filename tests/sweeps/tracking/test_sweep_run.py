@@ -15,13 +15,12 @@ from mlflow.tracking import MlflowClient
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.spec import ORACLE
-from sweeps.tracking import sync
 from sweeps.tracking.mlflow.links import compared_runs, sweep_links, tracked_sweeps
 from sweeps.tracking.mlflow.run_content import METRIC_NAMES
 from sweeps.tracking.mlflow.sweep_content import table_json, winner_metrics
 from sweeps.tracking.mlflow.views import LONGEST, views
 from tests.sweeps.report.analyses import analysis, oracle, row
-from tests.tracked import SPEC, empty_database, make_plan, runs_of, steps, train_all
+from tests.tracked import SPEC, empty_database, make_plan, runs_of, steps, synced, train_all
 
 TWO_ROWS = SPEC.replace(
     "methods: {standard: {weight_decay: 0}}",
@@ -98,7 +97,7 @@ def test_confirmed_runs_say_what_was_chosen(
     plan = make_plan(tmp_path, trials=1, text=TWO_ROWS)
     train_all(plan)
     for winner in ("focal", "standard", "standard"):
-        sync(uri, plan, plan.store, "words", analysed(winner))
+        synced(uri, plan, "words", analysed(winner))
         runs = runs_of(uri)
         for entry in plan.entries.values():
             tags = runs[entry.key].data.tags
@@ -112,10 +111,10 @@ def test_confirmed_runs_say_what_was_chosen(
 def test_a_row_left_out_is_superseded_until_it_comes_back(tmp_path: Path, uri: str) -> None:
     both = make_plan(tmp_path, trials=1, text=TWO_ROWS)
     train_all(both)
-    sync(uri, both, both.store, "words")
+    synced(uri, both, "words")
     for text, left in ((SPEC, {"focal"}), (TWO_ROWS, set())):
         plan = make_plan(tmp_path, trials=1, text=text)
-        sync(uri, plan, plan.store, "words")
+        synced(uri, plan, "words")
         runs = runs_of(uri)
         marked = {e.row for e in both.entries.values() if _superseded(runs[e.key].data.tags)}
         assert marked == left
@@ -131,7 +130,7 @@ def test_the_sweeps_run_has_the_table_the_winners_and_what_was_asked(
     plan = make_plan(tmp_path, trials=1, text=TWO_ROWS)
     train_all(plan)
     for _ in range(2):
-        sync(uri, plan, plan.store, "in *words*", analysed())
+        synced(uri, plan, "in *words*", analysed())
     parent = runs_of(uri)["s"]
     assert parent.data.metrics == winner_metrics(leaderboard())
     assert steps(uri, parent, "winner/ece/blobs-1.7") == [0]
@@ -153,7 +152,7 @@ def test_views_are_saved_once_and_fit_into_their_tags(tmp_path: Path, uri: str) 
     assert len(plan.spec.calibrator_names) > 12
     found = []
     for _ in range(2):
-        sync(uri, plan, plan.store, "words")
+        synced(uri, plan, "words")
         found.append(experiment(uri).tags)
     assert found[0] == found[1]
     saved = {view.name: found[0][view.tag] for view in views(plan)}
@@ -174,7 +173,7 @@ def test_runs_with_metrics_called_otherwise_are_replaced_and_kept_in_the_trash(
 ) -> None:
     plan = make_plan(tmp_path)
     entries = train_all(plan)
-    assert sync(uri, plan, plan.store, "words") == len(entries)
+    assert synced(uri, plan, "words") == len(entries)
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
         names = ("test/temperature/ece", "test/ece:temperature")
         for table in ("metrics", "latest_metrics"):
@@ -187,7 +186,7 @@ def test_runs_with_metrics_called_otherwise_are_replaced_and_kept_in_the_trash(
     confirmed = plan.confirmed("blobs-1.7", "standard")
     old = {entry.key: runs_of(uri)[entry.key] for entry in confirmed}
     assert all("test/temperature/ece" in run.data.metrics for run in old.values())
-    assert sync(uri, plan, plan.store, "words") == len(confirmed)
+    assert synced(uri, plan, "words") == len(confirmed)
     runs = runs_of(uri)  # fails if there are two of one trial
     assert len(runs) == len(entries) + 1
     for entry in confirmed:
@@ -197,7 +196,7 @@ def test_runs_with_metrics_called_otherwise_are_replaced_and_kept_in_the_trash(
         [experiment(uri).experiment_id], run_view_type=ViewType.DELETED_ONLY
     )
     assert {run.info.run_id for run in trash} == {run.info.run_id for run in old.values()}
-    assert sync(uri, plan, plan.store, "words") == 0
+    assert synced(uri, plan, "words") == 0
 
 
 def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
@@ -211,7 +210,7 @@ def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
             found = plan.store.evaluations(record, "15-bins")["temperature"]
             found = found.model_copy(update={"validation": {"nll": 0.9 - 0.1 * number}})
             plan.store.write_evaluation(entry.key, "15-bins", "temperature", found)
-    sync(uri, plan, plan.store, "words", analysed())
+    synced(uri, plan, "words", analysed())
     client = MlflowClient(uri)
     (sweep,) = tracked_sweeps(client).values()
     runs = runs_of(uri)
@@ -227,7 +226,7 @@ def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
 def test_a_sweep_without_views_is_found_by_its_filter(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
     train_all(plan)
-    sync(uri, plan, plan.store, None)
+    synced(uri, plan, None)
     client = MlflowClient(uri)
     (sweep,) = tracked_sweeps(client).values()
     links = sweep_links(client, "http://host", sweep)

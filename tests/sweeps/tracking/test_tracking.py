@@ -19,8 +19,9 @@ from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.host.secrets import masked
 from sweeps.store import Store, TrialRecord
-from sweeps.tracking import Recorder, TrackingError, default_uri, recorder, sync
+from sweeps.tracking import TrackingError, recorder
 from sweeps.tracking.mlflow import run_content
+from sweeps.tracking.mlflow.backend import default_uri
 from sweeps.tracking.mlflow.database import Database, create_database
 from sweeps.tracking.mlflow.publisher import Publisher
 from tests.tracked import (
@@ -30,9 +31,11 @@ from tests.tracked import (
     body,
     empty_database,
     make_plan,
+    recording,
     runs_of,
     server,
     steps,
+    synced,
     tables,
     train,
     train_all,
@@ -200,14 +203,14 @@ def test_a_curve_of_which_a_part_arrived_is_completed(
         monkeypatch.setattr(publisher.client, "log_batch", limited)
         with pytest.raises(ConnectionError):
             publisher.publish(entry)
-    assert sync(running.uri, plan, plan.store, "words") == 5
+    assert synced(running.uri, plan, "words") == 5
     assert_exact(running.uri, entries, "part")
 
 
 @pytest.mark.slow
 def test_a_server_that_was_away_has_everything_once(tmp_path: Path, running: Server) -> None:
     plan = make_plan(tmp_path, trials=8, text=SPEC.replace("name: s", "name: outage"))
-    recorder = Recorder(running.uri, plan, plan.store)
+    recorder = recording(running.uri, plan)
     trained: list[Entry] = []
 
     def advance(count: int) -> None:
@@ -238,7 +241,7 @@ def test_a_server_that_never_comes_costs_patience_and_no_record(tmp_path: Path, 
     plan = make_plan(tmp_path)
     nowhere = Server(tmp_path)
     away = nowhere.uri.replace("http://", "http://me:s3cret@")
-    recorder = Recorder(away, plan, plan.store)
+    recorder = recording(away, plan)
     entries = train_all(plan)
     for entry in entries:
         recorder.submit(entry)
@@ -246,9 +249,9 @@ def test_a_server_that_never_comes_costs_patience_and_no_record(tmp_path: Path, 
     assert str(nowhere.port) in recorder.error
     assert "s3cret" not in recorder.error
     with pytest.raises(TrackingError, match=r"cannot publish to http://\*\*\*@") as caught:
-        sync(away, plan, plan.store, "words")
+        synced(away, plan, "words")
     assert "s3cret" not in str(caught.value)
-    assert sync(uri, plan, plan.store, "words") == len(entries)
+    assert synced(uri, plan, "words") == len(entries)
     assert_exact(uri, entries)
 
 
@@ -271,7 +274,7 @@ def test_one_trial_that_is_refused_holds_up_no_other(
     while (entry := plan.next()) is not None:
         train(plan, entry)
         others.append(entry)
-    recorder = Recorder(uri, plan, plan.store)
+    recorder = recording(uri, plan)
     for entry in (refused, *others):
         recorder.submit(entry)
     assert recorder.close("words") == 1
@@ -285,7 +288,7 @@ def test_curves_are_shown_while_they_grow(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
     entry = plan.next()
     assert entry is not None
-    recorder = Recorder(uri, plan, plan.store)
+    recorder = recording(uri, plan)
     recorder.started(entry)
     for epochs, shown in ((3, [2]), (5, [2, 4])):
         plan.store.write_live(entry.key, body(epochs))
@@ -311,7 +314,7 @@ def test_an_interrupted_sweep_leaves_nothing_running(tmp_path: Path, uri: str) -
     done, stopped = plan.next(), plan.next()
     assert done is not None
     assert stopped is not None
-    recorder = Recorder(uri, plan, plan.store)
+    recorder = recording(uri, plan)
     for entry in (done, stopped):
         recorder.started(entry)
         plan.store.write_live(entry.key, body(3))
@@ -356,5 +359,5 @@ def test_a_publisher_killed_anywhere_leaves_exact_counts(
         process.kill()
         assert exit_code(process) == -signal.SIGKILL
     fresh = make_plan(tmp_path, trials=20)
-    sync(uri, fresh, fresh.store, "words")
+    synced(uri, fresh, "words")
     assert_exact(uri, entries)

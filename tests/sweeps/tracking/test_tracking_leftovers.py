@@ -11,11 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sweeps.tracking import Publisher, create_database, sync
+from sweeps.tracking.mlflow.database import create_database
+from sweeps.tracking.mlflow.publisher import Publisher
 from sweeps.tracking.mlflow.server import MlflowServer, ServerError
 from tests.ports import free_port
 from tests.sweeps.tracking.test_tracking import FORK, assert_exact, build, exit_code
-from tests.tracked import empty_database, make_plan, runs_of, train_all
+from tests.tracked import empty_database, make_plan, runs_of, synced, train_all
 from tests.waiting import wait_for, wait_until_gone
 
 
@@ -91,7 +92,7 @@ def test_a_publisher_killed_in_a_transaction_leaves_neither_half_a_run_nor_its_f
     process = FORK.Process(target=publish)
     process.start()
     assert exit_code(process) == -signal.SIGKILL
-    assert sync(uri, plan, plan.store, "words") == len(entries)
+    assert synced(uri, plan, "words") == len(entries)
     assert_exact(uri, entries)
     places = {run.info.run_id for run in runs_of(uri).values()}
     assert {p.name for p in (tmp_path / "my runs/mlartifacts/s").iterdir()} == places

@@ -1,0 +1,65 @@
+"""What a tracking backend is: the little that a sweep asks of it.
+
+MLflow's is in ``sweeps.tracking.mlflow``. The recorder and ``sync`` know no other: they keep
+the order, the patience and the backlog, and a backend writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from sweeps.analysis import Analysis
+from sweeps.engine.cell import Entry
+from sweeps.errors import UserError
+
+
+class TrackingError(UserError):
+    """The backend cannot be written; the message names the place, the cause and a remedy."""
+
+    exit_code = 1
+
+
+class TrackingSession(Protocol):
+    """A connection for one thread. Every method may raise anything: then another is made.
+
+    What is published is a projection of the store, and is asked for more than once: after a
+    lost answer, by the next run of the sweep, by ``sync``. Publishing a trial that is there
+    already changes nothing.
+    """
+
+    published: int
+    """How many trials this session has brought to date."""
+    open: bool
+    """Whether the sweep is shown as running."""
+
+    def publish(self, trial: Entry) -> None:
+        """Show what has come of a trial; nothing if it has no outcome."""
+
+    def publish_live(self, trial: Entry) -> None:
+        """Show a running trial's curve up to its last checkpoint."""
+
+    def publish_sweep(self, summary: str, analysis: Analysis | None = None) -> None:
+        """The sweep has ended: show its results; ``summary`` is Markdown."""
+
+    def interrupt(self) -> None:
+        """The sweep ends before its end: what still runs here has been killed."""
+
+
+class TrackingBackend(Protocol):
+    """Where a sweep is shown."""
+
+    place: str
+    """Its address for people, without secrets."""
+    answers_always: bool
+    """Like a file it answers or fails, however slowly; a server may do neither."""
+
+    def settings(self) -> AbstractContextManager[object]:
+        """In force while sessions are used."""
+
+    def connect(self, answered: Callable[[], None]) -> TrackingSession:
+        """A session that has looked at what is there. Calls ``answered`` at every answer."""
+
+    def reason(self, error: Exception) -> str:
+        """What went wrong, in one line without secrets."""
