@@ -28,7 +28,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.cli.preview import print_plan, print_rehearsal
+    from sweeps.cli.plan_view import print_plan, print_rehearsal
     from sweeps.spec import load_spec
     from sweeps.spec.ready import spec_path
     from sweeps.store import Store

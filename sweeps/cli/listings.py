@@ -7,6 +7,22 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
+from sweeps.cli.arguments import Command, Subparsers
+
+
+def add(commands: Subparsers) -> None:
+    """Add the commands."""
+    tables: dict[str, Command] = {
+        "methods": methods,
+        "datasets": datasets,
+        "models": models,
+        "calibrators": calibrators,
+        "metrics": metrics,
+        "samplers": samplers,
+    }
+    for name, listing in tables.items():
+        commands.add_parser(name, help=f"list the {name} there are").set_defaults(command=listing)
+
 
 def methods(options: argparse.Namespace, console: Console) -> int:
     """List the methods."""

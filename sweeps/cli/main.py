@@ -28,7 +28,7 @@ from sweeps.cli import (
     compare,
     export,
     init,
-    listing,
+    listings,
     nightly,
     posthoc,
     report,
@@ -48,7 +48,7 @@ _REFUSALS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
 }
 """What the machine refuses to do, which is not calsweep's fault."""
-_COMMANDS = (init, check, run, status, report, compare, ui, export, posthoc, nightly, listing)
+_COMMANDS = (init, check, run, status, report, compare, ui, export, posthoc, nightly, listings)
 """In the order in which the help lists them."""
 INTERRUPTED = (130, 143)
 """By SIGINT, by SIGTERM."""

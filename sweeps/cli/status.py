@@ -24,7 +24,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _status(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.cli.sweep_status import print_status, state
+    from sweeps.cli.status_view import print_status, state
     from sweeps.spec import SpecError
     from sweeps.store import Store
     from sweeps.sweep import open_sweep, sweep_names

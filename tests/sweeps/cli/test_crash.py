@@ -102,8 +102,8 @@ def test_the_log_lies_in_the_sweep_that_is_known(
     def raising(*arguments: Any) -> NoReturn:
         raise LookupError("unforeseen")
 
-    monkeypatch.setattr("sweeps.cli.sweep_status.print_status", raising)
-    monkeypatch.setattr("sweeps.cli.preview.print_plan", raising)
+    monkeypatch.setattr("sweeps.cli.status_view.print_status", raising)
+    monkeypatch.setattr("sweeps.cli.plan_view.print_plan", raising)
     for arguments in (["status", "mine"], ["status", "own.yaml"], ["check", "own.yaml"]):
         _, log = crashed(arguments, capsys)
         assert log.parent == tmp_path / "runs" / "mine" / "crashes"

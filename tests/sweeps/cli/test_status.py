@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.cli.main import main
-from sweeps.cli.sweep_status import trials
+from sweeps.cli.status_view import trials
 from sweeps.cli.trial_view import sparkline
 from sweeps.store import Store
 from sweeps.sweep import Sweep, open_sweep

@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from sweeps.analysis.two_sweeps import compare_sweeps, other_circumstances
-from sweeps.cli.sweep_status import trials
+from sweeps.cli.status_view import trials
 from sweeps.export.choice import choose
 from sweeps.export.package import Wish, assemble
 from sweeps.nightly.run.results import collect
