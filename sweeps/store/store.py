@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from sweeps.host.leftovers import is_leftover, token
 from sweeps.store.codec import (
@@ -44,6 +44,7 @@ from sweeps.store.layout import (
     attempt_directory,
     attempt_parts,
     checked_key,
+    file_name,
     part,
     study_directory,
     sweep_directory,
@@ -58,6 +59,7 @@ from sweeps.store.sealed import SealedFiles, sealed
 ATTEMPT = re.compile(rb'"attempt": "([0-9a-f]{32})"')
 HEX = re.compile(r"[0-9a-f]{32}")
 
+M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
@@ -233,14 +235,22 @@ class Store:
         """
         home = _home(self._done(key))
         path = f"{home}/evaluations/{part(tag, 'tag')}/{part(name)}.json"
-        before = self._sealed.read(path, key, lambda content: self._sealed.content(path, content))
-        if before is not None and before.get("version") != evaluation.version:
-            older = f"{part(name)}.{part(str(before.get('version')))}.json"
-            self._sealed.write(f"{home}/older-evaluations/{tag}/{older}", before)
+        before = self._sealed.read(
+            path, key, lambda content: _as_evaluation(self._sealed.content(path, content))
+        )
+        if before is not None and before.version != evaluation.version:
+            older = f"{part(name)}.{file_name(before.version)}.json"
+            self._sealed.write(f"{home}/older-evaluations/{tag}/{older}", before.model_dump())
         self._sealed.write(path, evaluation.model_dump())
 
     def retire(self, record: TrialRecord) -> None:
-        """Move a trial's record and files aside, so that it can be tried again."""
+        """Move a trial's record and files aside, so that it can be tried again.
+
+        A record that another attempt has filed since stays.
+        """
+        now = self.record(record.key)
+        if now is None or now.attempt != record.attempt:
+            return
         parts = attempt_parts(record.key, record.attempt)
         self._sealed.move_aside("retired", record.key, "to be tried again", parts)
 
@@ -438,7 +448,7 @@ def _validated(key: str, values: dict[str, Any]) -> TrialRecord:
     if values.get("key") != key:
         raise DamagedError("it is another trial's")
     try:
-        record = TrialRecord.model_validate(values)
+        record = _whole(TrialRecord, values)
         for name in record.files:
             trial_file(name)
     except ValueError as error:
@@ -449,9 +459,16 @@ def _validated(key: str, values: dict[str, Any]) -> TrialRecord:
 def _as_evaluation(values: dict[str, Any]) -> EvaluationRecord:
     """Raises ``DamagedError``."""
     try:
-        return EvaluationRecord.model_validate(values)
+        return _whole(EvaluationRecord, values)
     except ValueError as error:
         raise DamagedError(f"no evaluation comes to this: {_first(error)}") from error
+
+
+def _whole(model: type[M], values: dict[str, Any]) -> M:
+    """All fields are written, so all must be there. Raises ``ValueError``."""
+    if lacking := model.model_fields.keys() - values.keys():
+        raise ValueError(f"it has no {min(lacking)}")
+    return model.model_validate(values)
 
 
 def _first(error: ValueError) -> str:
