@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calibration.evaluation import evaluation_version
-from sweeps.store import EvaluationRecord, TrialOutcome
+from sweeps.store import EvaluationRecord, Store, TrialOutcome, TrialRecord
 
 
 def outcome(status: str = "done", **changes: Any) -> TrialOutcome:
@@ -27,3 +27,10 @@ def changed(record: TrialOutcome, **changes: Any) -> TrialOutcome:
     """The outcome of a record, as another trial might have had it."""
     kept = {name: getattr(record, name) for name in TrialOutcome.model_fields}
     return TrialOutcome(**kept | changes)
+
+
+def recorded(store: Store, key: str) -> TrialRecord:
+    """The record of a trial that has one."""
+    record = store.record(key)
+    assert record is not None
+    return record

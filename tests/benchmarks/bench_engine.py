@@ -45,7 +45,6 @@ confirm_seeds: {seeds}
 calibrators: {calibrators}
 """
 SMALL, LARGE = 32, 256
-ADDED_BY_THE_STORE = {"key", "attempt", "files", "checksum", "format"}
 SIMULATED = 10_000
 FASTER_THAN_STOCK, SMALL_LIMIT, LARGE_LIMIT, TAIL_LIMIT, GROWTH_LIMIT = 10.0, 2.0, 1.3, 0.10, 2.0
 
@@ -250,9 +249,11 @@ def simulate(trials: int) -> dict[str, float]:
     from sweeps.engine.trial import TrialRun
     from sweeps.report.write import write_report
     from sweeps.spec.schema import Evaluation
-    from sweeps.store import Store, encode_arrays
+    from sweeps.store import Store, TrialRecord, encode_arrays
+    from sweeps.sweep import records_of
     from sweeps.tracking import Recorder
     from sweeps.tracking.mlflow.backend import MlflowBackend, default_uri
+    from tests.outcomes import changed, recorded
 
     place = Path(os.environ["BENCH_DIRECTORY"]) / "runs"
     loaded = _loaded(trials, 1, "[]")
@@ -267,28 +268,23 @@ def simulate(trials: int) -> dict[str, float]:
     chance = random.Random(0)
 
     def file(entry: Entry) -> None:
-        nonlocal body, arrays
-        if not body or entry.config.phase == "confirm":
+        nonlocal made, arrays
+        if made is None or entry.config.phase == "confirm":
             calibrators = plan.spec.calibrator_names
             trial = TrialRun(entry.config, store, calibrators=calibrators, evaluation=Evaluation())
             trial.advance(600)
-            made = store.record(entry.key)
-            body = {
-                k: made[k]
-                for k in made
-                if k not in ("key", "attempt", "files", "checksum", "format")
-            }
-            arrays = encode_arrays(store.predictions(entry.key))
+            made = recorded(store, entry.key)
+            arrays = encode_arrays(store.predictions(made))
             return
-        measured = body["validation"] | {"nll": chance.random()}
-        record = body | {
-            "config": entry.config.model_dump(mode="json"),
-            "validation": measured,
-            "lineage": f"{chance.getrandbits(128):032x}",
-        }
-        store.file_record(entry.key, record, {"predictions.npz": arrays})
+        outcome = changed(
+            made,
+            config=entry.config.model_dump(mode="json"),
+            validation=made.validation | {"nll": chance.random()},
+            lineage=f"{chance.getrandbits(128):032x}",
+        )
+        store.file_record(entry.key, outcome, {"predictions.npz": arrays})
 
-    body: dict[str, Any] = {}
+    made: TrialRecord | None = None
     arrays = b""
     process = psutil.Process()
     marks: list[tuple[int, float, float]] = []
@@ -301,7 +297,7 @@ def simulate(trials: int) -> dict[str, float]:
             gc.collect()
             marks.append((plan.done, time.perf_counter(), process.memory_info().rss / 2**20))
     start = time.perf_counter()
-    written = write_report(plan, store)
+    written = write_report(records_of(plan), store)
     report = time.perf_counter() - start
     unpublished = recorder.close(written.summary)
     if unpublished or plan.failed:

@@ -19,14 +19,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sweeps.engine.cell import Cells, Entry
+from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import TrialConfig, TrialRun
+from sweeps.engine.trial import TrialRun
 from sweeps.ray_backend.searcher import PlanSearcher
 from sweeps.spec.schema import Evaluation
-from sweeps.store import Store
+from sweeps.store import EvaluationRecord, Store, TrialRecord
 from sweeps.tracking import Recorder
+from tests.outcomes import changed
 
-ADDED_BY_THE_STORE = {"key", "attempt", "files", "checksum", "format"}
 RATES = (0.1, 1.0, 10.0)
 """Recordings are made at these multiples of a method's default learning rate."""
 FILING = 8
@@ -39,9 +40,9 @@ class Recording(NamedTuple):
     """What a real training left: its record, its files, and its calibrators' evaluations."""
 
     lr: float
-    body: dict[str, Any]
+    record: TrialRecord
     files: dict[str, bytes]
-    calibrators: dict[str, dict[str, Any]]
+    evaluations: dict[str, EvaluationRecord]
 
 
 class Recordings:
@@ -60,8 +61,8 @@ class Recordings:
                 self._made[default.method, phase] = [
                     self._record(_at(default, rate * factor, phase)) for factor in factors
                 ]
-        bodies = [made.body for found in self._made.values() for made in found]
-        self._mean = sum(float(body["seconds"]) for body in bodies) / len(bodies)
+        taken = [made.record.seconds for found in self._made.values() for made in found]
+        self._mean = sum(taken) / len(taken)
 
     def nearest(self, config: TrialConfig) -> Recording:
         """The recording of the trial's method and phase with the nearest learning rate."""
@@ -71,7 +72,7 @@ class Recordings:
 
     def relative_duration(self, config: TrialConfig) -> float:
         """How long the trial takes beside the mean of all recordings."""
-        return float(self.nearest(config).body["seconds"]) / self._mean
+        return self.nearest(config).record.seconds / self._mean
 
     def __len__(self) -> int:
         return sum(map(len, self._made.values()))
@@ -83,12 +84,11 @@ class Recordings:
         while not trial.advance(60):
             continue
         record = self._store.record(trial.key)
-        if record is None or record["status"] != "done":
+        if record is None or record.status != "done":
             raise RuntimeError(f"the recorded training failed: {record}")
-        body = {k: v for k, v in record.items() if k not in ADDED_BY_THE_STORE}
-        files = {name: self._store.file(trial.key, name) or b"" for name in record["files"]}
-        calibrators = self._store.evaluations(trial.key, self._evaluation.tag)
-        return Recording(float(config.hyperparameters["lr"]), body, files, calibrators)
+        files = {name: self._store.file(record, name) or b"" for name in record.files}
+        evaluations = self._store.evaluations(record, self._evaluation.tag)
+        return Recording(float(config.hyperparameters["lr"]), record, files, evaluations)
 
 
 def _at(config: TrialConfig, lr: float, phase: str) -> TrialConfig:
@@ -107,13 +107,14 @@ class Worker:
         """The nearest recording as this trial's record, its NLL told apart by the key."""
         made = self._recordings.nearest(entry.config)
         apart = 1 + 0.1 * int(entry.key[:8], 16) / 16**8
-        validation = made.body["validation"]
-        record = made.body | {
-            "config": entry.config.model_dump(mode="json"),
-            "validation": validation | {"nll": validation["nll"] * apart},
-            "lineage": entry.key,
-        }
-        self.filed[entry.key] += self._store.file_record(entry.key, record, made.files)
+        validation = made.record.validation
+        outcome = changed(
+            made.record,
+            config=entry.config.model_dump(mode="json"),
+            validation=validation | {"nll": validation["nll"] * apart},
+            lineage=entry.key,
+        )
+        self.filed[entry.key] += self._store.file_record(entry.key, outcome, made.files)
         for name, evaluation in made.evaluations.items():
             self._store.write_evaluation(entry.key, self._evaluation.tag, name, evaluation)
 

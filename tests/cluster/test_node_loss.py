@@ -91,7 +91,7 @@ def test_a_sweep_outlives_a_killed_machine_and_a_cut_cable(tmp_path: Path) -> No
     assert len(before) == 2
     assert set(before.items()) <= set(scene.attempts().items())
     records = scene.records()
-    assert {records[key]["resources"]["node"] for key in before} == {
+    assert {records[key].resources["node"] for key in before} == {
         *(hosts[0].address, hosts[2].address)
     }
     after = [record for key, record in records.items() if key not in before]
@@ -99,11 +99,9 @@ def test_a_sweep_outlives_a_killed_machine_and_a_cut_cable(tmp_path: Path) -> No
     # A trial that went on elsewhere has the result of a calm machine.
     (scene.directory / "away.csv").rename(scene.directory / "rows.csv")
     (scene.directory / "paced.py").write_text(HALTING_MODULE)
-    search = {
-        r["config"]["hyperparameters"]["lr"]: r for r in after if r["config"]["phase"] == "search"
-    }
+    search = {r.config["hyperparameters"]["lr"]: r for r in after if r.config["phase"] == "search"}
     for moved in (search[killed], search[cut]):
-        assert retrained(moved, scene)["curve"] == moved["curve"]
+        assert retrained(moved, scene).curve == moved.curve
 
 
 def _halfway(log: Path, host: Host) -> list[float]:

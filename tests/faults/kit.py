@@ -17,13 +17,16 @@ import psutil
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
-from sweeps.engine.trial import TrialConfig, TrialRun
+from sweeps.engine.identity import TrialConfig
+from sweeps.engine.trial import TrialRun
 from sweeps.spec.schema import Evaluation
-from sweeps.store import Store
+from sweeps.store import Store, TrialRecord
 from tests.faults.leftovers import MARK, Trace
 from tests.ports import free_port as free_port
 from tests.waiting import answers, wait_for, wait_until_gone
 
+SEAL = {"checksum", "format", "place"}
+"""What a sealed file says of itself."""
 STARTED: list[subprocess.Popen[str]] = []
 """What the running test has started; swept up at its end."""
 
@@ -144,14 +147,14 @@ class Scene:
     def root(self) -> Path:
         return self.directory / self.store
 
-    def records(self) -> dict[str, dict[str, Any]]:
-        """Every complete record, by key."""
+    def records(self) -> dict[str, TrialRecord]:
+        """Every complete record, by key; who looks through the store might set one aside."""
         files = (self.root / "records").glob("*/record.json")
-        return {path.parent.name: json.loads(path.read_text()) for path in files}
+        return {path.parent.name: _record(path) for path in files}
 
     def attempts(self) -> dict[str, str]:
         """Which attempt each record is of: trained again, it would be another."""
-        return {key: record["attempt"] for key, record in self.records().items()}
+        return {key: record.attempt for key, record in self.records().items()}
 
     def suggestions(self) -> list[Path]:
         return sorted((self.root / self.name / "suggestions").rglob("*.json"))
@@ -188,15 +191,20 @@ class Scene:
         assert {run.info.status for run in self.runs()} == statuses
         assert len(self.runs()) == trials + 1
         for record in records.values():
-            if record["status"] == "done":
-                counted = [row["epoch"] for row in record["curve"]]
+            if record.status == "done":
+                counted = [row["epoch"] for row in record.curve]
                 assert counted == list(range(1, len(counted) + 1))
         for run in runs:
-            if records[run.data.tags["calsweep.key"]]["status"] == "done":
+            if records[run.data.tags["calsweep.key"]].status == "done":
                 assert self.curve_steps(run) == epochs
 
 
-def retrained(record: dict[str, Any], scene: Scene, **knobs: Any) -> dict[str, Any]:
+def _record(path: Path) -> TrialRecord:
+    values = json.loads(path.read_text())
+    return TrialRecord(**{n: v for n, v in values.items() if n not in SEAL})
+
+
+def retrained(record: TrialRecord, scene: Scene, **knobs: Any) -> TrialRecord:
     """The record of the same training, made in this process without any disturbance."""
     sys.modules.pop("paced", None)  # that of another scene
     sys.path.insert(0, str(scene.directory))
@@ -206,8 +214,8 @@ def retrained(record: dict[str, Any], scene: Scene, **knobs: Any) -> dict[str, A
         sys.path.remove(str(scene.directory))
 
 
-def _retrained(record: dict[str, Any], place: Path, knobs: dict[str, Any]) -> dict[str, Any]:
-    config = TrialConfig.model_validate(record["config"])
+def _retrained(record: TrialRecord, place: Path, knobs: dict[str, Any]) -> TrialRecord:
+    config = TrialConfig.model_validate(record.config)
     config = config.model_copy(update={"hyperparameters": config.hyperparameters | knobs})
     store = Store(place)
     TrialRun(config, store, calibrators=[], evaluation=Evaluation()).advance(600)

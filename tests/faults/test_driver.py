@@ -84,7 +84,7 @@ MOMENTS = {
     "interrupted twice": Moment(new_records(1), (signal.SIGINT, signal.SIGINT), 130),
     "terminated": Moment(new_records(1), (signal.SIGTERM,), 143),
     "confirming": Moment(
-        lambda scene, _: any(r["config"]["phase"] == "confirm" for r in scene.records().values())
+        lambda scene, _: any(r.config["phase"] == "confirm" for r in scene.records().values())
     ),
     # No run before this one has come so far: these are the first files of their kind.
     "reporting": Moment(written("*/figures/*.png")),

@@ -20,6 +20,7 @@ from sweeps.store.codec import STORE_FORMAT
 from sweeps.sweep import open_sweep
 from tests.disks import small_disk
 from tests.faults.kit import Scene, wait_for
+from tests.outcomes import recorded
 from tests.trained import finish, train_sweep
 
 pytestmark = pytest.mark.slow
@@ -89,7 +90,7 @@ def assert_whole(store: Store, results: pd.DataFrame) -> None:
     """Every trial has one intact record, and the results are what they were."""
     keys = store.trial_keys()
     assert len(keys) == TRIALS
-    assert all(store.intact(key) for key in keys)
+    assert all(store.intact(recorded(store, key)) for key in keys)
     found = open_sweep("here", store).results.drop(columns="train_seconds")
     pd.testing.assert_frame_equal(found, results.drop(columns="train_seconds"))
 
@@ -176,7 +177,7 @@ def test_a_read_only_store_is_said_in_one_message_and_left_as_it_is(
         subprocess.run(["mount", "-o", "remount,rw", place], check=True)
         finish(place / "spec.yaml", store)
         assert len(store.trial_keys()) == TRIALS
-        assert all(store.intact(key) for key in store.trial_keys())
+        assert all(store.intact(recorded(store, key)) for key in store.trial_keys())
 
 
 def everything(root: Path) -> dict[str, bytes | None]:

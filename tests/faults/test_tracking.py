@@ -32,7 +32,7 @@ def test_a_server_gone_for_good_costs_nothing_and_sync_publishes_later(tmp_path:
     assert "Traceback" not in out + err
     assert len(scene.records()) == 6
     for record in scene.records().values():
-        assert retrained(record, scene, pause=0.0)["curve"] == record["curve"]
+        assert retrained(record, scene, pause=0.0).curve == record.curve
     refused = scene.run(command="sync")
     assert refused.returncode == 1
     assert "Traceback" not in refused.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sweeps.store import TrialRecord
 from tests.faults.kit import Scene
 
 pytestmark = pytest.mark.slow
@@ -42,20 +43,20 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     return scene
 
 
-def modes(scene: Scene) -> dict[str, dict]:
+def modes(scene: Scene) -> dict[str, TrialRecord]:
     return {
-        record["config"]["hyperparameters"]["mode"]: record
+        record.config["hyperparameters"]["mode"]: record
         for record in scene.records().values()
-        if record["config"]["method"] == "paced:Paced" and record["config"]["phase"] == "search"
+        if record.config["method"] == "paced:Paced" and record.config["phase"] == "search"
     }
 
 
 def test_each_failure_is_recorded_with_its_reason(swept: Scene) -> None:
     found = modes(swept)
-    assert {mode: record["status"] for mode, record in found.items()} == {
+    assert {mode: record.status for mode, record in found.items()} == {
         "fine": "done"
     } | dict.fromkeys(REASONS, "failed")
-    assert {m: r for m, r in REASONS.items() if r not in found[m]["reason"]} == {}
+    assert {m: r for m, r in REASONS.items() if r not in found[m].reason} == {}
 
 
 def test_the_others_are_unaffected_and_the_exit_code_says_so(swept: Scene) -> None:
@@ -63,8 +64,8 @@ def test_the_others_are_unaffected_and_the_exit_code_says_so(swept: Scene) -> No
     assert "5 failed" in swept.out
     assert "LookupError: this method has a bug" in swept.out
     assert "Traceback" not in swept.out + swept.err
-    well = [r for r in swept.records().values() if r["config"]["method"] == "standard"]
-    assert [r["status"] for r in well] == ["done"] * 3
+    well = [r for r in swept.records().values() if r.config["method"] == "standard"]
+    assert [r.status for r in well] == ["done"] * 3
     # The one that worked was chosen and confirmed.
     assert set(swept.leaderboard()["method"]) >= {"well", "paced"}
 
@@ -73,9 +74,9 @@ def test_mlflow_says_the_same(swept: Scene) -> None:
     records = swept.records()
     for run in swept.trials():
         record = records[run.data.tags["calsweep.key"]]
-        assert run.info.status == {"done": "FINISHED", "failed": "FAILED"}[record["status"]]
-        if record["status"] == "failed":
-            assert record["reason"][:200] in run.data.tags["calsweep.reason"]
+        assert run.info.status == {"done": "FINISHED", "failed": "FAILED"}[record.status]
+        if record.status == "failed":
+            assert record.reason[:200] in run.data.tags["calsweep.reason"]
     assert len(swept.trials()) == len(records)
     (parent,) = (run for run in swept.runs() if "mlflow.parentRunId" not in run.data.tags)
     assert parent.info.status == "FAILED"
@@ -87,10 +88,10 @@ def test_failed_trials_and_only_those_are_tried_again_on_request(swept: Scene) -
     module = swept.directory / "paced.py"
     text = module.read_text().replace("mode):\n", "mode):\n        return\n")
     module.write_text(text.replace('knobs.mode == "nan"', "False"))
-    failed = {key for key, record in swept.records().items() if record["status"] == "failed"}
+    failed = {key for key, record in swept.records().items() if record.status == "failed"}
     mended = swept.run("--retry-failed")
     assert mended.returncode == 0, mended.stdout + mended.stderr
     after = swept.attempts()
     assert {key for key in before if after.get(key) != before[key]} == failed
-    assert all(record["status"] == "done" for record in swept.records().values())
+    assert all(record.status == "done" for record in swept.records().values())
     swept.assert_exact(len(after), [5, 10], {"FINISHED"})

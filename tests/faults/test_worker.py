@@ -69,4 +69,4 @@ def test_a_killed_process_costs_the_epochs_since_the_checkpoint_and_nothing_else
     assert len(steps) - EPOCHS < 2 * seen
     # And the result is that of an undisturbed training, whatever generator a method draws from.
     (record,) = scene.records().values()
-    assert retrained(record, scene, pause=0.0, log="")["curve"] == record["curve"]
+    assert retrained(record, scene, pause=0.0, log="").curve == record.curve

@@ -46,8 +46,7 @@ def result_of(scene: Scene) -> Result:
     keys = {run_id: key for run_id, key, _ in runs}
     return Result(
         epochs={
-            key: [row["epoch"] for row in record["curve"]]
-            for key, record in scene.records().items()
+            key: [row["epoch"] for row in record.curve] for key, record in scene.records().items()
         },
         runs=Counter((key, status) for _, key, status in runs),
         points=Counter((keys[run], name, step) for run, name, step in points if run in keys),

@@ -21,6 +21,7 @@ from sweeps.store import Store, StoreError
 from sweeps.store.files import LocalFiles, open_files, write_atomically
 from sweeps.store.remote import RemoteFiles
 from tests.disks import small_disk
+from tests.outcomes import outcome, recorded
 
 KEY = "ab" * 16
 PROCESSES = 4
@@ -92,7 +93,7 @@ def _file_at_once(
     for round_ in range(rounds):
         barrier.wait()
         key = f"{round_:032x}"
-        if store.file_record(key, {"status": "done", "n": name}, {"mine": bytes([name]) * 5000}):
+        if store.file_record(key, outcome(epochs=name), {"mine": bytes([name]) * 5000}):
             won.put((key, name))
 
 
@@ -117,20 +118,20 @@ def test_of_processes_that_file_one_key_exactly_one_wins(
     assert won.empty()
     assert sorted(winners) == [f"{round_:032x}" for round_ in range(rounds)]
     for key, name in winners.items():
-        record = store.record(key)
-        assert record is not None
-        assert record["n"] == name
-        assert store.file(key, "mine") == bytes([name]) * 5000
+        record = recorded(store, key)
+        assert record.epochs == name
+        assert store.file(record, "mine") == bytes([name]) * 5000
         if store.local:
             there = sorted(path.name for path in (store.local / "records" / key).iterdir())
-            assert there == sorted([record["attempt"], "record.json"])
+            assert there == sorted([record.attempt, "record.json"])
 
 
 def _file_for_ever(root: Path) -> None:
     store = Store(root)
     for number in range(100_000):
         store.write_checkpoint(f"{number:032x}", {"n": number})
-        store.file_record(f"{number:032x}", {"n": list(range(5000))}, {"a": b"x" * 50_000})
+        long = outcome(config={"n": list(range(5000))})
+        store.file_record(f"{number:032x}", long, {"a": b"x" * 50_000})
 
 
 def test_a_killed_writer_leaves_nothing_half_done(tmp_path: Path) -> None:
@@ -144,12 +145,12 @@ def test_a_killed_writer_leaves_nothing_half_done(tmp_path: Path) -> None:
         os.kill(writer.pid or 0, signal.SIGKILL)
         writer.join()
     keys = [path.name for path in (tmp_path / "records").iterdir()]
-    whole = [key for key in keys if store.record(key) is not None]
+    whole = {key: record for key in keys if (record := store.record(key)) is not None}
     assert len(whole) >= 15
-    assert all(store.intact(key) for key in whole)
+    assert all(store.intact(record) for record in whole.values())
     for key in set(keys) - set(whole):
-        assert store.file_record(key, {"n": 0}, {"a": b"new"})
-        assert store.file(key, "a") == b"new"
+        assert store.file_record(key, outcome(), {"a": b"new"})
+        assert store.file(recorded(store, key), "a") == b"new"
     assert not (tmp_path / "damaged").exists()
 
 
@@ -177,17 +178,15 @@ def full_soon(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_spoils_nothing_and_room_mends_it(full_soon: Path) -> None:
     store = Store(full_soon / "runs")
     old, new = "aa", "bb"
-    assert store.file_record(old, {"status": "done"}, {"a": b"x" * 10_000})
+    assert store.file_record(old, outcome(), {"a": b"x" * 10_000})
     store.write_checkpoint(new, {"epoch": 1})
     ballast = full_soon / "ballast"
     free = os.statvfs(full_soon)
     ballast.write_bytes(bytes(free.f_bavail * free.f_frsize - 40_000))
     before = sorted(full_soon.rglob("*"))
     calls = [
-        lambda: store.file_record(
-            new, {"status": "done"}, {"a": b"x" * 30_000, "b": bytes(30_000)}
-        ),
-        lambda: store.file_record(new, {"status": "done", "long": "x" * 60_000}),
+        lambda: store.file_record(new, outcome(), {"a": b"x" * 30_000, "b": bytes(30_000)}),
+        lambda: store.file_record(new, outcome(config={"long": "x" * 60_000})),
         lambda: store.write_checkpoint(new, {"epoch": 2, "text": "x" * 60_000}),
         lambda: store.write_file("sweep", "report.html", b"x" * 60_000),
     ]
@@ -196,12 +195,12 @@ def test_a_full_disk_spoils_nothing_and_room_mends_it(full_soon: Path) -> None:
             call()
     after = sorted(p for p in full_soon.rglob("*") if p != full_soon / "runs" / "sweep")
     assert after == before  # no half-written file, no directory of an attempt
-    assert store.intact(old)
+    assert store.intact(recorded(store, old))
     assert store.record(new) is None
     assert store.checkpoint(new) == {"epoch": 1}
     ballast.unlink()
     assert calls[0]()
-    assert store.intact(new)
+    assert store.intact(recorded(store, new))
     calls[3]()
     assert store.files("sweep") == ["report.html"]
 
@@ -209,27 +208,27 @@ def test_a_full_disk_spoils_nothing_and_room_mends_it(full_soon: Path) -> None:
 @pytest.mark.slow
 def test_a_read_only_disk_can_be_read(full_soon: Path) -> None:
     store = Store(full_soon / "runs")
-    store.file_record("aa", {"status": "done"}, {"a": b"1"})
-    store.file_record("bb", {"status": "done"}, {"a": b"1"})
+    store.file_record("aa", outcome(), {"a": b"1"})
+    store.file_record("bb", outcome(), {"a": b"1"})
     (full_soon / "runs" / "records" / "bb" / "record.json").write_bytes(b"damaged")
     subprocess.run(["mount", "-o", "remount,ro", full_soon], check=True)
     try:
         for call in (
-            lambda: store.file_record("cc", {"status": "done"}),
-            lambda: store.file_record("cc", {"status": "done"}, {"a": b"1"}),
+            lambda: store.file_record("cc", outcome()),
+            lambda: store.file_record("cc", outcome(), {"a": b"1"}),
             lambda: store.write_checkpoint("cc", {}),
             lambda: store.write_suggestion("sweep", "study", 0, {}),
-            lambda: store.retire("aa"),
+            lambda: store.retire(recorded(store, "aa")),
             lambda: store.lock("sweep").__enter__(),
         ):
             with pytest.raises(StoreError, match=rf"{full_soon}/runs/.*[Rr]ead-only"):
                 call()
-        assert store.intact("aa")
+        assert store.intact(recorded(store, "aa"))
         assert store.record("bb") is None
     finally:
         subprocess.run(["mount", "-o", "remount,rw", full_soon], check=True)
-    assert store.file_record("cc", {"status": "done"}, {"a": b"1"})
-    assert store.file_record("bb", {"status": "done"})
+    assert store.file_record("cc", outcome(), {"a": b"1"})
+    assert store.file_record("bb", outcome())
     assert (full_soon / "runs" / "damaged" / "bb-1" / "record.json").read_bytes() == b"damaged"
 
 
@@ -258,7 +257,7 @@ def test_a_missing_bucket_is_named(s3_root: str) -> None:
         lambda: store.record(KEY),
         lambda: store.files("sweep"),
         lambda: store.write_file("sweep", "x", b""),
-        lambda: store.file_record(KEY, {}),
+        lambda: store.file_record(KEY, outcome()),
     ):
         with pytest.raises(StoreError, match=r"s3://no-such-bucket/runs: .*create it"):
             call()
@@ -317,8 +316,9 @@ def test_an_answer_that_got_lost_does_not_lose_the_record(
 
     monkeypatch.setattr(files._system, "pipe_file", pipe_file)
     with pytest.raises(StoreError, match="no answer"):
-        store.file_record(KEY, {"status": "done"}, {"a": b"1"})
-    assert Store(s3_root).intact(KEY)
+        store.file_record(KEY, outcome(), {"a": b"1"})
+    again = Store(s3_root)
+    assert again.file(recorded(again, KEY), "a") == b"1"
 
 
 def test_what_another_client_writes_is_seen_at_once(s3_root: str) -> None:

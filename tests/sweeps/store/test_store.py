@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,15 @@ from sweeps.store import (
     file_name,
 )
 from sweeps.store.codec import STORE_FORMAT
+from tests.outcomes import changed, evaluation, outcome, recorded
 from tests.sweeps.conftest import Raw
 
 KEY, OTHER = "ab" * 16, "cd" * 16
 ARRAYS = {"validation_logits": torch.randn(7, 3), "validation_labels": torch.arange(7)}
 NETWORK = {"parameters": torch.randn(5), "method": {}, "epoch": 3}
-RECORD = {
-    "status": "done",
-    "config": {"seed": 1},
-    "curve": [{"epoch": 1, "validation/nll": 0.1 + 0.2}],
-}
+OUTCOME = outcome(
+    config={"seed": 1}, curve=[{"epoch": 1, "validation/nll": 0.1 + 0.2}], times=[1.5]
+)
 FILES = {"predictions.npz": encode_arrays(ARRAYS), "network.pt": encode_tensors(NETWORK)}
 STUDY = "blobs-1.7/standard/0123abcd"
 
@@ -44,39 +44,58 @@ def same(found: Any, expected: Any) -> bool:
 
 def test_a_record_is_found_whole_with_its_files(store: Store, raw: Raw) -> None:
     assert store.record(KEY) is None
-    assert not store.intact(KEY)
-    assert store.evaluations(KEY, "15-bins") == {}
-    assert store.file(KEY, "predictions.npz") is None
-    with pytest.raises(StoreError, match=f"{KEY}.*no predictions"):
-        store.predictions(KEY)
-    assert store.file_record(KEY, RECORD, FILES)
-    record = store.record(KEY)
-    assert record is not None
-    assert RECORD.items() <= record.items()
-    assert (record["format"], record["key"]) == (STORE_FORMAT, KEY)
-    home = f"records/{KEY}/{record['attempt']}"
+    assert store.file_record(KEY, OUTCOME, FILES)
+    record = recorded(store, KEY)
+    assert changed(record) == OUTCOME
+    assert record.key == KEY
+    home = f"records/{KEY}/{record.attempt}"
     assert raw.names() == [f"{home}/{name}" for name in sorted(FILES)] + [
         f"records/{KEY}/record.json"
     ]
-    assert store.intact(KEY)
-    assert store.file(KEY, "network.pt") == FILES["network.pt"]
-    assert store.file(KEY, "history.npz") is None
-    assert store.arrays(KEY, "history.npz") is None
-    assert same(store.predictions(KEY), ARRAYS)
-    assert same(store.tensors(KEY, "network.pt"), NETWORK)
+    assert store.intact(record)
+    assert store.file(record, "network.pt") == FILES["network.pt"]
+    assert store.file(record, "history.npz") is None
+    assert store.arrays(record, "history.npz") is None
+    assert same(store.predictions(record), ARRAYS)
+    assert same(store.tensors(record, "network.pt"), NETWORK)
+    assert store.evaluations(record, "15-bins") == {}
+    assert store.evaluation_tags(record) == []
     assert Store(store.root).record(KEY) == record
 
 
+def test_a_record_without_predictions_says_so(store: Store) -> None:
+    store.file_record(KEY, outcome("failed"))
+    with pytest.raises(StoreError, match=f"{KEY}.*no predictions"):
+        store.predictions(recorded(store, KEY))
+
+
+def test_a_record_s_files_are_read_without_reading_it_again(store: Store, raw: Raw) -> None:
+    store.file_record(KEY, OUTCOME, FILES)
+    record = recorded(store, KEY)
+    raw.write(f"records/{KEY}/record.json", b"damaged since")
+    assert same(store.predictions(record), ARRAYS)
+    assert store.intact(record)
+    assert store.extra(record, "reliability.png") is None
+    assert raw.read(f"records/{KEY}/record.json") == b"damaged since"
+
+
 def test_a_record_is_plain_json_with_a_checksum_of_its_bytes(store: Store, raw: Raw) -> None:
-    store.file_record(KEY, {**RECORD, "loss": [float("nan"), float("-inf"), 1.5]}, FILES)
+    curve = [{"epoch": n + 1, "loss": x} for n, x in enumerate((math.nan, -math.inf, 1.5))]
+    measured = {"nll": 0.5, "own": math.nan}
+    done = outcome(curve=curve, times=[1.0, 2.0, 3.0], validation=measured)
+    store.file_record(KEY, done, FILES)
     content = raw.read(f"records/{KEY}/record.json")
     loaded = json.loads(content)
     first, rest = content.split(b"\n", 1)
     assert loaded["checksum"] == f"sha256:{hashlib.sha256(rest).hexdigest()}"
     assert first == b'{"checksum": "%s",' % loaded["checksum"].encode()
-    assert loaded["loss"] == ["nan", "-inf", 1.5]
-    assert loaded.pop("place") == f"{KEY}/record.json"
-    assert loaded == store.record(KEY)
+    assert [row["loss"] for row in loaded["curve"]] == ["nan", "-inf", 1.5]
+    assert (loaded["format"], loaded["place"]) == (STORE_FORMAT, f"{KEY}/record.json")
+    record = recorded(store, KEY)
+    assert [row["loss"] for row in record.curve[1:]] == [-math.inf, 1.5]
+    assert math.isnan(record.curve[0]["loss"])
+    assert math.isnan(record.validation["own"])
+    assert loaded["attempt"] == record.attempt
     listed = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
         for name, content in FILES.items()
@@ -85,14 +104,14 @@ def test_a_record_is_plain_json_with_a_checksum_of_its_bytes(store: Store, raw: 
 
 
 def test_the_first_record_stays(store: Store, raw: Raw) -> None:
-    assert store.file_record(KEY, {**RECORD, "n": 1}, FILES)
+    assert store.file_record(KEY, outcome(seconds=1.0), FILES)
     names = raw.names()
-    assert not store.file_record(KEY, {**RECORD, "n": 2}, {"predictions.npz": b"other"})
-    record = store.record(KEY)
-    assert record is not None
-    assert record["n"] == 1
+    assert not store.file_record(KEY, outcome(seconds=2.0), {"predictions.npz": b"other"})
+    record = recorded(store, KEY)
+    assert record.seconds == 1
     assert raw.names() == names
-    assert store.intact(KEY)
+    assert store.intact(record)
+    assert same(store.predictions(record), ARRAYS)
 
 
 def test_what_a_trial_needs_on_its_way_goes_when_it_ends(store: Store, raw: Raw) -> None:
@@ -104,8 +123,8 @@ def test_what_a_trial_needs_on_its_way_goes_when_it_ends(store: Store, raw: Raw)
             store.write_live(key, {"epoch": epoch, "curve": [{"nll": float("inf")}]})
         assert same(store.checkpoint(key), NETWORK | {"epoch": 2})
         assert store.live(key) == {"epoch": 2, "curve": [{"nll": "inf"}]}
-    store.file_record(KEY, RECORD)
-    store.file_stopped("sweep", STUDY, OTHER, {"status": "pruned"})
+    store.file_record(KEY, OUTCOME)
+    store.file_stopped("sweep", STUDY, OTHER, outcome("pruned"))
     for key in (KEY, OTHER):
         assert store.checkpoint(key) is None
         assert store.live(key) is None
@@ -116,42 +135,57 @@ def test_extras_and_maps_belong_to_the_record_they_were_made_of(store: Store) ->
     with pytest.raises(StoreError, match="no record"):
         store.write_extra(KEY, "reliability.png", b"")
     with pytest.raises(StoreError, match="no record"):
-        store.write_evaluation(KEY, "15-bins", "temperature", {})
-    store.file_record(KEY, RECORD, FILES)
+        store.write_evaluation(KEY, "15-bins", "temperature", evaluation())
+    store.file_record(KEY, OUTCOME, FILES)
+    record = recorded(store, KEY)
     store.write_extra(KEY, "reliability.png", b"drawn")
-    evaluation = {"test": {"ece": 0.1}, "parameters": [1.0]}
-    store.write_evaluation(KEY, "15-bins", "temperature", evaluation)
-    store.write_evaluation(KEY, "15-bins", "my_package.maps:Own", {})
-    store.write_evaluation(KEY, "30-bins", "temperature", {"test": {}})
-    assert store.extra(KEY, "reliability.png") == b"drawn"
-    assert store.extra(KEY, "else.png") is None
-    assert store.evaluations(KEY, "15-bins") == {
-        "temperature": evaluation,
-        "my_package.maps:Own": {},
+    made = evaluation(intervals={"ece": (0.2, 0.3)}, large={"nll": 0.1 + 0.2}, converged=False)
+    failed, coarse = evaluation(failed="a bug"), evaluation(test={"ece": 0.5})
+    store.write_evaluation(KEY, "15-bins", "temperature", made)
+    store.write_evaluation(KEY, "15-bins", "my_package.maps:Own", failed)
+    store.write_evaluation(KEY, "30-bins", "temperature", coarse)
+    assert store.extra(record, "reliability.png") == b"drawn"
+    assert store.extra(record, "else.png") is None
+    assert store.evaluations(record, "15-bins") == {
+        "temperature": made,
+        "my_package.maps:Own": failed,
     }
-    assert store.evaluations(KEY, "30-bins") == {"temperature": {"test": {}}}
-    assert store.intact(KEY)
+    assert store.evaluations(record, "30-bins") == {"temperature": coarse}
+    assert sorted(store.evaluation_tags(record)) == ["15-bins", "30-bins"]
+    assert store.intact(record)
     with pytest.raises(ValueError, match=r"predictions\.npz"):
         store.write_extra(KEY, "predictions.npz", b"")
-    store.retire(KEY)
-    store.file_record(KEY, RECORD, FILES)
-    assert store.extra(KEY, "reliability.png") is None
-    assert store.evaluations(KEY, "15-bins") == {}
+    store.retire(record)
+    store.file_record(KEY, OUTCOME, FILES)
+    again = recorded(store, KEY)
+    assert store.extra(again, "reliability.png") is None
+    assert store.evaluations(again, "15-bins") == {}
 
 
 def test_a_retired_trial_is_kept_and_can_be_tried_again(store: Store, raw: Raw) -> None:
-    store.retire(KEY)
-    assert raw.names() == []
     for number in (1, 2):
-        assert store.file_record(KEY, {"status": "failed", "n": number}, FILES)
-        store.write_evaluation(KEY, "15-bins", "temperature", {})
-        attempt = (store.record(KEY) or {})["attempt"]
-        store.retire(KEY)
+        assert store.file_record(KEY, outcome("failed", epochs=number), FILES)
+        store.write_evaluation(KEY, "15-bins", "temperature", evaluation())
+        record = recorded(store, KEY)
+        store.retire(record)
         assert store.record(KEY) is None
         place = f"retired/{KEY}-{number}"
-        assert json.loads(raw.read(f"{place}/record.json"))["n"] == number
-        assert raw.read(f"{place}/{attempt}/network.pt") == FILES["network.pt"]
-    assert not [name for name in raw.names() if name.startswith("records")]
+        assert json.loads(raw.read(f"{place}/record.json"))["epochs"] == number
+        assert raw.read(f"{place}/{record.attempt}/network.pt") == FILES["network.pt"]
+    names = raw.names()
+    assert not [name for name in names if name.startswith("records")]
+    store.retire(record)
+    assert raw.names() == names
+
+
+def test_a_record_that_has_been_replaced_is_not_retired(store: Store) -> None:
+    store.file_record(KEY, outcome("failed"))
+    seen = recorded(store, KEY)
+    Store(store.root).retire(seen)
+    Store(store.root).file_record(KEY, OUTCOME, FILES)
+    store.retire(seen)
+    assert store.intact(recorded(store, KEY))
+    assert recorded(store, KEY).status == "done"
 
 
 def test_suggestions_come_back_by_number(store: Store, raw: Raw) -> None:
@@ -166,16 +200,16 @@ def test_suggestions_come_back_by_number(store: Store, raw: Raw) -> None:
 
 def test_a_stopped_trial_is_one_study_s_affair(store: Store) -> None:
     assert store.outcome("sweep", STUDY, KEY) is None
-    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned", "n": 1})
-    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned", "n": 2})
+    store.file_stopped("sweep", STUDY, KEY, outcome("pruned", epochs=1))
+    store.file_stopped("sweep", STUDY, KEY, outcome("pruned", epochs=2))
     stopped = store.stopped("sweep", STUDY, KEY)
     assert stopped is not None
-    assert (stopped["status"], stopped["n"], stopped["key"]) == ("pruned", 1, KEY)
+    assert (stopped.status, stopped.epochs, stopped.key) == ("pruned", 1, KEY)
     assert store.outcome("sweep", STUDY, KEY) == stopped
     assert store.stopped("sweep", "another/study", KEY) is None
     assert store.record(KEY) is None
     # Another sweep trains it whole: this study has still stopped it.
-    store.file_record(KEY, RECORD)
+    store.file_record(KEY, OUTCOME)
     assert store.outcome("sweep", STUDY, KEY) == stopped
     assert store.outcome("sweep", "another/study", KEY) == store.record(KEY)
 
@@ -188,7 +222,7 @@ def test_a_sweep_s_files_are_listed_without_what_is_not_theirs(store: Store, raw
         other.write_file("sweep", name, name.encode() if name != "empty.csv" else b"")
     raw.write("sweep/.report.html.0123", b"a killed writer's")
     store.write_suggestion("sweep", STUDY, 0, {})
-    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned"})
+    store.file_stopped("sweep", STUDY, KEY, outcome("pruned"))
     with store.lock("sweep"):
         assert store.files("sweep") == ["empty.csv", "report.html"]
     assert store.files("sweep", "figures") == ["figures/a.png", "figures/b.png"]
@@ -224,19 +258,20 @@ BAD_NAMES = ["", ".", "..", ".hidden", "/etc/passwd", "a/../b", "a//b", "a\\b", 
 @pytest.mark.parametrize("name", [*BAD_NAMES, "../x", "suggestions/x", "stopped/x"])
 def test_file_names_cannot_escape(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path / "runs")
-    store.file_record(KEY, RECORD)
+    store.file_record(KEY, OUTCOME)
+    record = recorded(store, KEY)
     before = sorted(tmp_path.rglob("*"))
     for call in (
         lambda: store.write_file("sweep", name, b""),
         lambda: store.read_file("sweep", name),
         lambda: store.files("sweep", name or ".."),
-        lambda: store.file_record(OTHER, RECORD, {name: b""}),
-        lambda: store.file(KEY, name),
+        lambda: store.file_record(OTHER, OUTCOME, {name: b""}),
+        lambda: store.file(record, name),
         lambda: store.write_extra(KEY, name, b""),
-        lambda: store.extra(KEY, name),
-        lambda: store.write_evaluation(KEY, name, "x", {}),
-        lambda: store.write_evaluation(KEY, "tag", name, {}),
-        lambda: store.evaluations(KEY, name),
+        lambda: store.extra(record, name),
+        lambda: store.write_evaluation(KEY, name, "x", evaluation()),
+        lambda: store.write_evaluation(KEY, "tag", name, evaluation()),
+        lambda: store.evaluations(record, name),
     ):
         with pytest.raises(ValueError, match=r"name|tag"):
             call()
@@ -253,7 +288,7 @@ def test_sweep_names_cannot_escape(tmp_path: Path, name: str) -> None:
         lambda: store.lock(name),
         lambda: store.suggestions(name, STUDY),
         lambda: store.write_suggestion(name, STUDY, 0, {}),
-        lambda: store.file_stopped(name, STUDY, KEY, {}),
+        lambda: store.file_stopped(name, STUDY, KEY, OUTCOME),
     ):
         with pytest.raises(ValueError, match="sweep"):
             call()
@@ -275,13 +310,12 @@ def test_keys_are_hexadecimal(tmp_path: Path, key: str) -> None:
     store = Store(tmp_path / "runs")
     for call in (
         lambda: store.record(key),
-        lambda: store.file_record(key, RECORD, FILES),
+        lambda: store.file_record(key, OUTCOME, FILES),
         lambda: store.checkpoint(key),
         lambda: store.write_checkpoint(key, {}),
         lambda: store.write_live(key, {}),
-        lambda: store.retire(key),
         lambda: store.stopped("sweep", STUDY, key),
-        lambda: store.file_stopped("sweep", STUDY, key, RECORD),
+        lambda: store.file_stopped("sweep", STUDY, key, OUTCOME),
     ):
         with pytest.raises(ValueError, match="key"):
             call()

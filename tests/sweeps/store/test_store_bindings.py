@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 import torch
 
+from sweeps.engine.environment import environment
+from sweeps.engine.identity import TrialConfig
+from sweeps.engine.networks import fresh_run, load_network
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import TrialConfig, TrialRun, environment, fresh_run, load_network
+from sweeps.engine.trial import TrialRun
 from sweeps.spec import load_spec
 from sweeps.spec.schema import Evaluation
-from sweeps.store import Store, StoreError, encode_tensors
+from sweeps.store import Store, StoreError, TrialRecord, encode_tensors
 from sweeps.store.codec import encode_checkpoint, seal, unseal
 from sweeps.sweep import open_sweep
+from tests.outcomes import changed, evaluation, outcome, recorded
 from tests.sweeps.conftest import checkpoint_of
 from tests.trained import finish, train_sweep
 
@@ -57,13 +61,11 @@ def configs(plan: Plan, count: int) -> list[TrialConfig]:
     return [entry.config for entry in found if entry is not None]
 
 
-def trained(config: TrialConfig, store: Store) -> dict[str, Any]:
+def trained(config: TrialConfig, store: Store) -> TrialRecord:
     trial = TrialRun(config, store, calibrators=[], evaluation=Evaluation())
     while not trial.advance(600):
         pass
-    record = store.record(config.key())
-    assert record is not None
-    return record
+    return recorded(store, config.key())
 
 
 def half_trained(config: TrialConfig, store: Store) -> Path:
@@ -92,9 +94,9 @@ def test_a_later_attempt_continues_its_own_checkpoint(tmp_path: Path) -> None:
     saved = plan.store.checkpoint(config.key())
     assert saved is not None
     record = trained(config, plan.store)
-    assert record["lineage"] == saved["lineage"]
-    assert record["times"][: EPOCHS // 2] == saved["times"]
-    assert record["curve"] == trained(config, Store(tmp_path / "calm"))["curve"]
+    assert record.lineage == saved["lineage"]
+    assert list(record.times[: EPOCHS // 2]) == saved["times"]
+    assert record.curve == trained(config, Store(tmp_path / "calm")).curve
     assert aside(plan.store) == []
 
 
@@ -111,7 +113,7 @@ def test_another_trial_s_checkpoint_is_not_continued(
     assert plan.store.live(mine.key()) is None
     with caplog.at_level(logging.WARNING, logger="calsweep"):
         record = trained(mine, plan.store)
-    assert record["curve"] == trained(mine, Store(tmp_path / "calm"))["curve"]
+    assert record.curve == trained(mine, Store(tmp_path / "calm")).curve
     assert [other.key() in reason for reason in aside(plan.store)] == [True, True]
     assert str(target) in caplog.text
     assert plan.store.checkpoint(other.key()) is not None  # its owner's stays
@@ -124,7 +126,7 @@ def test_a_checkpoint_that_names_nobody_is_not_continued(tmp_path: Path) -> None
     saved = plan.store.checkpoint(config.key())
     assert saved is not None
     path.write_bytes(encode_checkpoint(saved))  # as before there were names
-    assert trained(config, plan.store)["lineage"] != saved["lineage"]
+    assert trained(config, plan.store).lineage != saved["lineage"]
     assert aside(plan.store) == [
         f"records/{config.key()}/checkpoint.bin: it does not say whose it is"
     ]
@@ -179,10 +181,10 @@ def test_an_unusable_checkpoint_is_set_aside_and_the_trial_starts_anew(
     UNUSABLE[how](saved)
     plan.store.write_checkpoint(config.key(), saved)
     record = trained(config, plan.store)
-    assert record["status"] == "done"
-    assert record["lineage"] != saved.get("lineage")
-    assert len(record["times"]) == EPOCHS
-    assert record["curve"] == trained(config, Store(tmp_path / "calm"))["curve"]
+    assert record.status == "done"
+    assert record.lineage != saved.get("lineage")
+    assert len(record.times) == EPOCHS
+    assert record.curve == trained(config, Store(tmp_path / "calm")).curve
     assert len(aside(plan.store)) == 1
 
 
@@ -239,8 +241,8 @@ def test_what_a_changed_method_cannot_go_on_from_is_trained_anew(
     saved["state"]["method"] = {"kept": torch.zeros(5)}
     plan.store.write_checkpoint(config.key(), saved)
     record = trained(config, plan.store)
-    assert (record["status"], record["epochs"]) == ("done", EPOCHS)
-    assert record["curve"] == trained(config, Store(tmp_path / "calm"))["curve"]
+    assert (record.status, record.epochs) == ("done", EPOCHS)
+    assert record.curve == trained(config, Store(tmp_path / "calm")).curve
     (reason,) = aside(plan.store)
     assert "cannot go on from it" in reason
 
@@ -261,7 +263,7 @@ def test_a_hostile_checkpoint_runs_nothing_and_costs_nothing(tmp_path: Path) -> 
     path = half_trained(config, plan.store)
     content = encode_tensors({"state": Evil(tmp_path / "executed")})
     path.write_bytes(checkpoint_of(content))
-    assert trained(config, plan.store)["status"] == "done"
+    assert trained(config, plan.store).status == "done"
     assert len(aside(plan.store)) == 1
     assert not (tmp_path / "executed").exists()
 
@@ -273,20 +275,20 @@ def test_a_network_that_is_none_is_refused_in_one_message(
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     swept = open_sweep("bound", Store(tmp_path / "runs"))
     (entry,) = swept.plan.confirmed("blobs-1.7", "standard")
-    record = swept.store.record(entry.key)
-    saved = swept.store.tensors(entry.key, "network.pt")
-    assert record is not None
+    record = recorded(swept.store, entry.key)
+    saved = swept.store.tensors(record, "network.pt")
     assert saved is not None
     content = {
         "hostile": {"parameters": Evil(tmp_path / "executed")},
         "of another network": saved | {"parameters": torch.zeros(5)},
         "something else": {"weights": torch.zeros(5)},
     }[how]
-    kept = {n: v for n, v in record.items() if n not in ("checksum", "format")}
-    swept.store.retire(entry.key)
-    swept.store.file_record(entry.key, kept, {"network.pt": encode_tensors(content)})
+    swept.store.retire(record)
+    files = {"network.pt": encode_tensors(content)}
+    assert swept.store.file_record(entry.key, changed(record), files)
+    record = recorded(swept.store, entry.key)
     with pytest.raises(StoreError, match=r"network\.pt") as caught:
-        load_network(entry.config, swept.store)
+        load_network(entry.config, record, swept.store)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "executed").exists()
 
@@ -295,7 +297,7 @@ def test_copied_suggestions_stopped_trials_and_maps_are_not_taken(tmp_path: Path
     store = Store(tmp_path)
     one, other, key = "blobs/standard/0123", "blobs/focal/0123", "ab" * 16
     store.write_suggestion("sweep", one, 0, {"number": 0, "hyperparameters": {"lr": 0.1}})
-    store.file_stopped("sweep", one, key, {"status": "pruned"})
+    store.file_stopped("sweep", one, key, outcome("pruned"))
     for study, name in ((other, "000000.json"), (one, "000001.json")):
         target = tmp_path / "sweep" / "suggestions" / study / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -307,14 +309,15 @@ def test_copied_suggestions_stopped_trials_and_maps_are_not_taken(tmp_path: Path
     assert store.stopped("sweep", other, key) is None
     homes = []
     for each in ("aa", "bb"):
-        store.file_record(each, {"status": "done"}, {"predictions.npz": each.encode()})
+        store.file_record(each, outcome(), {"predictions.npz": each.encode()})
         homes += [path for path in (tmp_path / "records" / each).iterdir() if path.is_dir()]
-    store.write_evaluation("aa", "15-bins", "temperature", {"ece": 0.25})
+    made = evaluation()
+    store.write_evaluation("aa", "15-bins", "temperature", made)
     shutil.copytree(homes[0] / "evaluations", homes[1] / "evaluations")
     shutil.copytree(homes[0] / "evaluations" / "15-bins", homes[0] / "evaluations" / "30-bins")
-    assert store.evaluations("aa", "15-bins") == {"temperature": {"ece": 0.25}}
-    assert store.evaluations("aa", "30-bins") == {}
-    assert store.evaluations("bb", "15-bins") == {}
+    assert store.evaluations(recorded(store, "aa"), "15-bins") == {"temperature": made}
+    assert store.evaluations(recorded(store, "aa"), "30-bins") == {}
+    assert store.evaluations(recorded(store, "bb"), "15-bins") == {}
     # Two suggestions, a stopped trial and two calibrators; a renamed sweep keeps what is its own.
     assert len(aside(store)) == 5
     (tmp_path / "sweep").rename(tmp_path / "renamed")
@@ -342,10 +345,21 @@ EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
     "an error above one": lambda record: record["validation"].update(error=12.0),
     "an ECE in words": lambda record: record["validation"].update(ece="small"),
     "no validation": without("validation"),
+    "an empty validation": with_("validation", {}),
     "another status": with_("status", "splendid"),
+    "a failure for no reason": with_("status", "failed"),
+    "an unknown entry": with_("remark", "mine"),
+    "files of words": with_("files", {"network.pt": "here"}),
     "a curve that is none": with_("curve", [1, 2, 3]),
     "a curve that goes back": lambda record: record["curve"].append(dict(record["curve"][0])),
 }
+
+
+def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change what a file says, and make its checksum right."""
+    values = unseal(path.read_bytes())
+    change(values)
+    path.write_bytes(seal({n: v for n, v in values.items() if n not in ("checksum", "format")}))
 
 
 @pytest.mark.parametrize("how", EDITS)
@@ -354,28 +368,88 @@ def test_an_edited_record_with_a_right_checksum_is_set_aside_and_trained_anew(
 ) -> None:
     place = Path(shutil.copytree(whole, tmp_path / "copy"))
     path = sorted((place / "runs" / "records").glob("*/record.json"))[0]
-    record = unseal(path.read_bytes())
-    EDITS[how](record)
-    path.write_bytes(seal({n: v for n, v in record.items() if n not in ("checksum", "format")}))
-    store = Store(place / "runs")
-    finish(place / "spec.yaml", store)
+    store, key = Store(place / "runs"), path.parent.name
+    before = recorded(store, key)
+    edit(path, EDITS[how])
+    assert store.record(key) is None
     (reason,) = aside(store)
-    assert path.parent.name in reason
-    again = store.record(path.parent.name)
-    assert again is not None
-    assert again["attempt"] != record["attempt"]
-    keys = [k for k in store.trial_keys() if (store.record(k) or {}).get("status") == "done"]
-    assert len(keys) == TRIALS
+    assert reason.startswith(f"records/{key}/record.json: no training leaves such a record: ")
+    finish(place / "spec.yaml", store)
+    again = recorded(store, key)
+    assert again.attempt != before.attempt
+    assert again.curve == before.curve
+    assert [recorded(store, k).status for k in store.trial_keys()] == ["done"] * TRIALS
+    assert len(aside(store)) == 1
 
 
 def test_numbers_that_are_merely_bad_are_no_edits(whole: Path, tmp_path: Path) -> None:
     place = Path(shutil.copytree(whole, tmp_path / "copy"))
     path = sorted((place / "runs" / "records").glob("*/record.json"))[0]
-    record = unseal(path.read_bytes())
-    record["validation"] |= {"nll": 1e300, "own": float("nan")}
-    path.write_bytes(seal({n: v for n, v in record.items() if n not in ("checksum", "format")}))
-    store = Store(place / "runs")
+    store, key = Store(place / "runs"), path.parent.name
+    attempt = recorded(store, key).attempt
+    bad = {"nll": 1e300, "own": float("nan")}
+    edit(path, lambda record: record["validation"].update(bad))
     finish(place / "spec.yaml", store)
+    assert recorded(store, key).attempt == attempt
+    assert recorded(store, key).validation["nll"] == 1e300
+    assert aside(store) == []
+
+
+EVALUATION_EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "an ECE above one": lambda found: found["test"].update(ece=1.5),
+    "an NLL below zero": lambda found: found["validation"].update(nll=-0.1),
+    "an ECE in words": lambda found: found["test"].update(ece="small"),
+    "an unknown entry": with_("remark", "mine"),
+    "no test": without("test"),
+    "an empty test": with_("test", {}),
+    "no floor": with_("floor", None),
+    "half an interval": with_("intervals", {"ece": [0.1]}),
+    "no version": without("version"),
+    "no word on convergence": without("converged"),
+}
+
+
+def evaluated(store: Store) -> tuple[TrialRecord, Path]:
+    """The one confirm trial, and where an evaluation of it lies."""
+    assert store.local is not None
+    (path,) = store.local.glob("records/*/*/evaluations/*/temperature.json")
+    return recorded(store, path.relative_to(store.local).parts[1]), path
+
+
+@pytest.mark.parametrize("how", EVALUATION_EDITS)
+def test_an_edited_evaluation_with_a_right_checksum_is_set_aside_and_made_anew(
+    whole: Path, tmp_path: Path, how: str
+) -> None:
+    place = Path(shutil.copytree(whole, tmp_path / "copy"))
+    store = Store(place / "runs")
+    record, path = evaluated(store)
+    before = store.evaluations(record, path.parent.name)
+    edit(path, EVALUATION_EDITS[how])
+    found = store.evaluations(record, path.parent.name)
+    assert found == {name: made for name, made in before.items() if name != "temperature"}
+    (reason,) = aside(store)
+    assert reason.startswith(f"{path.relative_to(place / 'runs')}: no evaluation comes to this: ")
+    finish(place / "spec.yaml", store)
+    assert recorded(store, record.key) == record  # nothing is trained for it
+    again = store.evaluations(record, path.parent.name)
+    assert again.keys() == before.keys()
+    assert again["temperature"].test == before["temperature"].test
+    assert len(aside(store)) == 1
+
+
+def test_an_evaluation_of_a_version_that_is_no_name_is_made_anew(
+    whole: Path, tmp_path: Path
+) -> None:
+    place = Path(shutil.copytree(whole, tmp_path / "copy"))
+    store = Store(place / "runs")
+    record, path = evaluated(store)
+    before = store.evaluations(record, path.parent.name)["temperature"]
+    edit(path, with_("version", "../../another"))
+    finish(place / "spec.yaml", store)
+    again = store.evaluations(record, path.parent.name)["temperature"]
+    assert (again.version, again.test) == (before.version, before.test)
+    older = path.parents[2] / "older-evaluations" / path.parent.name
+    assert [file.name for file in older.iterdir()] == ["temperature..._.._another.json"]
     assert aside(store) == []
 
 
@@ -397,9 +471,8 @@ def test_a_suggestion_that_its_study_cannot_have_made_is_made_anew(
 def test_the_processor_is_on_record(whole: Path) -> None:
     store = Store(whole / "runs")
     for key in store.trial_keys():
-        record = store.record(key)
-        assert record is not None
-        assert record["environment"] == environment()
-        assert record["environment"]["cpu"]
-        assert record["environment"]["instructions"] == torch.backends.cpu.get_cpu_capability()
-        assert "gpu" not in record["environment"]
+        record = recorded(store, key)
+        assert record.environment == environment()
+        assert record.environment["cpu"]
+        assert record.environment["instructions"] == torch.backends.cpu.get_cpu_capability()
+        assert "gpu" not in record.environment

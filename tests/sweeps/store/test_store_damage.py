@@ -18,7 +18,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeps.store import Store, StoreError, encode_arrays, encode_tensors
+from sweeps.store import EvaluationRecord, Store, StoreError, encode_arrays, encode_tensors
 from sweeps.store.codec import (
     STORE_FORMAT,
     DamagedError,
@@ -28,10 +28,12 @@ from sweeps.store.codec import (
     unseal,
 )
 from sweeps.store.sealed import sealed
+from tests.outcomes import evaluation, outcome, recorded
 from tests.sweeps.conftest import Raw, checkpoint_of
 
 KEY, STUDY = "ab" * 16, "blobs/standard/0123"
-RECORD = {"status": "done", "config": {"seed": 1}, "curve": [{"epoch": 1, "validation/nll": 0.3}]}
+CURVE = [{"epoch": 1, "validation/nll": 0.3}]
+OUTCOME = outcome(config={"seed": 1}, curve=CURVE, times=[1.5])
 FILES = {
     "predictions.npz": encode_arrays({"validation_logits": torch.randn(9, 3)}),
     "network.pt": encode_tensors({"parameters": torch.randn(5)}),
@@ -48,20 +50,23 @@ class Place(NamedTuple):
 
 
 def _file(store: Store, name: str) -> bytes | None:
+    record = store.record(KEY)
     try:
-        return store.file(KEY, name)
+        return None if record is None else store.file(record, name)
     except StoreError:
         return None
+
+
+def _evaluation(store: Store) -> EvaluationRecord | None:
+    record = store.record(KEY)
+    return None if record is None else store.evaluations(record, "15-bins").get("temperature")
 
 
 PLACES = {
     "record": Place("records/KEY/record.json", lambda s: s.record(KEY)),
     "predictions": Place("records/KEY/*/predictions.npz", lambda s: _file(s, "predictions.npz")),
     "network": Place("records/KEY/*/network.pt", lambda s: _file(s, "network.pt")),
-    "map": Place(
-        "records/KEY/*/evaluations/15-bins/temperature.json",
-        lambda s: s.evaluations(KEY, "15-bins").get("temperature"),
-    ),
+    "map": Place("records/KEY/*/evaluations/15-bins/temperature.json", _evaluation),
     "checkpoint": Place("records/KEY/checkpoint.bin", lambda s: s.checkpoint(KEY)),
     "live": Place("records/KEY/live.json", lambda s: s.live(KEY)),
     "suggestion": Place(
@@ -74,12 +79,12 @@ PLACES = {
 def fill(root: str) -> Store:
     """A store with one file in every place."""
     store = Store(root)
-    store.file_stopped("sweep", STUDY, KEY, RECORD)
-    assert store.file_record(KEY, RECORD, FILES)
-    store.write_evaluation(KEY, "15-bins", "temperature", {"ece": 0.25})
-    store.write_evaluation(KEY, "15-bins", "isotonic", {"ece": 0.5})
+    store.file_stopped("sweep", STUDY, KEY, OUTCOME)
+    assert store.file_record(KEY, OUTCOME, FILES)
+    store.write_evaluation(KEY, "15-bins", "temperature", evaluation())
+    store.write_evaluation(KEY, "15-bins", "isotonic", evaluation(test={"ece": 0.5}))
     store.write_checkpoint(KEY, STATE)
-    store.write_live(KEY, {"curve": RECORD["curve"]})
+    store.write_live(KEY, {"curve": CURVE})
     for number in (2, 3):
         store.write_suggestion("sweep", STUDY, number, SUGGESTION)
     return store
@@ -117,15 +122,15 @@ def test_a_damaged_file_is_set_aside_with_a_warning_and_can_be_made_again(
     assert (store.record(KEY) is None) == of_the_trial
     assert list(store.suggestions("sweep", STUDY)) == ([2] if place == "suggestion" else [2, 3])
     if not of_the_trial:
-        assert store.intact(KEY)
-        assert "isotonic" in store.evaluations(KEY, "15-bins")
-    store.file_record(KEY, RECORD, FILES)
-    store.file_stopped("sweep", STUDY, KEY, RECORD)
-    store.write_evaluation(KEY, "15-bins", "temperature", {})
+        assert store.intact(recorded(store, KEY))
+        assert "isotonic" in store.evaluations(recorded(store, KEY), "15-bins")
+    store.file_record(KEY, OUTCOME, FILES)
+    store.file_stopped("sweep", STUDY, KEY, OUTCOME)
+    store.write_evaluation(KEY, "15-bins", "temperature", evaluation())
     store.write_suggestion("sweep", STUDY, 3, SUGGESTION)
     store.write_live(KEY, {})
     store.write_checkpoint(KEY, STATE)
-    assert store.intact(KEY)
+    assert store.intact(recorded(store, KEY))
     assert PLACES[place].read(store) is not None
 
 
@@ -159,8 +164,7 @@ def test_a_record_is_intact_only_with_all_its_files(tmp_path: Path, name: str, h
         path.write_bytes(path.read_bytes() + b"\0")
     else:
         path.write_bytes(encode_arrays({"validation_logits": torch.zeros(9, 3)}))
-    assert store.record(KEY) is not None
-    assert not store.intact(KEY)
+    assert not store.intact(recorded(store, KEY))
     assert store.record(KEY) is None
     moved = tmp_path / "runs" / "damaged" / f"{KEY}-1"
     assert (moved / "record.json").exists()
@@ -174,10 +178,12 @@ def test_a_damaged_file_is_in_nobody_s_way(tmp_path: Path) -> None:
         tmp_path / "sweep" / "stopped" / STUDY / f"{KEY}.json",
     ):
         path.write_bytes(path.read_bytes()[:-1])
-    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned", "n": 2})
-    assert store.file_record(KEY, {"status": "done", "n": 3})
-    assert (store.stopped("sweep", STUDY, KEY) or {})["n"] == 2
-    assert (store.record(KEY) or {})["n"] == 3
+    store.file_stopped("sweep", STUDY, KEY, outcome("pruned", epochs=2))
+    assert store.file_record(KEY, outcome(epochs=3))
+    stopped = store.stopped("sweep", STUDY, KEY)
+    assert stopped is not None
+    assert stopped.epochs == 2
+    assert recorded(store, KEY).epochs == 3
 
 
 def test_what_another_process_has_mended_meanwhile_stays(
@@ -201,7 +207,7 @@ def test_what_another_process_has_mended_meanwhile_stays(
 
 def test_another_trial_s_record_is_not_taken(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    store.file_record(KEY, RECORD)
+    store.file_record(KEY, OUTCOME)
     (tmp_path / "records" / "cdcd").mkdir()
     shutil.copy(tmp_path / "records" / KEY / "record.json", tmp_path / "records" / "cdcd")
     assert store.record("cdcd") is None
@@ -216,11 +222,15 @@ def test_a_record_that_lists_files_elsewhere_is_not_followed(tmp_path: Path) -> 
     path = tmp_path / "runs" / "records" / KEY / "record.json"
     path.parent.mkdir(parents=True)
     for attempt, name in (("a" * 32, "../../../../secret"), ("../../..", "secret")):
-        forged = {**RECORD, "key": KEY, "attempt": attempt, "files": {name: entry}}
+        files = {name: entry}
+        forged = {**OUTCOME.model_dump(), "key": KEY, "attempt": attempt, "files": files}
         path.write_bytes(sealed(f"records/{KEY}/record.json", forged))
-        assert not store.intact(KEY)
+        assert store.record(KEY) is None
         assert not path.exists()
     assert secret.exists()
+    honest = {**forged, "attempt": "a" * 32}
+    path.write_bytes(sealed(f"records/{KEY}/record.json", honest))
+    assert store.record(KEY) is not None
 
 
 @st.composite
@@ -369,12 +379,13 @@ def test_nothing_is_unpickled_even_with_the_right_checksum(tmp_path: Path, kind:
     mark = tmp_path / "executed"
     content = evil_bytes(kind, mark)
     store = Store(tmp_path / "runs")
-    store.file_record(KEY, RECORD, dict.fromkeys(FILES, content))
-    assert store.intact(KEY)
+    store.file_record(KEY, OUTCOME, dict.fromkeys(FILES, content))
+    record = recorded(store, KEY)
+    assert store.intact(record)
     with pytest.raises(StoreError, match=r"predictions\.npz"):
-        store.predictions(KEY)
+        store.predictions(record)
     with pytest.raises(StoreError, match=r"network\.pt"):
-        store.tensors(KEY, "network.pt")
+        store.tensors(record, "network.pt")
     (tmp_path / "runs" / "records" / KEY / "checkpoint.bin").write_bytes(checkpoint_of(content))
     assert store.checkpoint(KEY) is None
     assert not mark.exists()

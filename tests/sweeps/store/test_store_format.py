@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from sweeps.cli.main import main
-from sweeps.store import Store, StoreError, encode_tensors
+from sweeps.store import Store, StoreError, TrialRecord, encode_tensors
 from sweeps.store.codec import STORE_FORMAT, encode_checkpoint, seal
+from tests.outcomes import evaluation, outcome, recorded
 from tests.sweeps.conftest import Raw, checkpoint_of
 from tests.trained import train_sweep
 
@@ -62,22 +63,22 @@ def message(place: str | Path, number: int) -> str:
     )
 
 
-READERS: dict[str, Callable[[Store], Any]] = {
-    "record": lambda store: store.record(KEY),
-    "files of a record": lambda store: store.intact(KEY),
-    "evaluations": lambda store: store.evaluations(KEY, "15-bins"),
-    "checkpoint": lambda store: store.checkpoint(KEY),
-    "live curve": lambda store: store.live(KEY),
-    "suggestions": lambda store: store.suggestions("sweep", STUDY),
-    "stopped trial": lambda store: store.stopped("sweep", STUDY, KEY),
-    "state": lambda store: store.state("sweep"),
-    "sweep": lambda store: store.read_file("sweep", "spec.yaml"),
-    "names": lambda store: store.sweeps(),
-    "lock": lambda store: store.lock("sweep").__enter__(),
-    "writing a record": lambda store: store.file_record("cd" * 16, {"status": "done"}),
-    "retiring a record": lambda store: store.retire(KEY),
-    "rejecting a record": lambda store: store.reject(KEY, "no reason"),
-    "writing a file": lambda store: store.write_file("another", "spec.yaml", b""),
+READERS: dict[str, Callable[[Store, TrialRecord], Any]] = {
+    "record": lambda store, _: store.record(KEY),
+    "files of a record": lambda store, record: store.file(record, "network.pt"),
+    "evaluations": lambda store, record: store.evaluations(record, "15-bins"),
+    "checkpoint": lambda store, _: store.checkpoint(KEY),
+    "live curve": lambda store, _: store.live(KEY),
+    "suggestions": lambda store, _: store.suggestions("sweep", STUDY),
+    "stopped trial": lambda store, _: store.stopped("sweep", STUDY, KEY),
+    "state": lambda store, _: store.state("sweep"),
+    "sweep": lambda store, _: store.read_file("sweep", "spec.yaml"),
+    "names": lambda store, _: store.sweeps(),
+    "lock": lambda store, _: store.lock("sweep").__enter__(),
+    "writing a record": lambda store, _: store.file_record("cd" * 16, outcome()),
+    "retiring a record": lambda store, record: store.retire(record),
+    "rejecting a checkpoint": lambda store, _: store.reject_checkpoint(KEY, "no reason"),
+    "writing a file": lambda store, _: store.write_file("another", "spec.yaml", b""),
 }
 PLACES = {
     "record": f"records/{KEY}/record.json",
@@ -95,9 +96,9 @@ def fill(root: str | Path) -> Store:
     store = Store(root)
     store.write_file("sweep", "spec.yaml", b"name: sweep\n")
     store.write_state("sweep", {"extra": 0})
-    store.file_stopped("sweep", STUDY, KEY, {"status": "pruned"})
-    store.file_record(KEY, {"status": "done"}, {"network.pt": encode_tensors({})})
-    store.write_evaluation(KEY, "15-bins", "temperature", {"ece": 0.25})
+    store.file_stopped("sweep", STUDY, KEY, outcome("pruned"))
+    store.file_record(KEY, outcome(), {"network.pt": encode_tensors({})})
+    store.write_evaluation(KEY, "15-bins", "temperature", evaluation())
     store.write_checkpoint(KEY, {"epoch": 3})
     store.write_live(KEY, {"curve": []})
     store.write_suggestion("sweep", STUDY, 3, {"number": 3})
@@ -109,6 +110,7 @@ def test_a_store_of_another_format_is_refused_whole_and_left_untouched(
     root: str, number: int
 ) -> None:
     store = fill(root)
+    record = recorded(store, KEY)
     raw = Raw(store.root)
     for name in raw.names():
         if name.endswith((".json", ".bin")):
@@ -116,7 +118,7 @@ def test_a_store_of_another_format_is_refused_whole_and_left_untouched(
     before = {name: raw.read(name) for name in raw.names()}
     for read in READERS.values():
         with pytest.raises(StoreError, match=message(store.root, number)) as caught:
-            read(Store(root))
+            read(Store(root), record)
         assert "\n" not in str(caught.value)
     assert {name: raw.read(name) for name in raw.names()} == before
 
@@ -127,13 +129,12 @@ def test_a_single_file_of_another_format_is_refused_by_name(
     tmp_path: Path, kind: str, number: int
 ) -> None:
     store = fill(tmp_path)
-    record = store.record(KEY)
-    assert record is not None
-    path = tmp_path / PLACES[kind].replace("ATTEMPT", record["attempt"])
+    record = recorded(store, KEY)
+    path = tmp_path / PLACES[kind].replace("ATTEMPT", record.attempt)
     path.write_bytes(of_format(path.read_bytes(), number))
     before = contents(tmp_path)
     with pytest.raises(StoreError, match=message(path, number)):
-        READERS[kind](store)
+        READERS[kind](store, record)
     assert contents(tmp_path) == before
 
 

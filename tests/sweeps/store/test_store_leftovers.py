@@ -24,6 +24,7 @@ from sweeps.host.leftovers import (
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.store.files import DRAFT, LocalFiles, clear_drafts
+from tests.outcomes import outcome, recorded
 from tests.trained import finish
 
 FORK = multiprocessing.get_context("fork")
@@ -128,7 +129,7 @@ def test_a_sweep_clears_what_killed_processes_left_and_nothing_else(tmp_path: Pa
     study = next(iter(plan.cells.values())).study_id
     keys = store.trial_keys()
     before = everything(store.local)
-    attempts = {key: (store.record(key) or {})["attempt"] for key in keys}
+    attempts = {key: recorded(store, key).attempt for key in keys}
     dead, alive = [], []
     for key in keys:
         home = store.local / "records" / key
@@ -150,7 +151,7 @@ def test_a_sweep_clears_what_killed_processes_left_and_nothing_else(tmp_path: Pa
     assert not (store.local / "records" / keys[0] / DEAD).exists()
     assert [path for path in alive if not path.exists()] == []
     assert everything(store.local) - set(alive) == before
-    assert {key: (store.record(key) or {})["attempt"] for key in keys} == attempts
+    assert {key: recorded(store, key).attempt for key in keys} == attempts
 
 
 def test_what_is_left_of_a_trial_without_a_record_goes_but_its_checkpoint_stays(
@@ -168,13 +169,14 @@ def test_what_is_left_of_a_trial_without_a_record_goes_but_its_checkpoint_stays(
 
 def test_a_record_that_a_process_filed_before_it_died_keeps_its_files(tmp_path: Path) -> None:
     store, key = Store(tmp_path), "ab" * 16
-    child = FORK.Process(target=store.file_record, args=(key, {"status": "done"}, {"a": b"1"}))
+    child = FORK.Process(target=store.file_record, args=(key, outcome(), {"a": b"1"}))
     child.start()
     child.join()
     # As seen by somebody who had looked for the record just before it came.
     store.clear_trial(key, None)
-    assert store.intact(key)
-    assert store.file(key, "a") == b"1"
+    record = recorded(store, key)
+    assert store.intact(record)
+    assert store.file(record, "a") == b"1"
 
 
 def everything(root: Path) -> set[Path]:
