@@ -67,7 +67,7 @@ def test_p_values_are_those_of_two_tests_over_what_counts() -> None:
     paired, spread, moved = [], [], []
     for row in values.itertuples():
         ours, theirs = (
-            night[(night[KEYS[:3]] == [row.dataset, row.method, row.calibrator]).all(axis=1)][
+            night[(night[KEYS[:3]] == [row.dataset, row.row, row.calibrator]).all(axis=1)][
                 row.metric
             ].to_numpy()
             for night in (tonight, before)
