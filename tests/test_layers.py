@@ -47,6 +47,14 @@ ROOMS = {
     },
     "__init__": {"runner", "sweep"},
 }
+NIGHTLY = {
+    "archive": set(),
+    "judge": {"archive"},
+    "report": {"archive", "judge"},
+    "run": {"archive", "judge", "report"},
+    "schedule": {"report"},
+}
+"""What each room of the nightly may import besides itself."""
 HOMES = {
     "ray": ("sweeps/ray_backend/", "cluster/"),
     "mlflow": ("sweeps/tracking/mlflow/", "sweeps/export/", "cluster/"),
@@ -100,6 +108,18 @@ def test_a_room_imports_what_it_may(room: str) -> None:
         if name.startswith("sweeps.")
         and not any(f"{name}.".startswith(f"sweeps.{each}.") for each in allowed)
     }
+    assert wrong == set()
+
+
+def test_the_rooms_of_the_nightly_know_only_those_before_them() -> None:
+    home = ROOT / "sweeps" / "nightly"
+    wrong = set()
+    for path in sorted(home.rglob("*.py")):
+        room = path.relative_to(home).parts[0].removesuffix(".py")
+        for name in imports(path):
+            if name.startswith("sweeps.nightly."):
+                allowed = {room, *NIGHTLY[room]}
+                wrong |= set() if name.split(".")[2] in allowed else {(room, name)}
     assert wrong == set()
 
 

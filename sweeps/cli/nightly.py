@@ -23,9 +23,9 @@ from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
     from sweeps.nightly.archive.baseline import Acceptance
-    from sweeps.nightly.archive.night import Nights
-    from sweeps.nightly.archive.verdict import Verdict
-    from sweeps.nightly.run.running import Night, Train
+    from sweeps.nightly.archive.nights import Nights
+    from sweeps.nightly.judge.verdict import Verdict
+    from sweeps.nightly.run.night import Night, Train
     from sweeps.nightly.run.suite import LoadedSuite
     from sweeps.spec import LoadedSpec
     from sweeps.store import Store
@@ -162,7 +162,7 @@ def _complain(words: str) -> None:
 
 
 def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
-    from sweeps.nightly.archive.night import Nights, checked_night
+    from sweeps.nightly.archive.nights import Nights, checked_night
     from sweeps.nightly.report.webhook import VARIABLE, check_webhook, report_to
     from sweeps.nightly.run.tracking import tracking_uri
     from sweeps.nightly.run.unattended import logged, one_at_a_time
@@ -177,7 +177,7 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
     nights = Nights(options.nights, suite.name, str(options.suite or ""))
     uri = tracking_uri(nights, options.tracking)
     check_access(uri, suite.name)
-    from sweeps.nightly.run.running import Night, run_night  # seconds to import
+    from sweeps.nightly.run.night import Night, run_night  # seconds to import
 
     with one_at_a_time(nights.directory), logged(nights.directory):
         # Made now: the output has just become a file, and no terminal.
@@ -287,6 +287,7 @@ def _print_schedule(options: argparse.Namespace, suite: LoadedSuite, console: Co
 
 def _show(options: argparse.Namespace, console: Console) -> int:
     from sweeps.nightly.archive.baseline import read_baseline
+    from sweeps.nightly.archive.results import cells
 
     nights = _nights(options)
     baseline = read_baseline(nights)
@@ -294,11 +295,10 @@ def _show(options: argparse.Namespace, console: Console) -> int:
         say(console, f"{nights.directory}: no baseline yet; the first complete night becomes it")
         return 0
     about = baseline.about
-    cells = baseline.results.groupby(["sweep", "dataset", "row", "calibrator"]).ngroups
     say(
         console,
-        f"{about.suite}: the night of {about.night}, {len(baseline.results)} results of {cells} "
-        "cells",
+        f"{about.suite}: the night of {about.night}, {len(baseline.results)} results of "
+        f"{len(cells(baseline.results))} cells",
         f"accepted  {_accepted(about)}",
         f"digest    {about.digest}",
         f"made with {', '.join(f'{name} {value}' for name, value in about.identity.items())}",
@@ -314,7 +314,8 @@ def _accepted(about: Acceptance) -> str:
 
 def _accept(options: argparse.Namespace, console: Console) -> int:
     from sweeps.nightly.archive.baseline import accept
-    from sweeps.nightly.archive.night import checked_night
+    from sweeps.nightly.archive.nights import checked_night
+    from sweeps.nightly.judge.wording import cell_name
     from sweeps.nightly.run.unattended import one_at_a_time
 
     nights = _nights(options)
@@ -325,13 +326,17 @@ def _accept(options: argparse.Namespace, console: Console) -> int:
         about, gone = accept(nights, night, options.reason.strip())
     say(console, f"{about.suite}: nights are now compared with that of {about.night}")
     if gone:
-        say(console, "cells of the former baseline that this one does not have:", *gone)
+        say(
+            console,
+            "cells of the former baseline that this one does not have:",
+            *map(cell_name, gone),
+        )
     return 0
 
 
 def _nights(options: argparse.Namespace) -> Nights:
     """The nights of a suite, which is named by its file, or by its name alone."""
-    from sweeps.nightly.archive.night import Nights
+    from sweeps.nightly.archive.nights import Nights
     from sweeps.nightly.run.suite import load_suite
 
     given = options.suite

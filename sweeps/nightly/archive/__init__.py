@@ -1,1 +1,1 @@
-"""What is kept of the nights: results, baseline, history, verdicts."""
+"""What is kept of the nights: their directory, results, baseline, history."""

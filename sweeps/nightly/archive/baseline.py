@@ -10,11 +10,8 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.errors import UserError
-from sweeps.nightly.archive.history import RESULTS, parquet
-from sweeps.nightly.archive.night import BASELINE_FILE, NIGHTS_FORMAT, Nights, NightState, now
-from sweeps.nightly.judge.rules import CELL
-from sweeps.nightly.report.wording import cell_name
-from sweeps.nightly.run.results import digest
+from sweeps.nightly.archive.nights import BASELINE_FILE, NIGHTS_FORMAT, Nights, NightState, now
+from sweeps.nightly.archive.results import RESULTS_FILE, cells, digest, parquet
 from sweeps.store.files import write_atomically
 
 COPY = "baseline.parquet"
@@ -98,7 +95,9 @@ def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reas
     )
 
 
-def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile, list[str]]:
+def accept(
+    nights: Nights, night: str | None, reason: str
+) -> tuple[BaselineFile, list[tuple[str, ...]]]:
     """Accept a night, by default the last complete one; also the cells that are given up by it.
 
     Raises ``UserError`` if there is no such night, or if it is not complete, ``StoreError`` if
@@ -107,7 +106,7 @@ def accept(nights: Nights, night: str | None, reason: str) -> tuple[BaselineFile
     nights.check_format()
     state = _chosen(nights, night)
     try:
-        results = pd.read_parquet(nights.place(state.night) / RESULTS)
+        results = pd.read_parquet(nights.place(state.night) / RESULTS_FILE)
     except (OSError, ValueError) as error:
         raise UserError(f"night {state.night}: its results cannot be read: {error}") from None
     if digest(results) != state.digest:
@@ -145,16 +144,15 @@ def _chosen(nights: Nights, night: str | None) -> NightState:
     return state
 
 
-def _given_up(nights: Nights, results: pd.DataFrame) -> list[str]:
+def _given_up(nights: Nights, results: pd.DataFrame) -> list[tuple[str, ...]]:
     try:
         before = read_baseline(nights)
     except UserError:
         return []
     if before is None:
         return []
-    now_there = set(map(tuple, results[CELL].drop_duplicates().to_numpy()))
-    was_there = before.results[CELL].drop_duplicates().to_numpy()
-    return [cell_name(cell) for cell in map(tuple, was_there) if cell not in now_there]
+    there = set(cells(results))
+    return [cell for cell in cells(before.results) if cell not in there]
 
 
 def _before(nights: Nights) -> BaselineFile | None:

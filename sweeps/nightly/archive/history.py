@@ -5,21 +5,10 @@ from __future__ import annotations
 import io
 
 import pandas as pd
-import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-from sweeps.nightly.archive.night import (
-    FORMAT_ENTRY,
-    HISTORY_FILE,
-    NIGHTS_FORMAT,
-    Nights,
-    NightState,
-)
-from sweeps.nightly.judge.rules import judged
-from sweeps.nightly.run.results import KEYS
+from sweeps.nightly.archive.nights import HISTORY_FILE, Nights, NightState
+from sweeps.nightly.archive.results import KEYS, RESULTS_FILE, judged, parquet
 from sweeps.store.files import StoreError, write_atomically
-
-RESULTS = "results.parquet"
 
 
 def read_history(nights: Nights) -> pd.DataFrame:
@@ -72,15 +61,6 @@ def comparable(history: pd.DataFrame, since: str, reference: float) -> pd.DataFr
     return recent.assign(seconds=seconds)[["night", *KEYS, *judged(), "seconds"]]
 
 
-def parquet(frame: pd.DataFrame) -> bytes:
-    """A frame as a Parquet file that names the format of the nights."""
-    buffer = io.BytesIO()
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    named = {**table.schema.metadata, FORMAT_ENTRY: str(NIGHTS_FORMAT).encode()}
-    pq.write_table(table.replace_schema_metadata(named), buffer)
-    return buffer.getvalue()
-
-
 def _columns() -> list[str]:
     return ["night", *KEYS, *judged(), "seconds", "reference"]
 
@@ -91,7 +71,7 @@ def _rebuilt(nights: Nights) -> pd.DataFrame:
         state = nights.state(night)
         if state is not None and state.status == "complete":
             try:
-                results = pd.read_parquet(nights.place(night) / RESULTS)
+                results = pd.read_parquet(nights.place(night) / RESULTS_FILE)
             except (OSError, ValueError):
                 continue
             found.append(_rows(state, results))

@@ -10,11 +10,11 @@ import pandas as pd
 
 from sweeps.nightly.archive import history as past
 from sweeps.nightly.archive.baseline import AcceptedNight
-from sweeps.nightly.archive.night import Day, Nights, NightState
-from sweeps.nightly.archive.verdict import Verdict, worst_first
+from sweeps.nightly.archive.nights import Day, Nights, NightState
+from sweeps.nightly.archive.results import CELL, UNLIKE, cells, judged
+from sweeps.nightly.judge.changes import Change, changes, commits
 from sweeps.nightly.judge.judgement import judge, overall
 from sweeps.nightly.judge.rules import (
-    CELL,
     COST,
     DRIFTING,
     IDENTICAL,
@@ -22,12 +22,10 @@ from sweeps.nightly.judge.rules import (
     UNCHANGED,
     VERDICT_COLUMNS,
     Judge,
-    judged,
 )
 from sweeps.nightly.judge.sentences import sentences
 from sweeps.nightly.judge.trends import trends
-from sweeps.nightly.run.identity import Change, changes, commits
-from sweeps.nightly.run.results import UNLIKE, SweepCount
+from sweeps.nightly.judge.verdict import SweepCount, Verdict, worst_first
 from sweeps.report.wording import count, listed
 
 MOST_NAMED = 4
@@ -125,7 +123,7 @@ def _sentences(
     verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight | None
 ) -> Iterator[str]:
     """What a person should read, the most important first."""
-    counted = f"{count(len(results), 'result')} of {count(len(_cells(results)), 'cell')}"
+    counted = f"{count(len(results), 'result')} of {count(len(cells(results)), 'cell')}"
     if verdict.reasons:
         yield from _incomplete(verdict)
     elif verdict.first:
@@ -176,10 +174,6 @@ def _why(verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight) -> It
             "Code, libraries, machine, specs and data are those of the baseline, and yet the "
             "numbers differ: something is not repeatable."
         )
-
-
-def _cells(results: pd.DataFrame) -> pd.DataFrame:
-    return results[CELL].drop_duplicates()
 
 
 def _commits(changed: Sequence[Change]) -> list[str]:

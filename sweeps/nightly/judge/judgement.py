@@ -2,7 +2,7 @@
 
 Everything that is tested in a night is corrected by Holm's method as one family, so that the
 whole night raises a false alarm with no more than the probability that was set. The two
-tests of a value (see ``sweeps.nightly.judge.tests``) have three quarters and one quarter of it.
+tests of a value (see ``judge.comparison``) have three quarters and one quarter of it.
 
 The paired tests' family leaves out what changed by less than the minimum in the root mean
 square over its seeds. Such a value cannot be called better or worse anyway, since its mean
@@ -23,7 +23,7 @@ these; by twice the minimum among fresh luck in 11 % with 5 seeds, in all with 8
 
 One rule stands outside the level, since it needs no test: a value that was finite for the
 baseline and is no number, or infinite, in a single seed tonight is worse. A calibrator of which the
-baseline never met a zero can do that by chance; ``sweeps.nightly.judge.tests`` says when Fisher's
+baseline never met a zero can do that by chance; ``judge.comparison`` says when Fisher's
 test is made instead.
 
 Shrinking variances towards each other as limma does errs in 15 % of nights with five seeds
@@ -41,10 +41,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sweeps.analysis.statistics import holm
+from sweeps.nightly.archive.results import CELL
+from sweeps.nightly.judge.comparison import Compared, compare_costs, compare_values
 from sweeps.nightly.judge.pairs import Pairs, paired
 from sweeps.nightly.judge.rules import (
     BETTER,
-    CELL,
     COST,
     DRIFTING,
     IDENTICAL,
@@ -55,7 +56,6 @@ from sweeps.nightly.judge.rules import (
     WORSE,
     Judge,
 )
-from sweeps.nightly.judge.tests import Compared, compare_costs, compare_values
 
 PAIRED_SHARE = 0.75
 """Of the level, for the paired tests; the rest is for those by the baseline's spread."""

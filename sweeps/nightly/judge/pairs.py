@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.nightly.judge.rules import CELL, COST
+from sweeps.nightly.archive.results import CELL
+from sweeps.nightly.judge.rules import COST
 
 _Cell = tuple[str, str, str, str]
 Values = NDArray[np.float64]

@@ -6,10 +6,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from calibration.metrics import METRICS, Shown
+from sweeps.nightly.archive.results import CELL, judged
 
 COST = "cost"
-CELL = ["sweep", "dataset", "row", "calibrator"]
 VERDICT_COLUMNS = [
     *(*CELL, "metric", "pairs", "baseline", "tonight"),
     *("difference", "low", "high", "p", "p_holm", "verdict"),
@@ -64,12 +63,6 @@ class Judge(BaseModel):
     def trend_level(self) -> float:
         """The part of the level that the trends have."""
         return 0.2 * self.level
-
-
-def judged() -> tuple[str, ...]:
-    """The metrics that a night can be judged by: those of the leaderboard; lower is better."""
-    names = METRICS.names(Shown.LEADERBOARD)
-    return tuple(name for name in names if METRICS[name].direction == "minimize")
 
 
 def matters(change: float, minimum: float) -> bool:

@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from calibration.metrics import METRICS
+from sweeps.nightly.archive.results import CELL
 from sweeps.nightly.judge.rules import (
     BETTER,
-    CELL,
     COST,
     DRIFTING,
     IDENTICAL,
@@ -22,7 +22,7 @@ from sweeps.nightly.judge.rules import (
     UNCHANGED,
     WORSE,
 )
-from sweeps.nightly.report.wording import MINUS, cell_name, percent
+from sweeps.nightly.judge.wording import MINUS, cell_name, percent
 from sweeps.report.wording import count, listed, number, p_value, seconds
 
 _MOST = 12

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from sweeps.analysis.statistics import distinct_runs, holm, mann_kendall
+from sweeps.nightly.archive.results import CELL
 from sweeps.nightly.judge.rules import (
     BETTER,
-    CELL,
     DRIFTING,
     IDENTICAL,
     TREND_COLUMNS,

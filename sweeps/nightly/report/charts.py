@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +11,13 @@ import pandas as pd
 
 from calibration.metrics import METRICS
 from sweeps.analysis.statistics import mean_interval
-from sweeps.nightly.judge.rules import CELL, COST
-from sweeps.nightly.report.wording import cell_name
+from sweeps.nightly.archive.baseline import AcceptedNight
+from sweeps.nightly.archive.history import comparable
+from sweeps.nightly.archive.nights import Nights
+from sweeps.nightly.archive.results import CELL, cells
+from sweeps.nightly.judge.rules import COST
+from sweeps.nightly.judge.verdict import VERDICT_FILE, Verdict
+from sweeps.nightly.judge.wording import cell_name
 from sweeps.report.chart import Chart, words
 
 MOST_NIGHTS = 45
@@ -36,6 +42,20 @@ class ChartData(NamedTuple):
     verdicts: PastVerdicts
 
 
+def chart_data(
+    nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: AcceptedNight | None
+) -> ChartData:
+    """What the page's charts are drawn from: tonight's verdicts, and those of earlier nights."""
+    empty = history.iloc[:0]
+    recent = history[history["night"] <= verdict.night]
+    if baseline is None:
+        return ChartData(recent, empty, "", {})
+    reference = baseline.about.reference_seconds
+    at_speed = comparable(recent, "", reference)
+    said = _past_verdicts(nights, [str(night) for night in recent["night"].unique()])
+    return ChartData(at_speed, baseline.results, baseline.about.night, said)
+
+
 def title(metric: str) -> str:
     """What a chart shows."""
     cost = "training time, seconds at the baseline's speed"
@@ -50,7 +70,7 @@ def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
     there = frame[frame[column].notna()]
     if metric == COST:
         there = there.assign(calibrator="")
-    return [tuple(map(str, row)) for row in there[CELL].drop_duplicates().to_numpy()]
+    return cells(there)
 
 
 def history_chart(cell: tuple[str, ...], metric: str, shown: ChartData) -> Chart:
@@ -150,3 +170,16 @@ def _said(cell: tuple[str, ...], metric: str, night: str, shown: ChartData) -> s
     if night == shown.baseline_night:
         return "baseline"
     return words(shown.verdicts.get((*cell, metric, night), ""))
+
+
+def _past_verdicts(nights: Nights, dates: list[str]) -> PastVerdicts:
+    names = (*CELL, "metric")
+    found: dict[tuple[str, ...], str] = {}
+    for date in dates:
+        try:
+            lines = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())["cells"]
+        except (OSError, ValueError, KeyError):  # an old night that was deleted
+            continue
+        for line in lines:
+            found[*(str(line.get(name, "")) for name in names), date] = str(line.get("verdict", ""))
+    return found

@@ -7,11 +7,12 @@ from urllib.parse import quote
 
 import pandas as pd
 
-from sweeps.nightly.archive.night import RUNS
-from sweeps.nightly.archive.verdict import MOST_DAYS, Verdict
-from sweeps.nightly.judge.rules import CELL, IDENTICAL, UNCHANGED
+from sweeps.nightly.archive.nights import RUNS
+from sweeps.nightly.archive.results import CELL
+from sweeps.nightly.judge.rules import IDENTICAL, UNCHANGED
+from sweeps.nightly.judge.verdict import MOST_DAYS, Verdict
+from sweeps.nightly.judge.wording import cell_name, percent
 from sweeps.nightly.report.charts import title
-from sweeps.nightly.report.wording import cell_name, percent
 from sweeps.report.escaping import markdown_text
 from sweeps.report.wording import count, number, p_value, seconds
 

@@ -9,21 +9,13 @@ from urllib.parse import quote
 import pandas as pd
 from markupsafe import Markup
 
-from sweeps.nightly.archive.night import RUNS, Day
-from sweeps.nightly.archive.verdict import Verdict
-from sweeps.nightly.judge.rules import (
-    BETTER,
-    CELL,
-    COST,
-    DRIFTING,
-    IDENTICAL,
-    UNCHANGED,
-    WORSE,
-    judged,
-)
+from sweeps.nightly.archive.nights import RUNS, Day
+from sweeps.nightly.archive.results import CELL, judged
+from sweeps.nightly.judge.rules import BETTER, COST, DRIFTING, IDENTICAL, UNCHANGED, WORSE
+from sweeps.nightly.judge.verdict import Verdict
+from sweeps.nightly.judge.wording import cell_name
 from sweeps.nightly.report.charts import ChartData, cells_of, history_chart, title
 from sweeps.nightly.report.markdown import HEADLINES, changed_rows, cost_words
-from sweeps.nightly.report.wording import cell_name
 from sweeps.report.attempts import Attempts
 from sweeps.report.document import PageBudget, PagePart, document
 from sweeps.report.table import Head, SortableTable, TableCell, TableRow

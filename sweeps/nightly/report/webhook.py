@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from sweeps.errors import UserError
-from sweeps.nightly.archive.verdict import Verdict
+from sweeps.nightly.judge.verdict import Verdict
 
 VARIABLE = "CALSWEEP_WEBHOOK"
 TIMEOUT = 10.0

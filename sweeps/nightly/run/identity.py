@@ -10,12 +10,9 @@ import hashlib
 import importlib.util
 import os
 import platform
-import re
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -26,18 +23,8 @@ from sweeps.nightly.run.suite import LoadedSuite
 from sweeps.ray_backend.user_code import OURS, import_paths, local_modules
 
 FURTHER_VERSIONS = ("pandas", "scikit-learn", "torchopt")
-MOST_COMMITS = 20
 COMMANDS = "calsweep.commands"
 """The one group of entry points that has no say in what is trained."""
-REVISION = re.compile(r"[0-9a-f]{7,40}")
-
-
-class Change(NamedTuple):
-    """An entry of the identity that is not what it was; empty where there was or is none."""
-
-    what: str
-    before: str
-    now: str
 
 
 def identity(suite: LoadedSuite, *, elsewhere: bool = False) -> dict[str, str]:
@@ -64,27 +51,6 @@ def identity(suite: LoadedSuite, *, elsewhere: bool = False) -> dict[str, str]:
         for dataset, data in sweep.datasets.items():
             found[f"data {name} {dataset}"] = str(data.fingerprint)
     return {name: value for name, value in found.items() if value}
-
-
-def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
-    """What differs between two identities, in the order of the second."""
-    names = dict.fromkeys((*now, *before))
-    pairs = ((name, before.get(name, ""), now.get(name, "")) for name in names)
-    return [Change(*each) for each in pairs if each[1] != each[2]]
-
-
-def commits(before: str, now: str) -> list[str]:
-    """The commits from one revision to another, newest first, where this is a checkout of both."""
-    first, last = (REVISION.match(revision) for revision in (before, now))
-    root = Path(sweeps.__file__).parent.parent
-    if not (first and last) or first[0] == last[0] or not (root / ".git").exists():
-        return []
-    command = ["git", "log", "--format=%h %s", f"-{MOST_COMMITS}", f"{first[0]}..{last[0]}"]
-    try:
-        found = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return found.stdout.splitlines()
 
 
 def _code() -> str:

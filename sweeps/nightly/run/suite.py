@@ -21,8 +21,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sweeps.nightly.judge.comparison import FEWEST
 from sweeps.nightly.judge.rules import Judge
-from sweeps.nightly.judge.tests import FEWEST
 from sweeps.search import SAMPLERS
 from sweeps.search.fields import Duration
 from sweeps.spec import LoadedSpec, ProblemError, SpecError, load_spec

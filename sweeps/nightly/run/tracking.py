@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sweeps.errors import UserError
 from sweeps.host.scratch import scratch_directory
 from sweeps.host.secrets import masked
-from sweeps.nightly.archive.night import Nights
+from sweeps.nightly.archive.nights import Nights
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.tracking.mlflow.database import create_database
 from sweeps.tracking.mlflow.database_file import database_path

@@ -12,10 +12,10 @@ import pytest
 from calibration.evaluation import LabelledLogits
 from sweeps.engine.plan import Options, Plan
 from sweeps.engine.trial import TrialRun
-from sweeps.nightly.archive.night import Nights
-from sweeps.nightly.archive.verdict import Verdict
-from sweeps.nightly.run import running
-from sweeps.nightly.run.running import Night, run_night
+from sweeps.nightly.archive.nights import Nights
+from sweeps.nightly.judge.verdict import Verdict
+from sweeps.nightly.run import night as night_module
+from sweeps.nightly.run.night import Night, run_night
 from sweeps.nightly.run.suite import load_suite
 from sweeps.nightly.run.tracking import tracking_uri
 from sweeps.spec import LoadedSpec
@@ -142,4 +142,4 @@ def worse(verdict: Verdict) -> set[tuple[str, ...]]:
 
 def reference_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """The reference work takes so long, and no time."""
-    monkeypatch.setattr(running, "reference_seconds", lambda: [seconds])
+    monkeypatch.setattr(night_module, "reference_seconds", lambda: [seconds])

@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps.nightly.archive.history import parquet
+from sweeps.nightly.archive.results import digest, parquet
 from sweeps.nightly.judge.assessment import differing
-from sweeps.nightly.run.results import digest
 
 
 def results() -> pd.DataFrame:

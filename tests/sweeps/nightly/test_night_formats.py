@@ -14,7 +14,7 @@ import pytest
 
 from sweeps.cli.main import main
 from sweeps.nightly.archive.baseline import accept, read_baseline
-from sweeps.nightly.archive.night import FORMAT_ENTRY, NIGHTS_FORMAT, Nights
+from sweeps.nightly.archive.nights import FORMAT_ENTRY, NIGHTS_FORMAT, Nights
 from sweeps.store import StoreError
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
 from tests.sweeps.nightly.test_webhook import server

@@ -16,11 +16,13 @@ from calibration.methods.method import Numbers
 from calibration.models import Output
 from sweeps.nightly.archive.baseline import accept, read_baseline
 from sweeps.nightly.archive.history import read_history
-from sweeps.nightly.archive.night import HISTORY_FILE, Nights
+from sweeps.nightly.archive.nights import HISTORY_FILE, Nights
 from sweeps.nightly.judge import assessment
+from sweeps.nightly.judge.changes import changes
 from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.run import collection
 from sweeps.nightly.run import identity as identities
-from sweeps.nightly.run import results, running
+from sweeps.nightly.run import night as night_module
 from sweeps.nightly.run import tracking as night_tracking
 from sweeps.nightly.run.suite import load_suite
 from sweeps.nightly.run.tracking import NightRun
@@ -75,14 +77,14 @@ def test_a_lost_baseline_is_not_replaced_by_whatever_comes_next(quick: Scene) ->
 
 
 def test_what_is_no_number_is_no_result(quick: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    tidy = results._tidy
+    tidy = collection._tidy
     value = math.nan
 
     def broken(*given: Any) -> pd.DataFrame:
         frame = tidy(*given)
         return frame.assign(nll=frame["nll"].where(frame["calibrator"] != "temperature", value))
 
-    monkeypatch.setattr(results, "_tidy", broken)
+    monkeypatch.setattr(collection, "_tidy", broken)
     for date in (FIRST, SECOND):
         verdict = quick.run(date)
         assert (verdict.status, verdict.overall) == ("failed", "incomplete")
@@ -131,7 +133,7 @@ def test_an_error_after_the_training_leaves_no_night_running(
         raise RuntimeError("a chart broke")
 
     with monkeypatch.context() as planted:
-        planted.setattr(running, "night_page", full)
+        planted.setattr(night_module, "night_page", full)
         with pytest.raises(RuntimeError, match="a chart broke"):
             quick.run(FIRST)
     state = quick.nights.state(FIRST)
@@ -231,7 +233,7 @@ def test_a_users_own_modules_and_data_by_sweep_are_part_of_what_a_night_is(
     assert {"data searched iris", "data plain iris"} <= before.keys()
     scene.write("beside.py", "SIZE = 2\n")
     now = identities.identity(suite)
-    assert [change.what for change in identities.changes(before, now)] == ["modules"]
+    assert [change.what for change in changes(before, now)] == ["modules"]
     scene.write("own_losses.py", USERS + "\n")
     assert identities.identity(suite)["modules"] not in (before["modules"], now["modules"])
     scene.write_suite(plain=plain)

@@ -13,14 +13,14 @@ from selenium.webdriver.common.by import By
 
 from sweeps.nightly.archive import history as past
 from sweeps.nightly.archive.baseline import FIRST, make_baseline, read_baseline
-from sweeps.nightly.archive.night import Nights, NightState
-from sweeps.nightly.archive.verdict import Verdict
+from sweeps.nightly.archive.nights import Nights, NightState
+from sweeps.nightly.archive.results import digest
 from sweeps.nightly.judge.assessment import assess
 from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.judge.verdict import SweepCount, Verdict
 from sweeps.nightly.report.charts import ChartData
 from sweeps.nightly.report.markdown import night_markdown
 from sweeps.nightly.report.page import night_page
-from sweeps.nightly.run.results import SweepCount, digest
 from tests.browser import browser, console_errors, requests, resize
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"> | a"

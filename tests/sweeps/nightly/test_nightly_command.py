@@ -16,8 +16,8 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from sweeps.cli.main import main
-from sweeps.nightly.run import running
-from sweeps.nightly.run.running import Night
+from sweeps.nightly.run import night as night_module
+from sweeps.nightly.run.night import Night
 from tests.faults.kit import kill
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
 from tests.sweeps.nightly.test_webhook import SECRET, server
@@ -181,7 +181,7 @@ def dying(
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("the signal came to nothing")
 
-    monkeypatch.setattr(running, "run_night", die)
+    monkeypatch.setattr(night_module, "run_night", die)
     return ["nightly", str(directory / "small.yaml"), "--nights", str(directory / "nights")]
 
 

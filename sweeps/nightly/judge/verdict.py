@@ -2,7 +2,7 @@
 
 ``verdict.json``, format 2, has these entries; later versions may add some, and change none::
 
-    format      1
+    format      2
     suite       the suite's name
     night       the date, as 2026-11-16
     verdict     "identical" to the baseline to the bit, "fine" (no cell shown to be worse),
@@ -39,13 +39,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from sweeps.nightly.archive.baseline import Acceptance, BaselineFile
-from sweeps.nightly.archive.night import Day
+from sweeps.nightly.archive.nights import Day
+from sweeps.nightly.judge.changes import Change
 from sweeps.nightly.judge.rules import (
     BETTER,
     IDENTICAL,
@@ -55,8 +56,6 @@ from sweeps.nightly.judge.rules import (
     UNCHANGED,
     WORSE,
 )
-from sweeps.nightly.run.identity import Change
-from sweeps.nightly.run.results import SweepCount
 
 _FORMAT = 2
 VERDICT_FILE = "verdict.json"
@@ -64,6 +63,17 @@ MOST_DAYS = 60
 GOOD = ("identical", "fine")
 # Worst first.
 ORDER = (WORSE, MISSING, TOO_FEW_PAIRS, NEW, BETTER, UNCHANGED, IDENTICAL)
+
+
+class SweepCount(NamedTuple):
+    """How far a sweep of the night has come."""
+
+    name: str
+    directory: str
+    trials: int
+    done: int
+    failed: int
+    seconds: float
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ trained by the same code on the same data. Nothing is taken from other nights.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,16 +16,16 @@ from calibration.metrics import METRICS, Shown
 from sweeps.host.secrets import masked
 from sweeps.nightly.archive import history as past
 from sweeps.nightly.archive.baseline import FIRST, AcceptedNight, make_baseline, read_baseline
-from sweeps.nightly.archive.night import RUNS, STATE_FILE, Nights, NightState, now
-from sweeps.nightly.archive.verdict import GOOD, VERDICT_FILE, Verdict
+from sweeps.nightly.archive.nights import RUNS, STATE_FILE, Nights, NightState, now
+from sweeps.nightly.archive.results import RESULTS_FILE, digest, parquet
 from sweeps.nightly.judge.assessment import assess
-from sweeps.nightly.judge.rules import CELL
-from sweeps.nightly.report.charts import ChartData, PastVerdicts
+from sweeps.nightly.judge.verdict import GOOD, VERDICT_FILE, Verdict
+from sweeps.nightly.report.charts import chart_data
 from sweeps.nightly.report.markdown import night_markdown
 from sweeps.nightly.report.page import night_page
+from sweeps.nightly.run.collection import Collected, collect, has_work
 from sweeps.nightly.run.identity import identity
 from sweeps.nightly.run.reference import reference_seconds
-from sweeps.nightly.run.results import Collected, collect, digest, has_work
 from sweeps.nightly.run.suite import LoadedSuite, for_night
 from sweeps.nightly.run.tracking import VERDICT, NightRun, metric_name
 from sweeps.nightly.run.unattended import TimeUp, time_limit
@@ -179,9 +178,9 @@ def _conclude(
     reasons = [*([stopped] if stopped else []), *collected.problems]
     waiting = any(each.done < each.trials or not each.trials for each in collected.sweeps)
     status = "complete" if not reasons else "unfinished" if stopped or waiting else "failed"
-    content = past.parquet(collected.results)
-    nights.write(date, past.RESULTS, content)
-    results = pd.read_parquet(nights.place(date) / past.RESULTS)
+    content = parquet(collected.results)
+    nights.write(date, RESULTS_FILE, content)
+    results = pd.read_parquet(nights.place(date) / RESULTS_FILE)
     ended = {
         "status": status,
         "reason": reasons[0] if reasons else "",
@@ -207,43 +206,16 @@ def _conclude(
     )
     nights.write(date, VERDICT_FILE, verdict.json())
     nights.write(date, MARKDOWN, night_markdown(verdict).encode())
-    shown = _shown(nights, verdict, history, baseline)
+    shown = chart_data(nights, verdict, history, baseline)
     nights.write(date, PAGE, night_page(verdict, shown).encode())
     nights.write_state(state.model_copy(update={"verdict": verdict.overall}))
     return verdict
 
 
-def _shown(
-    nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: AcceptedNight | None
-) -> ChartData:
-    """What the page's charts are drawn from: tonight's verdicts, and those of earlier nights."""
-    empty = history.iloc[:0]
-    recent = history[history["night"] <= verdict.night]
-    if baseline is None:
-        return ChartData(recent, empty, "", {})
-    reference = baseline.about.reference_seconds
-    at_speed = past.comparable(recent, "", reference)
-    said = _said(nights, [str(night) for night in recent["night"].unique()])
-    return ChartData(at_speed, baseline.results, baseline.about.night, said)
-
-
-def _said(nights: Nights, dates: list[str]) -> PastVerdicts:
-    names = (*CELL, "metric")
-    found: dict[tuple[str, ...], str] = {}
-    for date in dates:
-        try:
-            cells = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())["cells"]
-        except (OSError, ValueError, KeyError):  # an old night that was deleted
-            continue
-        for cell in cells:
-            found[*(str(cell.get(name, "")) for name in names), date] = str(cell.get("verdict", ""))
-    return found
-
-
 def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
     """Verdict, numbers and files of the night's MLflow run; one line if that fails."""
     place = night.nights.place(night.date)
-    names = (VERDICT_FILE, PAGE, MARKDOWN, past.RESULTS, STATE_FILE)
+    names = (VERDICT_FILE, PAGE, MARKDOWN, RESULTS_FILE, STATE_FILE)
     files = {name: (place / name).read_bytes() for name in names}
     tags = {
         VERDICT: verdict.overall,

@@ -1,4 +1,4 @@
-"""What came of a night's sweeps: one tidy frame, its digest, and what is missing in it."""
+"""What came of a night's sweeps: one tidy frame, and what is missing in it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,13 @@ import pandas as pd
 
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import failed_calibrators, label, results
-from sweeps.nightly.judge.rules import CELL
+from sweeps.nightly.archive.results import CELL, KEYS
+from sweeps.nightly.judge.verdict import SweepCount
 from sweeps.spec import ORACLE, LoadedSpec
 from sweeps.store import Store, TrialRecord
 from sweeps.sweep import SPEC, Sweep
 
-KEYS = [*CELL, "seed"]
-UNLIKE = ("seconds", "key")
-"""Columns that may differ between identical nights: the clock's, and the name of a trial."""
 MOST_REASONS = 5
-
-
-class SweepCount(NamedTuple):
-    """How far a sweep of the night has come."""
-
-    name: str
-    directory: str
-    trials: int
-    done: int
-    failed: int
-    seconds: float
 
 
 class Collected(NamedTuple):
@@ -72,23 +59,6 @@ def has_work(dated: LoadedSpec, store: Store) -> bool:
         return True
     plan = Sweep(dated, store).plan
     return plan.done < plan.total or plan.failed > 0
-
-
-def digest(frame: pd.DataFrame) -> str:
-    """A digest of all that should be identical to the bit: every value of every row.
-
-    Floating-point numbers enter as they are, not as they are printed. The order of rows and
-    of columns does not matter.
-    """
-    columns = sorted(name for name in frame.columns if name not in UNLIKE)
-    summed = hashlib.sha256("\n".join(columns).encode())
-    for row in frame.sort_values(KEYS)[columns].itertuples(index=False):
-        summed.update(repr([_exact(value) for value in row]).encode())
-    return summed.hexdigest()
-
-
-def _exact(value: object) -> str:
-    return float(value).hex() if isinstance(value, float) else str(value)
 
 
 def _tidy(name: str, sweep: SweepRecords, store: Store) -> pd.DataFrame:
