@@ -19,7 +19,6 @@ TREND_COLUMNS += ["p", "p_holm", "verdict"]
 IDENTICAL, UNCHANGED = "identical", "no change shown"
 BETTER, WORSE, DRIFTING = "better", "worse", "drifting"
 MISSING, NEW, TOO_FEW_PAIRS = "missing", "new", "too few seeds"
-NIGHT_VERDICTS = (IDENTICAL, UNCHANGED, BETTER, WORSE, MISSING, NEW, TOO_FEW_PAIRS, DRIFTING)
 _ROUNDING = 1e-9
 """By what part a change may fall short of the minimum: 0.15 − 0.1 is less than 0.05."""
 

@@ -25,7 +25,7 @@ from sweeps.host.secrets import masked
 from sweeps.store.files import LocalFiles, StoreError
 from sweeps.store.lock import LocalLock, LockedError
 
-LOGS = "log"
+LOGS, KEPT_LOGS = "log", 30
 LOG_NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?\.log")
 GRACE_SECONDS = 300.0
 REMINDERS = 3
@@ -166,19 +166,17 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def logged(directory: Path, keep: int = 30) -> Iterator[Path]:
+def logged(directory: Path) -> Iterator[Path]:
     """Write all output of this process and its children to ``directory/log/DATE-TIME.log`` too.
 
     The output goes straight into the file, so that it is whole even if everything is killed,
     and no pipe can block or be forgotten by a forked process; a thread shows the file's growth
     on what was standard output. That is no terminal then: there are plain lines, here and in
     the file, and no live table. An error that ends the body is written to the file as well.
-    Of the logs the newest ``keep`` stay. Raises ``StoreError`` if the file cannot be written.
+    Of the logs the newest ``KEPT_LOGS`` stay. Raises ``StoreError`` if the file cannot be written.
     """
-    if keep < 1:
-        raise ValueError(f"keep: found {keep}; at least the log of this night is kept")
     path, log = _new_log(directory / LOGS)
-    _rotate(directory / LOGS, keep)
+    _rotate(directory / LOGS)
     _flush()
     out, err = os.dup(1), os.dup(2)
     os.dup2(log, 1)
@@ -218,9 +216,9 @@ def _new_log(directory: Path) -> tuple[Path, int]:
     raise StoreError(f"{directory}: a hundred logs of this second; something starts in a loop")
 
 
-def _rotate(directory: Path, keep: int) -> None:
+def _rotate(directory: Path) -> None:
     logs = [path for path in directory.iterdir() if LOG_NAME.fullmatch(path.name)]
-    for path in sorted(logs, key=lambda path: path.stem)[:-keep]:
+    for path in sorted(logs, key=lambda path: path.stem)[:-KEPT_LOGS]:
         path.unlink(missing_ok=True)
 
 

@@ -15,8 +15,9 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from sweeps.nightly.judge.judgement import judge, overall
-from sweeps.nightly.judge.rules import NIGHT_VERDICTS, VERDICT_COLUMNS, Judge
+from sweeps.nightly.judge.rules import VERDICT_COLUMNS, Judge
 from sweeps.nightly.judge.trends import trends
+from sweeps.nightly.judge.verdict import ORDER
 from tests.sweeps.nightly.frames import (
     CELLS,
     METRICS,
@@ -259,7 +260,7 @@ def test_order_is_nothing_and_the_opposite_change_has_the_opposite_verdict(
         lines["difference"][values], -back["difference"][values], rtol=1e-6, atol=1e-12
     )
     np.testing.assert_allclose(lines["p_holm"], back["p_holm"], rtol=1e-6)
-    assert set(lines["verdict"]) <= set(NIGHT_VERDICTS)
+    assert set(lines["verdict"]) <= set(ORDER)
     assert set(judge(before.sample(frac=1), before, JUDGE)["verdict"]) == {"identical"}
 
 

@@ -322,16 +322,20 @@ def test_why_it_ended_is_in_the_log_without_its_secrets(
 def test_only_the_newest_logs_are_kept_and_nothing_else_is_touched(tmp_path: Path) -> None:
     logs = tmp_path / "log"
     logs.mkdir()
-    old = [f"2020-01-{day:02d}-020000.log" for day in range(1, 6)]
+    days = [f"{month:02d}-{day:02d}" for month in (1, 2) for day in range(1, 21)]
+    old = [f"2020-{day}-020000.log" for day in days]
     for name in [*old, "notes.txt", "mine.log"]:
         (logs / name).touch()
-    with logged(tmp_path, keep=3) as path:
+    with logged(tmp_path) as path:
         pass
-    assert sorted(p.name for p in logs.iterdir()) == [*old[-2:], path.name, "mine.log", "notes.txt"]
-    with logged(tmp_path, keep=3) as second:  # very likely in the same second
+    assert sorted(p.name for p in logs.iterdir()) == [
+        *old[-29:],
+        path.name,
+        "mine.log",
+        "notes.txt",
+    ]
+    with logged(tmp_path) as second:  # very likely in the same second
         assert second.stem > path.stem
-    with pytest.raises(ValueError, match="keep"), logged(tmp_path, keep=0):
-        pass
 
 
 def test_a_place_for_logs_that_is_a_file_is_named(tmp_path: Path) -> None:
