@@ -82,7 +82,15 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for word in (*self.command, str(self.directory), str(self.config)):
-            _check_word(word)
+            # What a backslash means differs between crons, and at the end of a line in a unit.
+            if not word.isprintable() or "\\" in word:
+                raise UserError(f"{word!r}: no schedule can hold backslashes or control characters")
+            if masked(word) != word:
+                raise UserError(
+                    f"{masked(word)}: a schedule can be read by others; name the place without "
+                    "user and password, and put them into the file of credentials "
+                    "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD)"
+                )
 
     @property
     def title(self) -> str:
@@ -139,8 +147,8 @@ def systemd(schedule: Schedule) -> str:
         path=_percent(schedule.path.replace('"', r"\"")),
         credentials=_percent(str(schedule.credentials)),
         command=" ".join(map(_word, (*program, *schedule.command))),
-        longest="infinity" if limit is None else _minutes(limit + GRACE_SECONDS + MARGIN_SECONDS),
-        grace=_minutes(GRACE_SECONDS),
+        longest="infinity" if limit is None else math.ceil(limit + GRACE_SECONDS + MARGIN_SECONDS),
+        grace=math.ceil(GRACE_SECONDS),
         at=schedule.at,
     )
     return units + _comments(
@@ -156,18 +164,6 @@ def systemd(schedule: Schedule) -> str:
     )
 
 
-def _check_word(word: str) -> None:
-    # What a backslash means differs between crons, and at the end of a line in a unit.
-    if not word.isprintable() or "\\" in word:
-        raise UserError(f"{word!r}: no schedule can hold backslashes or control characters")
-    if masked(word) != word:
-        raise UserError(
-            f"{masked(word)}: a schedule can be read by others; name the place without user and "
-            "password, and put them into the file of credentials (MLFLOW_TRACKING_USERNAME, "
-            "MLFLOW_TRACKING_PASSWORD)"
-        )
-
-
 def _comments(schedule: Schedule, *lines: str) -> str:
     file = schedule.credentials
     directory, name = shlex.quote(str(file.parent)), shlex.quote(str(file))
@@ -177,10 +173,6 @@ def _comments(schedule: Schedule, *lines: str) -> str:
         f"  mkdir -p {directory} && touch {name} && chmod 600 {name}",
     )
     return "\n".join(f"# {line}" for line in (*credentials, *lines))
-
-
-def _minutes(seconds: float) -> str:
-    return f"{math.ceil(seconds / 60)}min"
 
 
 def _percent(text: str) -> str:

@@ -213,7 +213,7 @@ def test_the_command_prints_itself_and_writes_nothing(
     assert main([*given, "--print", "systemd", "--time-limit", "40m"]) == 0
     out = capfd.readouterr().out
     assert " --time-limit 2400s\n" in out
-    assert "\nTimeoutStartSec=55min\n" in out  # 5 of grace, 10 of margin
+    assert "\nTimeoutStartSec=3300\n" in out  # 300 of grace, 600 of margin
     assert main([*given, "--print", "cron", "--at", "4:30"]) == 0
     out = capfd.readouterr().out
     assert out.startswith("30 4 * * * { cd ")
