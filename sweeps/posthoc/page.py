@@ -15,7 +15,7 @@ from sweeps.report.attempts import Attempts
 from sweeps.report.chart import looks
 from sweeps.report.document import PageBudget, PagePart, document
 from sweeps.report.leaderboard_table import RowVerdict, leaderboard_table
-from sweeps.report.section import Predictions
+from sweeps.report.section import DrawnPredictions
 from sweeps.report.sections.bins import bins_and_abstention
 from sweeps.report.sections.reliability import reliability_diagrams
 from sweeps.report.templates import NOTHING, macro
@@ -43,7 +43,7 @@ def posthoc_page(
     title: str,
     tidy: pd.DataFrame,
     leaderboard: pd.DataFrame,
-    shown: Predictions,
+    shown: DrawnPredictions,
     verdicts: Mapping[str, str],
     notes: Sequence[str],
     bins: int,

@@ -1,6 +1,6 @@
 """Text in Markdown and LaTeX: whatever it holds is shown as it is, never taken for markup.
 
-HTML has ``html.escape``, charts have ``chart.words``, CSV has ``csv_table``; control characters
+Pages have ``templates``, charts have ``chart.words``, CSV has ``csv_table``; control characters
 are made visible everywhere by ``calibration.text.visible``.
 """
 

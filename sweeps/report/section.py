@@ -18,7 +18,7 @@ from sweeps.report.gather import Gathered
 from sweeps.report.images import Picture
 from sweeps.store import file_name
 
-Predictions = Mapping[str, tuple[Tensor, Tensor]]
+DrawnPredictions = Mapping[str, tuple[Tensor, Tensor]]
 """Confidence and correctness by the name of a row."""
 
 
@@ -47,7 +47,7 @@ class ReportContext:
         return self.of_dataset(self.analysis.leaderboard)
 
     @property
-    def shown(self) -> Predictions:
+    def shown(self) -> DrawnPredictions:
         """The predictions that are drawn of this dataset."""
         return {name: row.pair for name, row in self.gathered.shown[self.dataset].items()}
 

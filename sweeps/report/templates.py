@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from calibration.text import visible
-from sweeps.report.wording import count, number, p_value, seconds
+from sweeps.report.wording import count, p_value
 
 NOTHING = Markup()
 
@@ -41,12 +41,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {
-        "count": count,
-        "number": number,
-        "p_value": p_value,
-        "seconds": seconds,
-    }
+    environment.globals |= {"count": count, "p_value": p_value}
     return environment
 
 

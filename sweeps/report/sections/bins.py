@@ -9,12 +9,12 @@ from markupsafe import Markup
 from sweeps.report.chart import Look
 from sweeps.report.document import PageBudget
 from sweeps.report.line_charts import bins_chart, coverage_chart
-from sweeps.report.section import Predictions, ReportContext, Section
+from sweeps.report.section import DrawnPredictions, ReportContext, Section
 from sweeps.report.templates import NOTHING, macro
 
 
 def bins_and_abstention(
-    room: PageBudget, shown: Predictions, styles: Mapping[str, Look], files: str
+    room: PageBudget, shown: DrawnPredictions, styles: Mapping[str, Look], files: str
 ) -> Markup:
     """Bin robustness and risk–coverage."""
     if not shown:

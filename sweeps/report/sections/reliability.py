@@ -7,14 +7,14 @@ from markupsafe import Markup
 from calibration import metrics
 from sweeps.report.document import PageBudget
 from sweeps.report.reliability_charts import reliability_charts
-from sweeps.report.section import Predictions, ReportContext, Section
+from sweeps.report.section import DrawnPredictions, ReportContext, Section
 from sweeps.report.templates import NOTHING, rendered
 
 FEW_PANELS = 8
 
 
 def reliability_diagrams(
-    room: PageBudget, shown: Predictions, bins: int, seeds: str, files: str
+    room: PageBudget, shown: DrawnPredictions, bins: int, seeds: str, files: str
 ) -> Markup:
     """Reliability diagrams side by side; more than a few wait behind a button."""
     if not shown:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import pandas as pd
 from markupsafe import Markup
@@ -33,82 +36,68 @@ def _tables(context: ReportContext) -> Markup:
     )
 
 
+class TableColumn(NamedTuple):
+    """A column: its heading, and the cell that it makes of a line."""
+
+    head: Head
+    cell: Callable[[pd.Series], TableCell]
+
+
 def comparisons_table(dataset: str, comparisons: pd.DataFrame, baseline: Baseline) -> SortableTable:
     """Every comparison with the baseline: difference, interval, effect, p-values, verdict."""
-    heads = [
-        Head("row"),
-        Head("against", "the baseline with the same help, or exactly as it was asked for"),
-        Head("metric", kind="words"),
-        Head("mean"),
-        Head("baseline", "the baseline's mean on the same seeds"),
-        Head("difference", "negative is better"),
-        Head("95 % interval"),
-        Head("effect", "the mean difference in standard deviations of the differences"),
-        Head("p"),
-        Head("p (Holm)", "corrected for all that one dataset's headline speaks of"),
-        Head("seeds"),
-        Head("verdict", kind="words"),
+    asked = "the baseline with the same help, or exactly as it was asked for"
+    deviations = "the mean difference in standard deviations of the differences"
+    corrected = "corrected for all that one dataset's headline speaks of"
+    columns = [
+        _texts(Head("row"), lambda line: label(line["row"], line["calibrator"])),
+        _texts(Head("against", asked), lambda x: label(baseline.row, x["baseline_calibrator"])),
+        _texts(Head("metric", kind="words"), lambda line: METRICS.title(line["metric"])),
+        _numbers("mean", "mean", number),
+        _numbers("baseline", "baseline_mean", number, "the baseline's mean on the same seeds"),
+        _numbers("difference", "difference", _signed, "negative is better"),
+        TableColumn(Head("95 % interval"), lambda line: TableCell(_interval(line), line["low"])),
+        _numbers("effect", "effect", partial(_signed, digits=2), deviations),
+        _numbers("p", "p", _p),
+        _numbers("p (Holm)", "p_holm", _p, corrected),
+        _numbers("seeds", "pairs", _whole),
+        _texts(Head("verdict", kind="words"), lambda x: macro("macros", "verdict")(x["verdict"])),
     ]
-    rows = []
-    for _, line in comparisons[comparisons["verdict"] != BASELINE].iterrows():
-        known = not math.isnan(line["low"])
-        cells = [
-            TableCell(label(line["row"], line["calibrator"])),
-            TableCell(label(baseline.row, line["baseline_calibrator"])),
-            TableCell(METRICS.title(line["metric"])),
-            TableCell(number(line["mean"]), line["mean"]),
-            TableCell(number(line["baseline_mean"]), line["baseline_mean"]),
-            TableCell(_signed(line["difference"]), line["difference"]),
-            TableCell(
-                f"[{_signed(line['low'])}, {_signed(line['high'])}]" if known else "–", line["low"]
-            ),
-            TableCell(_signed(line["effect"], 2), line["effect"]),
-            TableCell(_p(line["p"]), line["p"]),
-            TableCell(_p(line["p_holm"]), line["p_holm"]),
-            TableCell(str(int(line["pairs"])), line["pairs"]),
-            TableCell(macro("macros", "verdict")(str(line["verdict"]))),
-        ]
-        rows.append(TableRow(cells))
-    return SortableTable(f"Comparisons on {dataset}", heads, rows)
+    others = comparisons[comparisons["verdict"] != BASELINE]
+    return _tabulated(f"Comparisons on {dataset}", columns, others)
 
 
 def costs_table(dataset: str, costs: pd.DataFrame, baseline: str) -> SortableTable:
     """What every method cost, and what came of it."""
-    heads = [
-        Head("row"),
-        Head("search trials"),
-        Head("failed"),
-        Head("pruned", "stopped early"),
-        Head("search", "training time of all search trials"),
-        Head("confirm", "training time of all confirm trials"),
-        Head("CPU", "CPU time: training time × CPUs per trial"),
-        Head("GPU", "GPU time: training time × GPUs per trial"),
-        Head("one training"),
-        Head(f"× {baseline}", "the time of one training as a multiple of the baseline's"),
-        Head("change in ECE", "against the baseline; negative is better"),
-        Head("change in error", "against the baseline; negative is better"),
+    multiple = "the time of one training as a multiple of the baseline's"
+    change = "against the baseline; negative is better"
+    columns = [
+        _texts(Head("row"), lambda line: str(line["row"])),
+        _numbers("search trials", "search_trials", _whole),
+        _numbers("failed", "failed", _whole),
+        _numbers("pruned", "pruned", _whole, "stopped early"),
+        _numbers("search", "search_seconds", seconds, "training time of all search trials"),
+        _numbers("confirm", "confirm_seconds", seconds, "training time of all confirm trials"),
+        _numbers("CPU", "cpu_seconds", seconds, "CPU time: training time × CPUs per trial"),
+        _numbers("GPU", "gpu_seconds", seconds, "GPU time: training time × GPUs per trial"),
+        _numbers("one training", "seconds_per_training", seconds),
+        _numbers(f"× {baseline}", "relative_cost", partial(number, digits=1), multiple),
+        _numbers("change in ECE", "ece_change", _signed, change),
+        _numbers("change in error", "error_change", _signed, change),
     ]
-    rows = []
-    for _, line in costs.iterrows():
-        counts = [
-            TableCell(str(int(line[c])), line[c]) for c in ("search_trials", "failed", "pruned")
-        ]
-        times = [
-            TableCell(seconds(line[c]), line[c])
-            for c in ("search_seconds", "confirm_seconds", "cpu_seconds", "gpu_seconds")
-        ]
-        relative = line["relative_cost"]
-        cells = [
-            TableCell(str(line["row"])),
-            *counts,
-            *times,
-            TableCell(seconds(line["seconds_per_training"]), line["seconds_per_training"]),
-            TableCell("–" if math.isnan(relative) else f"{relative:.1f}", relative),
-            TableCell(_signed(line["ece_change"]), line["ece_change"]),
-            TableCell(_signed(line["error_change"]), line["error_change"]),
-        ]
-        rows.append(TableRow(cells))
-    return SortableTable(f"Costs on {dataset}", heads, rows)
+    return _tabulated(f"Costs on {dataset}", columns, costs)
+
+
+def _texts(head: Head, shown: Callable[[pd.Series], str]) -> TableColumn:
+    return TableColumn(head, lambda line: TableCell(shown(line)))
+
+
+def _numbers(text: str, name: str, shown: Callable[[float], str], about: str = "") -> TableColumn:
+    return TableColumn(Head(text, about), lambda line: TableCell(shown(line[name]), line[name]))
+
+
+def _tabulated(name: str, columns: Sequence[TableColumn], lines: pd.DataFrame) -> SortableTable:
+    rows = [TableRow([column.cell(line) for column in columns]) for _, line in lines.iterrows()]
+    return SortableTable(name, [column.head for column in columns], rows)
 
 
 def _importance(importance: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -123,6 +112,15 @@ def _signed(number: float, digits: int = 3) -> str:
     if math.isnan(number):
         return "–"
     return f"{number:+.{digits}f}".replace("-", "−")
+
+
+def _interval(line: pd.Series) -> str:
+    known = not math.isnan(line["low"])
+    return f"[{_signed(line['low'])}, {_signed(line['high'])}]" if known else "–"
+
+
+def _whole(count: float) -> str:
+    return str(int(count))
 
 
 def _p(p: float) -> str:

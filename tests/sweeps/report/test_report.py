@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import Markup
 from rich.console import Console
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
@@ -25,6 +26,9 @@ from sweeps.report.attempts import Attempts
 from sweeps.report.gather import gather
 from sweeps.report.images import Picture
 from sweeps.report.page import page
+from sweeps.report.section import ReportContext, Section
+from sweeps.report.sections import SECTIONS
+from sweeps.report.templates import macro
 from sweeps.report.write import WrittenReport, write_report
 from sweeps.sweep import Sweep
 from tests.browser import browser, console_errors, emulate, requests, resize
@@ -306,6 +310,32 @@ def test_what_does_not_fit_is_left_out_and_named(
     least = page(sweep.records, analysis, gathered, pictures, None, Attempts())
     assert document.PAGE_LIMIT - 2 * document.RESERVED < len(least.encode()) < document.PAGE_LIMIT
     assert "left out to keep the page small" in least
+
+
+def test_a_section_is_added_by_its_place_in_the_list(
+    sweep: Sweep, written: WrittenReport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(context: ReportContext) -> Markup:
+        text = f"{len(context.rows)} rows <here>" if context.dataset else "\x1bonce"
+        return macro("macros", "note")(text)
+
+    def fail(context: ReportContext) -> Markup:
+        raise RuntimeError("broken")
+
+    added = (Section("Once", counted, "once"), Section("Counted", counted), Section("No", fail))
+    monkeypatch.setattr("sweeps.report.page.SECTIONS", (*SECTIONS, *added))
+    analysis, attempts = written.analysis, Attempts()
+    gathered = gather(sweep.plan, sweep.store, analysis.results, analysis.leaderboard, attempts)
+    text = page(sweep.plan, analysis, gathered, [], None, attempts)
+    datasets = list(sweep.plan.loaded.datasets)
+    for number, dataset in enumerate(datasets):
+        found = text.split(f'<section id="data-{number}">')[1].split("</section>")[0]
+        rows = (analysis.leaderboard["dataset"] == dataset).sum()
+        assert f"{rows} rows &lt;here&gt;" in found
+    assert text.count('<section id="data-') == len(datasets)
+    assert '<a href="#once">Once</a></div></nav>' in text
+    assert "\\x1bonce" in text.split("How it was made</h2>")[1]
+    assert list(attempts.failures) == [f"the section 'No' of {dataset}" for dataset in datasets]
 
 
 def command(sweep: Sweep, *arguments: str) -> int:
