@@ -43,15 +43,15 @@ def page(
         name = f"the section {section.name!r}"
         name += f" of {context.dataset}" if context.dataset else ""
         render = partial(section.render, context)
-        made[section.name, context.dataset] = attempts.part(name, render, NOTHING)
+        made[section, context.dataset] = attempts.part(name, render, NOTHING)
     parts = []
     for section in SECTIONS:
         if section.anchor:
-            parts.append(PagePart(section.anchor, section.name, made[section.name, ""]))
+            parts.append(PagePart(section.anchor, section.name, made[section, ""]))
         elif section is repeated[0]:
             for place, context in enumerate(about):
                 anchor = f"data-{place}"
-                contents = [made[each.name, context.dataset] for each in repeated]
+                contents = [made[each, context.dataset] for each in repeated]
                 html = rendered("dataset", anchor=anchor, name=context.dataset, contents=contents)
                 parts.append(PagePart(anchor, context.dataset, html))
     title = f"{plan.spec.name} · calsweep"

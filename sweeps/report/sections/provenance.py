@@ -44,15 +44,22 @@ def _failed(gathered: Gathered) -> list[SortableTable]:
     calibrators = [
         [TableCell(name), TableCell(reason)] for name, reason in gathered.failed_calibrators.items()
     ]
-    why = Head("reason", kind="words"), Head("one of its reasons", kind="words")
-    found = [
-        ("Failed confirm trials", [Head("confirm trial"), Head("seed"), why[0]], trials),
+    kinds = [
+        (
+            "Failed confirm trials",
+            [Head("confirm trial"), Head("seed"), Head("reason", kind="words")],
+            trials,
+        ),
         ("Reasons of failures", [Head("reason of a failed trial"), Head("trials")], reasons),
-        ("Failed calibrators", [Head("calibrator that failed"), why[1]], calibrators),
+        (
+            "Failed calibrators",
+            [Head("calibrator that failed"), Head("one of its reasons", kind="words")],
+            calibrators,
+        ),
     ]
     return [
         SortableTable(name, heads, [TableRow(cells) for cells in rows], "plain")
-        for name, heads, rows in found
+        for name, heads, rows in kinds
         if rows
     ]
 
