@@ -17,6 +17,7 @@ from ray.tune.search import Searcher
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.errors import UserError
+from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
 from sweeps.store import StoreError
 
 log = logging.getLogger("calsweep")
@@ -45,7 +46,7 @@ class PlanSearcher(Searcher):
     def __init__(
         self,
         plan: Plan,
-        shared: dict[str, Any],
+        terms: Terms,
         on_event: Callable[[Entry], None],
         still_ours: Callable[[], None] = lambda: None,
         room: Callable[[], int] = lambda: 10**9,
@@ -54,7 +55,7 @@ class PlanSearcher(Searcher):
         self.still_ours = still_ours
         self.room = room
         self.plan = plan
-        self.shared = shared
+        self.terms = terms
         self.on_event = on_event
         self.failure: UserError | None = None
         self.attended = False
@@ -82,7 +83,7 @@ class PlanSearcher(Searcher):
             return str(Searcher.FINISHED) if self.plan.finished else None
         self._entries[trial_id] = entry
         rungs = self.plan.cells[entry.cell].study.rungs if entry.config.phase == "search" else []
-        return self.shared | {"trial": entry.config.model_dump(mode="json"), "rungs": rungs}
+        return {ASSIGNMENT: Assignment(entry.config, tuple(rungs), self.terms)}
 
     def stops(self, trial_id: str, body: str) -> bool:
         """Whether the plan stops a trial that has come so far."""

@@ -13,13 +13,12 @@ import torch
 from ray import tune, util
 
 from calibration.data import Dataset
-from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import provide
 from sweeps.engine.trial import TrialRun
+from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment
 from sweeps.ray_backend.gpu_share import memory_fraction
-from sweeps.ray_backend.handshake import Meeting, UnfitNodeError, check_device
+from sweeps.ray_backend.handshake import UnfitNodeError, check_device
 from sweeps.ray_backend.watchdog import Watchdog
-from sweeps.spec.schema import Evaluation
 from sweeps.store import Store, StoreError
 
 UNFIT_SECONDS = 15.0
@@ -41,23 +40,24 @@ class CalibrationTrial(tune.Trainable):
         """
         for dataset in datasets:
             provide(dataset)
-        cpu, gpu = float(config["cpu"]), float(config["gpu"])
-        trial = TrialConfig.model_validate(config["trial"])
-        if trial.device == "cuda" and 0 < gpu < 1 and torch.cuda.is_available():
+        assigned: Assignment = config[ASSIGNMENT]
+        trial, terms = assigned.trial, assigned.terms
+        if trial.device == "cuda" and 0 < terms.gpu < 1 and torch.cuda.is_available():
             # One that needs more than its share fails alone, and says why.
             total = torch.cuda.get_device_properties(0).total_memory
-            torch.cuda.set_per_process_memory_fraction(memory_fraction(gpu, total))
+            torch.cuda.set_per_process_memory_fraction(memory_fraction(terms.gpu, total))
         self.node = str(util.get_node_ip_address())
         self.trial = TrialRun(
             trial,
-            _store(config["store"]),
-            calibrators=config["calibrators"],
-            evaluation=Evaluation(*config["evaluation"]),
-            rungs=config["rungs"],
-            resources={"cpu": cpu, "gpu": gpu, "node": self.node},
+            _store(terms.store),
+            calibrators=list(terms.calibrators),
+            evaluation=terms.evaluation,
+            rungs=assigned.rungs,
+            resources={"cpu": terms.cpu, "gpu": terms.gpu, "node": self.node},
         )
+        self.terms = terms
         self._reached = 0
-        self._time_left: float | None = config["time_limit"]
+        self._time_left = terms.time_limit
 
     def step(self) -> dict[str, Any]:
         """Train for one block.
@@ -66,8 +66,8 @@ class CalibrationTrial(tune.Trainable):
         stop the trial; a store that cannot be written ends the sweep, not the process.
         """
         try:
-            if self.config["meeting"] is not None:
-                Meeting(*self.config["meeting"]).attend(self.trial.store, self.node)
+            if self.terms.meeting is not None:
+                self.terms.meeting.attend(self.trial.store, self.node)
             check_device(self.trial.config.device, self.node)
             done = self._advance()
         except UnfitNodeError as error:
@@ -94,17 +94,17 @@ class CalibrationTrial(tune.Trainable):
     def _advance(self) -> bool:
         """One block, watched: only what the trial itself takes counts against its limit."""
         if self._time_left is None:
-            return self.trial.advance(self.config["block"])
+            return self.trial.advance(self.terms.block)
         began = time.monotonic()
         watchdog = Watchdog(self._time_left, self._overdue)
         try:
-            return self.trial.advance(self.config["block"])
+            return self.trial.advance(self.terms.block)
         finally:
             watchdog.disarm()
             self._time_left = max(0.01, self._time_left - (time.monotonic() - began))
 
     def _overdue(self) -> None:
-        limit, run = self.config["time_limit"], self.trial.run
+        limit, run = self.terms.time_limit, self.trial.run
         epoch = run.epoch if run else 0
         self.trial.fail(f"took longer than its time limit of {limit:g} s; it had {epoch} epochs")
 

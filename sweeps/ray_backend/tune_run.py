@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.host.environment import variables
 from sweeps.host.process import quiet
+from sweeps.ray_backend.assignment import BLOCK_SECONDS, Terms
 from sweeps.ray_backend.capacity import Capacity, Demand, machines
 from sweeps.ray_backend.connection import Cluster, connected
 from sweeps.ray_backend.handshake import Meeting
@@ -43,7 +45,6 @@ TUNE_ENVIRONMENT = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C must reach us, not end Tune as if it were done
 }
 
-BLOCK_SECONDS = 2.0
 REPORTS_A_SECOND = 40
 """As many as Tune's loop hears of without falling behind: with many trials blocks are longer."""
 
@@ -98,17 +99,14 @@ def _run(
     room = Capacity(demand, lambda: machines(ray.nodes()), cluster.concurrent)
     if cluster.address is not None:
         tell(room.describe())
-    shared: dict[str, Any] = {
-        "store": store.root,
-        "calibrators": plan.spec.calibrator_names,
-        "evaluation": tuple(plan.spec.evaluation),
-        "cpu": demand.cpu,
-        "gpu": demand.gpu,
-        "time_limit": plan.spec.time_limit,
-        "block": max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
-        "meeting": cluster.address and tuple(Meeting.call(store, plan.spec.name)),
-    }
-    with closing(PlanSearcher(plan, shared, on_event, still_ours, room)) as searcher:
+    terms = replace(
+        Terms.of(plan.spec, store.root),
+        cpu=demand.cpu,
+        gpu=demand.gpu,
+        block=max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
+        meeting=Meeting.call(store, plan.spec.name) if cluster.address else None,
+    )
+    with closing(PlanSearcher(plan, terms, on_event, still_ours, room)) as searcher:
         _tune(plan, demand, workspace / "tune", searcher, elsewhere=cluster.address is not None)
 
 

@@ -22,6 +22,7 @@ from sweeps.engine.cell import Cells, Entry
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
+from sweeps.ray_backend.assignment import Terms
 from sweeps.ray_backend.searcher import PlanSearcher
 from sweeps.spec.schema import Evaluation
 from sweeps.store import EvaluationRecord, Store, TrialRecord
@@ -239,7 +240,8 @@ def simulate(
     """
     run = Run(Queue(slots), parts or Parts(), [])
     queue, timed = run.queue, run.parts.timed
-    searcher = PlanSearcher(plan, {}, lambda entry: None, room=lambda: slots)
+    terms = Terms.of(plan.spec, plan.store.root)
+    searcher = PlanSearcher(plan, terms, lambda entry: None, room=lambda: slots)
 
     def fill(pool: ThreadPoolExecutor) -> None:
         while True:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeps.engine.plan import Hooks, Plan
+from sweeps.ray_backend.assignment import ASSIGNMENT, Terms
 from sweeps.ray_backend.searcher import PlanSearcher
 from sweeps.spec import load_spec
 from sweeps.store import Store
@@ -104,10 +105,10 @@ def test_a_trial_that_is_given_out_is_looked_for_once(
     looks: list[Any] = []
     read = store._files.read
     monkeypatch.setattr(store._files, "read", lambda name: looks.append(name) or read(name))
-    searcher = PlanSearcher(plan, {}, lambda entry: None)
+    searcher = PlanSearcher(plan, Terms.of(plan.spec, store.root), lambda entry: None)
     given_out = searcher.suggest("1")
     assert looks == [f"records/{searcher._entries['1'].key}/record.json"]
-    assert given_out["rungs"] == []
+    assert given_out[ASSIGNMENT].rungs == ()
 
 
 @given(

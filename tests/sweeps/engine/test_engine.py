@@ -11,6 +11,7 @@ import pytest
 from sweeps.analysis.results import pareto
 from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Options, Plan
+from sweeps.ray_backend.assignment import Terms
 from sweeps.ray_backend.searcher import PlanScheduler, PlanSearcher
 from sweeps.search.stopping import rung_values
 from sweeps.spec import load_spec
@@ -223,25 +224,29 @@ def test_a_dead_process_is_begun_again_and_then_given_up(tmp_path: Path) -> None
     assert plan.done == plan.total == 3
 
 
+def searching(plan: Plan) -> PlanSearcher:
+    return PlanSearcher(plan, Terms.of(plan.spec, plan.store.root), lambda entry: None)
+
+
 def test_a_node_that_cannot_train_ends_the_sweep_only_if_no_other_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     unfit = {"done": True, "unfit": "node 10.0.0.9 does not see the store"}
-    searcher = PlanSearcher(fresh(tmp_path / "first", "retries: 0\n"), {}, lambda entry: None)
+    searcher = searching(fresh(tmp_path / "first", "retries: 0\n"))
     searcher.suggest("a")
     with pytest.raises(StoreError, match=r"10\.0\.0\.9"):
         searcher.on_trial_complete("a", unfit)
     assert searcher.failure is not None
 
     plan = fresh(tmp_path / "later", "retries: 0\n")
-    searcher = PlanSearcher(plan, {}, lambda entry: None)
+    searcher = searching(plan)
     scheduler = PlanScheduler(searcher)
     given = {name: searcher.suggest(name) for name in ("a", "b")}
     assert scheduler.on_trial_result(None, None, {"done": False}) == "CONTINUE"  # of trial b
     for name in ("a", "c", "d"):
         searcher.on_trial_complete(name, unfit)
         following = {"a": "c", "c": "d", "d": "e"}[name]
-        assert searcher.suggest(following)["trial"] == given["a"]["trial"]
+        assert searcher.suggest(following) == given["a"]
     assert searcher.failure is None
     assert plan.failed == 0
     assert caplog.text.count("its trials go to other nodes") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sweeps.engine.cell import Entry
 from sweeps.engine.estimate import estimate
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
+from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
 from sweeps.ray_backend.trainable import CalibrationTrial
 from sweeps.spec import SpecError, load_spec
 from sweeps.store import Store
@@ -52,21 +54,12 @@ def confirmed(swept: Plan) -> Entry:
 def trained(swept: Plan, cpu: float, process_threads: int) -> tuple[Any, ...]:
     """The record, predictions and evaluations of a trial that a worker with ``cpu`` has trained."""
     spec, entry, store = swept.spec, confirmed(swept), swept.store
-    shared = {
-        "store": store.root,
-        "calibrators": spec.calibrator_names,
-        "evaluation": tuple(spec.evaluation),
-        "cpu": cpu,
-        "gpu": 0.0,
-        "time_limit": None,
-        "block": 600.0,
-        "meeting": None,
-    }
-    trial = {"trial": entry.config.model_dump(mode="json"), "rungs": []}
+    terms = replace(Terms.of(spec, store.root), cpu=cpu, block=600.0)
+    trial = {ASSIGNMENT: Assignment(entry.config, (), terms)}
     before = torch.get_num_threads()
     torch.set_num_threads(process_threads)  # as Ray lets it be: by what an actor occupies
     try:
-        assert CalibrationTrial(shared | trial).step()["done"]
+        assert CalibrationTrial(trial).step()["done"]
         assert torch.get_num_threads() == process_threads
     finally:
         torch.set_num_threads(before)

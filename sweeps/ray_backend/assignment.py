@@ -1,0 +1,50 @@
+"""What the driver tells a worker: one value for each trial."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from sweeps.engine.trial import TrialConfig
+from sweeps.ray_backend.handshake import Meeting
+from sweeps.spec.schema import Evaluation, Spec
+
+BLOCK_SECONDS = 2.0
+ASSIGNMENT = "assignment"
+"""Its name in Tune's configuration."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What holds for every trial of a run. ``block``: seconds of training between two reports."""
+
+    store: str
+    calibrators: tuple[str, ...]
+    evaluation: Evaluation
+    time_limit: float | None
+    cpu: float = 1.0
+    gpu: float = 0.0
+    block: float = BLOCK_SECONDS
+    meeting: Meeting | None = None
+
+    @classmethod
+    def of(cls, spec: Spec, store: str) -> Self:
+        """Those of a spec, on one CPU of this machine."""
+        return cls(store, tuple(spec.calibrator_names), spec.evaluation, spec.time_limit)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One trial for one worker; at ``rungs`` (epochs) it reports what it has reached."""
+
+    trial: TrialConfig
+    rungs: tuple[int, ...]
+    terms: Terms
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Tune copies what it is given, and keeps it; this never changes."""
+        return self
+
+    def __str__(self) -> str:
+        """Tune names a trial's directory by it."""
+        return f"{self.trial.dataset_name} {self.trial.method} {self.trial.phase}"
