@@ -150,7 +150,7 @@ class TrainingRun:
 
     @property
     def done(self) -> bool:
-        """All epochs are trained, or patience has run out, or the loss is no number."""
+        """All epochs are trained, or patience has run out, or the loss is not a number."""
         if self.epoch >= self.config.epochs or self.diverged:
             return True
         patience = self.config.patience

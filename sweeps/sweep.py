@@ -139,7 +139,7 @@ def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:
     try:
         written = text.decode()
     except UnicodeDecodeError as error:
-        raise SpecError(f"{origin}: is no UTF-8 text ({error}); run the sweep again") from None
+        raise SpecError(f"{origin}: not UTF-8 text ({error}); run the sweep again") from None
     return Sweep(read_spec(written, origin, _directory(place, str(name))), place)
 
 

@@ -185,7 +185,7 @@ def _object(path: str, value: dict[str, Any], kind: type, at: str) -> Any:
     try:
         made = object.__new__(found)
     except TypeError as error:
-        raise ValueError(f"{at}: {path} is no class of plain objects: {error}") from error
+        raise ValueError(f"{at}: {path} is not a class of plain objects: {error}") from error
     _give_state(made, _decode(value["state"], kind, at), at)
     return made
 
@@ -262,7 +262,7 @@ def _check_allowed(found: type, kind: type, at: str) -> None:
 def _class_of(path: str, kind: type, at: str) -> Any:
     module, _, name = path.partition(":")
     if module.split(".")[0] != PACKAGE and module != kind.__module__:
-        raise ValueError(f"{at}: {path!r} is no class of {PACKAGE} or {kind.__module__}")
+        raise ValueError(f"{at}: {path!r} is not a class of {PACKAGE} or {kind.__module__}")
     try:
         found: Any = reduce(getattr, name.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def check_file(path: Path) -> None:
-    """Raise ``ValueError`` if ``path`` is no file that can be looked at."""
+    """Raise ``ValueError`` if ``path`` is not a file that can be read."""
     try:
         found = path.is_file()
     except (OSError, ValueError) as error:  # too long a name, a directory that is closed to us

@@ -30,7 +30,7 @@ def table_part(path: Path, label: str | None, *, labelled: bool) -> Found:
 
     Scores are the columns whose names begin with ``logit_``, ``prob_`` or ``p_`` and go on
     with the class. Where there are none, they are the columns of numbers, which must then be
-    called like the labels, or 0…K−1 if those are numbers: a column such as an age is no class.
+    called like the labels, or 0…K−1 if those are numbers: a column such as an age is not a class.
     Raises ``ValueError`` naming the column that is missing, too many or of the wrong kind.
     """
     frame = read_frame(path)
@@ -84,7 +84,7 @@ def _label_column(frame: pd.DataFrame, path: Path, labelled: bool) -> str | None
             f"{path}: {' and '.join(map(repr, there))} may both be the labels; name one by --label"
         )
     raise ValueError(
-        f"{path}: there is no column 'label', 'labels' or 'y'; name it by --label; found "
+        f"{path}: there is no column 'label', 'labels' or 'y'; name it with --label; found "
         + ", ".join(frame.columns[:20])
     )
 
@@ -113,7 +113,7 @@ def _unprefixed(
             return [name for name in names if name in values]
         raise ValueError(
             f"{path}: no label is {beside[0]!r}, the name of a column of numbers; {_REMEDY} for "
-            f"every class, also those that no row has, or leave out what is no class"
+            f"every class, also those that no row has, or leave out what is not a class"
         )
     _check_not_lone(numbers, path, labelled=labels is not None)
     if labels is None or set(numbers) == {str(k) for k in range(len(numbers))}:

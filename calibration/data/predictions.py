@@ -183,7 +183,7 @@ def _guessed_kind(scores: NDArray[Any], origin: str) -> ScoreKind:
     row = int(np.flatnonzero(~right)[0])
     raise ValueError(
         f"{origin} look like probabilities, but row {row} (counted from 0) sums to "
-        f"{sums[row]:.6g}; mend it, or call the columns logit_… if they are logits"
+        f"{sums[row]:.6g}; fix it, or call the columns logit_… if they are logits"
     )
 
 

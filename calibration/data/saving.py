@@ -21,7 +21,7 @@ from calibration.data.dataset import Transform
 def save_transform(transform: Transform) -> dict[str, Any]:
     """A transform as JSON values for ``load_transform``.
 
-    Raises ``ValueError`` if it is no dataclass, or holds what JSON has no exact form for.
+    Raises ``ValueError`` if it is not a dataclass, or holds what JSON has no exact form for.
     """
     if not dataclasses.is_dataclass(transform) or isinstance(transform, type):
         raise ValueError(
@@ -74,7 +74,7 @@ def _load(saved: Any) -> Any:
             return tuple(_load(item) for item in items)
         case None | bool() | int() | str() | float():
             return saved
-    raise ValueError(f"these are no values of a saved transform: {str(saved)[:100]}")
+    raise ValueError(f"not the values of a saved transform: {str(saved)[:100]}")
 
 
 def _import_path(kind: type) -> str:
@@ -90,5 +90,5 @@ def _dataclass(path: str) -> Any:
     module, _, name = path.partition(":")
     found = getattr(importlib.import_module(module), name)
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
-        raise ValueError(f"{path} is no dataclass")
+        raise ValueError(f"{path} is not a dataclass")
     return found

@@ -33,7 +33,7 @@ def mixing_share(alpha: Tensor, generator: torch.Generator) -> Tensor:
     """λ ~ Beta(α, α), as a 0-dim tensor like ``alpha``.
 
     From two gamma variates in float64: at α = 0.05 those of float32 often vanish both, and
-    their ratio is no number.
+    their ratio is not a number.
     """
     shapes = alpha.detach().to(generator.device, torch.float64).expand(2)
     first, second = torch._standard_gamma(shapes.contiguous(), generator=generator)

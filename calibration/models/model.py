@@ -72,7 +72,7 @@ def model_version(name: str) -> int:
 def image_shape(input_shape: tuple[int, ...], model: str, smallest: int) -> tuple[int, int, int]:
     """``input_shape`` as (channels, height, width).
 
-    Raises ``ValueError`` if it is no image, or one with a side shorter than ``smallest``.
+    Raises ``ValueError`` if it is not an image, or one with a side shorter than ``smallest``.
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
         raise ValueError(

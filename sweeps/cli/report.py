@@ -46,7 +46,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
     if options.open and options.format != "html":
         raise UserError(f"--open shows the page; leave it out with --format {options.format}")
     if options.format == "parquet" and options.out is None:
-        raise UserError("--format parquet is no text for a screen; say --out FILE")
+        raise UserError("--format parquet is not text for a screen; add --out FILE")
     if options.out is not None:
         check_place("--out", options.out)
     sweep = opened(options)

@@ -128,7 +128,7 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
         if cell.hopeless:
             lines.append(f"{cell.dataset} {cell.row}: every search trial failed, so it has no row")
     if plan.failed:
-        lines.append(f"once mended: calsweep run {options.spec} --retry-failed{where}")
+        lines.append(f"after it is fixed: calsweep run {options.spec} --retry-failed{where}")
     for name, reason in outcome.failed_calibrators.items():
         lines.append(f"calibrator {name} failed and has no row: {reason}")
     if outcome.unpublished or outcome.tracking_error:

@@ -83,7 +83,7 @@ def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
     spec, _ = parse(path, text)
     tracking = spec.get("tracking") or {}
     if not isinstance(spec.get("name"), str) or not isinstance(tracking, str | dict):
-        raise SpecError(f"{given}: this is no spec: it has no name, or an odd 'tracking'")
+        raise SpecError(f"{given}: not a spec: it has no name, or an invalid 'tracking'")
     return spec["name"], tracking if isinstance(tracking, str) else tracking.get("uri")
 
 

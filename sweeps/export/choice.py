@@ -104,7 +104,7 @@ def _dataset(sweep: Sweep, dataset: str | None) -> str:
     names = list(sweep.loaded.datasets)
     if dataset is None and len(names) > 1:
         raise UserError(
-            f"sweep {sweep.name!r} has several datasets; say which one with --dataset: "
+            f"sweep {sweep.name!r} has several datasets; choose one with --dataset: "
             f"{', '.join(names)}"
         )
     if dataset is not None and dataset not in names:

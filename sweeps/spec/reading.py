@@ -1,7 +1,7 @@
 """From the text of a spec to plain values, and the line on which each of them stands.
 
 What YAML allows and a spec has no use for is refused here, with its place: dates and
-tagged objects, keys that are no text, numbers that overflow, and documents that unfold to
+tagged objects, keys that are not text, numbers that overflow, and documents that unfold to
 far more than was written.
 """
 
@@ -281,12 +281,12 @@ def _check_scalar(loader: _Loader, node: yaml.Node, at: Location) -> None:
     try:
         value = loader.construct_object(node)
     except (ValueError, LookupError, OverflowError, yaml.YAMLError):
-        raise ProblemError(at, f"found {shortened(node.value)}, which is no number") from None
+        raise ProblemError(at, f"found {shortened(node.value)}, which is not a number") from None
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ProblemError(at, f"found {shortened(value)}, which is no text") from None
+            raise ProblemError(at, f"found {shortened(value)}, which is not text") from None
     elif isinstance(value, float) and not math.isfinite(value):
         raise ProblemError(at, f"found {value}; write a finite number")
     elif isinstance(value, int) and abs(value) > LARGEST_NUMBER:

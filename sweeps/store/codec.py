@@ -68,9 +68,9 @@ def unseal(content: bytes) -> dict[str, Any]:
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise DamagedError("it is no JSON") from error
+        raise DamagedError("it is not valid JSON") from error
     if not isinstance(values, dict):
-        raise DamagedError("it is no JSON object")
+        raise DamagedError("it is not a JSON object")
     version = values.get("format", 1)
     if not isinstance(version, int) or (version == STORE_FORMAT and not found):
         raise DamagedError("its checksum is missing")
@@ -145,5 +145,5 @@ def decode_tensors(content: bytes) -> dict[str, Any]:
     except Exception as error:  # torch documents no single one for broken or forbidden bytes
         raise DamagedError("its tensors cannot be read") from error
     if not isinstance(values, dict):
-        raise DamagedError("its tensors are no dictionary")
+        raise DamagedError("its tensors are not a dictionary")
     return values

@@ -75,7 +75,7 @@ class Store:
         self.root = self._unchecked.root
         self.local = self._unchecked.path if isinstance(self._unchecked, LocalFiles) else None
         if self.local is not None and self.local.exists() and not self.local.is_dir():
-            raise StoreError(f"{root}: is no directory; a store is a directory or a URI")
+            raise StoreError(f"{root}: not a directory; a store is a directory or a URI")
 
     @cached_property
     def _files(self) -> Files:

@@ -213,7 +213,7 @@ def _edit(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> dict[st
         (lambda _, d: d["theta"]["tensor"].update(zlib="%%"), "damaged numbers"),
         (lambda _, d: d["theta"]["tensor"].update(zlib="eJw="), "damaged numbers"),
         (lambda _, d: d["theta"]["tensor"].update(type="O"), "damaged numbers"),
-        (lambda _, d: d.update(x={"object": "os:stat_result", "state": {}}), "no class of"),
+        (lambda _, d: d.update(x={"object": "os:stat_result", "state": {}}), "not a class of"),
         (
             lambda _, d: d.update(x={"object": "calibration.registry:importlib", "state": {}}),
             "not a class defined there",

@@ -25,8 +25,8 @@ def test_transforms_are_saved_to_the_bit() -> None:
         (lambda: save_transform(lambda inputs: inputs), "write it as a dataclass"),
         (lambda: save_transform(Standardise(torch.tensor([float("nan")]), torch.ones(1))), "nan"),
         (lambda: save_transform(Standardise(object(), torch.ones(1))), "Standardise.mean"),  # type: ignore[arg-type]
-        (lambda: load_transform({"class": "os:system", "fields": {}}), "no dataclass"),
-        (lambda: load_transform({"tensors": []}), "no values of a saved transform"),
+        (lambda: load_transform({"class": "os:system", "fields": {}}), "not a dataclass"),
+        (lambda: load_transform({"tensors": []}), "not the values of a saved transform"),
     ],
 )
 def test_a_transform_that_cannot_be_saved_is_named(make: Callable[[], object], words: str) -> None:

@@ -142,11 +142,11 @@ def test_a_sweep_that_cannot_be_read_hides_no_other(tmp_path: Path, capsys) -> N
     sweep.store.write_file("broken", "spec.yaml", b"\xff\xfe")
     assert main(["status", "--store", sweep.store.root]) == 0
     printed = capsys.readouterr().out
-    assert "is no UTF-8 text" in printed
+    assert "not UTF-8 text" in printed
     assert "stands: interrupted" in printed
     file = tmp_path / "spec.yaml"
     assert main(["status", "--store", str(file)]) == 1
-    assert f"{file}: is no directory" in capsys.readouterr().err
+    assert f"{file}: not a directory" in capsys.readouterr().err
 
 
 def test_a_sweep_moves_with_its_directory(tmp_path: Path, capsys) -> None:
