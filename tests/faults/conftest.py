@@ -28,9 +28,14 @@ def outages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outages]:
         stop_server(begun.server)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _begun_early(request: pytest.FixtureRequest) -> None:
-    """Begin it with the first fault test if anything asks for it, and if all run in here."""
-    asked = any("away" in item.name for item in request.session.items)
-    if asked and "PYTEST_XDIST_WORKER" not in os.environ:
+    """Begin it before anything waits for it, if anything will.
+
+    That is with the first fault test; but with the first of its own module where each worker of
+    pytest-xdist runs some modules and none knows which.
+    """
+    asked = any("outages" in item.fixturenames for item in request.session.items)
+    alone = "PYTEST_XDIST_WORKER" not in os.environ
+    if asked and (alone or request.module.__name__ == "tests.faults.test_tracking"):
         request.getfixturevalue("outages")

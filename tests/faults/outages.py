@@ -1,7 +1,7 @@
 """A sweep whose MLflow server goes away twice, run beside the other fault tests.
 
-It takes two minutes and is mostly asleep, so it is begun with the first fault test; the
-test that asks for its result waits for it.
+It takes two minutes and is mostly asleep, so other tests run meanwhile; the one that asks for
+its result comes last in its module and waits for it.
 """
 
 from __future__ import annotations

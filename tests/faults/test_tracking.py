@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.faults.kit import Scene, free_port, retrained, start_server, stop_server, wait_for
 from tests.faults.outages import CURVE, OUTAGES, SPEC, TRIALS, Outages
 
-
-def test_a_server_away_for_20_and_60_seconds_is_caught_up_with(outages: Outages) -> None:
-    ended = outages.result()
-    assert ended.code == 0, ended.err
-    assert "could not be reached" not in ended.out
-    # A trial takes two seconds, and two run at once: trials went on landing.
-    assert [n >= away / 5 for n, away in zip(ended.landed, OUTAGES, strict=True)] == [True, True]
-    ended.scene.assert_exact(TRIALS + 1, CURVE, {"FINISHED"})
+pytestmark = pytest.mark.slow
 
 
 def test_a_server_gone_for_good_costs_nothing_and_sync_publishes_later(tmp_path: Path) -> None:
@@ -43,3 +38,12 @@ def test_a_server_gone_for_good_costs_nothing_and_sync_publishes_later(tmp_path:
         scene.assert_exact(6, CURVE, {"FINISHED"})
     finally:
         stop_server(server)
+
+
+def test_a_server_away_for_20_and_60_seconds_is_caught_up_with(outages: Outages) -> None:
+    ended = outages.result()
+    assert ended.code == 0, ended.err
+    assert "could not be reached" not in ended.out
+    # A trial takes two seconds, and two run at once: trials went on landing.
+    assert [n >= away / 5 for n, away in zip(ended.landed, OUTAGES, strict=True)] == [True, True]
+    ended.scene.assert_exact(TRIALS + 1, CURVE, {"FINISHED"})

@@ -30,6 +30,8 @@ from sweeps.engine.plan import Options, Plan
 from sweeps.spec import SpecError, load_spec
 from sweeps.spec.ready import SPECS
 from sweeps.store import Store
+from tests.tracked import empty_database
+from tests.trained import finish
 
 SPEC = """\
 name: table
@@ -63,8 +65,11 @@ table:
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Trained in this process; the command finds all trials done, and reports and publishes."""
     directory = tmp_path_factory.mktemp("table")
     (directory / "table.yaml").write_text(SPEC)
+    finish(directory / "table.yaml", Store(directory / "runs"))
+    (directory / "runs" / "mlflow.db").write_bytes(empty_database())
     done = subprocess.run(
         [sys.executable, "-m", "sweeps.cli", "run", "table.yaml"],
         cwd=directory,
@@ -81,6 +86,7 @@ def records(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in files]
 
 
+@pytest.mark.slow
 def test_rows_without_anything_to_search_are_only_confirmed(swept: tuple[Path, str]) -> None:
     phases = [(r["config"]["method"], r["config"]["phase"]) for r in records(swept[0])]
     assert phases.count(("standard", "search")) == 0
@@ -89,6 +95,7 @@ def test_rows_without_anything_to_search_are_only_confirmed(swept: tuple[Path, s
     assert phases.count(("bo4sc", "confirm")) == 2
 
 
+@pytest.mark.slow
 def test_rows_train_by_their_own_settings(swept: tuple[Path, str]) -> None:
     epochs = {
         (r["config"]["training"]["stop_on"], r["epochs"])
@@ -98,6 +105,7 @@ def test_rows_train_by_their_own_settings(swept: tuple[Path, str]) -> None:
     assert epochs == {("none", 30), ("nll", 40)}
 
 
+@pytest.mark.slow
 def test_the_table_is_printed_and_written(swept: tuple[Path, str]) -> None:
     directory, printed = swept
     lines = pd.read_csv(directory / "runs" / "table" / "table.csv")
@@ -124,6 +132,7 @@ def test_the_table_is_printed_and_written(swept: tuple[Path, str]) -> None:
     assert "[0.074≈]" not in printed
 
 
+@pytest.mark.slow
 def test_larger_draws_are_measured_on_the_stored_network(swept: tuple[Path, str]) -> None:
     directory, _ = swept
     store = Store(directory / "runs")
@@ -147,6 +156,7 @@ def test_larger_draws_are_measured_on_the_stored_network(swept: tuple[Path, str]
     assert bool((oracle["large_posterior_gap"] < 1e-9).all())
 
 
+@pytest.mark.slow
 def test_weights_and_curves_are_drawn_and_the_weights_published(swept: tuple[Path, str]) -> None:
     directory, _ = swept
     figures = {path.name for path in (directory / "runs" / "table" / "figures").glob("*.png")}
@@ -210,6 +220,7 @@ def test_an_absent_dataset_gives_way_to_its_substitute(
         load_spec(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "tiny_imagenet"])
 def test_every_row_of_the_full_tables_trains(
     dataset: str,
