@@ -36,6 +36,7 @@ def test_method_keeps_the_contract(name: str) -> None:
     check_method(METHODS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "hyperparameters"),
     [

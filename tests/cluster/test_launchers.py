@@ -122,6 +122,7 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".ssh").mkdir()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cloud")
 def test_ray_makes_every_kind_of_machine_on_ec2(monkeypatch: pytest.MonkeyPatch) -> None:
     config = launcher("aws")

@@ -65,6 +65,7 @@ def test_a_finished_sweep_says_so(said) -> None:
     assert "stands: finished; 6 of 6" in said("status")[1]
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_says_what_is_left(directory: Path) -> None:
     part = train_sweep(directory, SPEC, store="part", limit=3)
     states = [trial.state for trial in trials(part)]
@@ -75,6 +76,7 @@ def test_an_interrupted_sweep_says_what_is_left(directory: Path) -> None:
     assert "interrupted, 3 trials left" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_running_sweep_names_its_driver_and_its_epochs(directory: Path) -> None:
     part = train_sweep(directory, SPEC, store="live", limit=1)
     key = next(t.entry.key for t in trials(part) if t.state == "waiting")

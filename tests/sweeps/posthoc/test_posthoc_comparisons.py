@@ -49,6 +49,7 @@ def test_comparisons_of_means_are_paired_t_tests() -> None:
         assert (row["low"], row["high"]) == pytest.approx((low, high), abs=0.06 * width)
 
 
+@pytest.mark.slow
 def test_no_difference_is_found_where_there_is_none() -> None:
     """Two predictors with noise of the same kind are equally good, in every metric."""
     generator = np.random.default_rng(0)

@@ -216,6 +216,7 @@ def test_a_place_that_cannot_be_written_is_logged_and_nothing_more(
     assert len(caplog.records) == 2
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_the_studies_as_they_grow(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "optuna.log")
     studies = {"blobs/focal": one_objective(), "blobs/mixup": two_objectives()}

@@ -189,6 +189,7 @@ def test_cmaes_goes_on_learning_when_a_conditional_knob_falls_away() -> None:
     assert learnt[-1] >= learnt[12] + 3
 
 
+@pytest.mark.slow
 def test_another_process_suggests_the_same_whatever_its_hash_seed() -> None:
     code = f"""
 from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform

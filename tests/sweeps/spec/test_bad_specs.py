@@ -326,6 +326,7 @@ def test_the_full_spec_is_valid_and_uses_every_field(tmp_path: Path) -> None:
         assert set(FULL[name]) == set(type(getattr(spec, name)).model_fields), name
 
 
+@pytest.mark.slow
 def test_generated_bad_specs_name_their_field_and_leave_no_trace(place: Path) -> None:
     seen: set[str] = set()
 
@@ -489,6 +490,7 @@ def test_what_is_no_spec_at_all_is_one_message(place: Path, content: bytes) -> N
     assert sorted(place.rglob("*")) == [path, place / "working"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "bad",
     [

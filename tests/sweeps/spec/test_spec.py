@@ -295,6 +295,7 @@ def test_a_missing_file_brings_the_nearest_name(tmp_path: Path) -> None:
         load_spec(tmp_path / "sweeps.yaml")
 
 
+@pytest.mark.slow
 def test_checking_exits_2_without_a_traceback_and_writes_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, GOOD + "training: {epochs: -4}")
     before = sorted(tmp_path.rglob("*"))
