@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests.faults.kit import Scene, free_port, start_server, stop_server, wait_for
+from tests.faults.kit import MODULE, Scene, free_port, start_server, stop_server, wait_for
 
 SPEC = """\
 datasets: [blobs-1.7]
@@ -25,6 +25,24 @@ calibrators: []
 CURVE = [5, 10, 15, 20]
 TRIALS = 100
 OUTAGES = (20.0, 60.0)
+# However long a server takes to start, the sweep must not end before it is back for good: until
+# then a trial takes three seconds, and the last ten do not come past their middle.
+MODULE_OF_SLOW_TRIALS = f"""{MODULE}
+class Slow(Paced):
+    def loss(self, output, labels, numbers):
+        found = super().loss(output, labels, numbers)
+        time.sleep(0.0 if self.is_back() else 0.15)
+        while numbers["progress"] >= 0.5 and self.is_late() and not self.is_back():
+            time.sleep(0.1)
+        return found
+
+    def is_back(self):
+        return os.path.exists(self.hyperparameters.log + ".back")
+
+    def is_late(self):
+        rates = [line.split()[0] for line in open(self.hyperparameters.log)]
+        return str(self.hyperparameters.lr) in list(dict.fromkeys(rates))[{TRIALS - 10}:]
+"""
 
 
 class Outages(threading.Thread):
@@ -34,10 +52,13 @@ class Outages(threading.Thread):
         super().__init__(daemon=True)
         self.directory = directory
         self.port = free_port()
+        self.log = directory / "steps.log"
+        spec = SPEC.replace("TRIALS", str(TRIALS)).replace("pause: 0.1", f'log: "{self.log}"')
         self.scene = Scene(
             directory / "sweep",
-            SPEC.replace("TRIALS", str(TRIALS)),
+            spec.replace("paced:Paced", "paced:Slow"),
             tracking=f"http://127.0.0.1:{self.port}",
+            module=MODULE_OF_SLOW_TRIALS,
         )
         self.landed: list[int] = []
         self.server = None
@@ -62,6 +83,7 @@ class Outages(threading.Thread):
             time.sleep(outage)
             self.landed.append(len(self.scene.records()) - before)
             self.server = start_server(place, self.port)
+        Path(f"{self.log}.back").touch()
         self.out, self.err = process.communicate()
         self.code = process.returncode
 
