@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from sweeps.engine.trial import TrialConfig
+from sweeps.engine.identity import TrialConfig
 from sweeps.ray_backend.handshake import Meeting
 from sweeps.spec.schema import Evaluation, Spec
 

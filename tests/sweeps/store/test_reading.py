@@ -12,7 +12,7 @@ from sweeps.analysis.two_sweeps import compare_sweeps, other_circumstances
 from sweeps.cli.status_view import trials
 from sweeps.export.choice import choose
 from sweeps.export.package import Wish, assemble
-from sweeps.nightly.run.results import collect
+from sweeps.nightly.run.collection import collect
 from sweeps.report.write import write_report
 from sweeps.store import Store
 from sweeps.store.files import LocalFiles
