@@ -164,7 +164,7 @@ def _complain(words: str) -> None:
 def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
     from sweeps.nightly.archive.nights import Nights, checked_night
     from sweeps.nightly.report.webhook import VARIABLE, check_webhook, report_to
-    from sweeps.nightly.run.tracking import tracking_uri
+    from sweeps.nightly.run.tracking_uri import tracking_uri
     from sweeps.nightly.run.unattended import logged, one_at_a_time
     from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.tracking.mlflow.access import check_access

@@ -27,10 +27,10 @@ from sweeps.nightly.run.collection import Collected, collect, has_work
 from sweeps.nightly.run.identity import identity
 from sweeps.nightly.run.reference import reference_seconds
 from sweeps.nightly.run.suite import LoadedSuite, for_night
-from sweeps.nightly.run.tracking import VERDICT, NightRun, metric_name
 from sweeps.nightly.run.unattended import TimeUp, time_limit
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store, StoreError
+from sweeps.tracking.mlflow.night_run import VERDICT, NightRun, metric_name
 
 Train = Callable[[LoadedSpec, Store, str | None, bool], None]
 """Trains a sweep to its end: its spec, the night's store, the night's MLflow run, and whether
@@ -67,7 +67,7 @@ def run_night(night: Night) -> Verdict:
     for left in nights.mark_unfinished(night.date):
         night.tell(f"the night of {left} was never finished; it is marked so and not judged")
     state, resumed = _begin(night)
-    run = NightRun(nights, night.date, night.tracking)
+    run = NightRun(nights.suite, night.date, night.tracking, nights.directory)
     sweeps = {
         name: for_night(loaded, nights.suite, night.date)
         for name, loaded in night.suite.sweeps.items()

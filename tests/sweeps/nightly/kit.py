@@ -17,7 +17,7 @@ from sweeps.nightly.judge.verdict import Verdict
 from sweeps.nightly.run import night as night_module
 from sweeps.nightly.run.night import Night, run_night
 from sweeps.nightly.run.suite import load_suite
-from sweeps.nightly.run.tracking import tracking_uri
+from sweeps.nightly.run.tracking_uri import tracking_uri
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, remembered

@@ -23,10 +23,10 @@ from sweeps.nightly.judge.rules import Judge
 from sweeps.nightly.run import collection
 from sweeps.nightly.run import identity as identities
 from sweeps.nightly.run import night as night_module
-from sweeps.nightly.run import tracking as night_tracking
 from sweeps.nightly.run.suite import load_suite
-from sweeps.nightly.run.tracking import NightRun
 from sweeps.store import StoreError
+from sweeps.tracking.mlflow import night_run as night_tracking
+from sweeps.tracking.mlflow.night_run import NightRun
 from tests.sweeps.nightly.kit import SEARCHED, Scene, StoppedError, reference_takes
 from tests.tracked import empty_database
 
@@ -197,7 +197,7 @@ def test_every_metric_reaches_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """More than it takes in a call."""
     monkeypatch.setattr(night_tracking, "MOST_METRICS", 2)
     (tmp_path / "mlflow.db").write_bytes(empty_database())
-    run = NightRun(Nights(tmp_path, "small"), FIRST, f"sqlite:///{tmp_path / 'mlflow.db'}")
+    run = NightRun("small", FIRST, f"sqlite:///{tmp_path / 'mlflow.db'}", tmp_path)
     numbers = {f"ece/{place}": float(place) for place in range(5)}
     run.end("FINISHED", {"calsweep.verdict": "fine"}, numbers, {})
     assert run.problem == ""

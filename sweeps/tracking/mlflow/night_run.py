@@ -5,17 +5,14 @@ All nights of a suite are in one experiment, called after it.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeps.errors import UserError
 from sweeps.host.scratch import scratch_directory
 from sweeps.host.secrets import masked
-from sweeps.nightly.archive.nights import Nights
-from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.tracking.mlflow.database import create_database
 from sweeps.tracking.mlflow.database_file import database_path
 from sweeps.tracking.mlflow.failures import reason
@@ -39,20 +36,6 @@ MOST_METRICS = 900
 """In a call: MLflow takes a thousand values."""
 
 
-def tracking_uri(nights: Nights, given: str | None) -> str:
-    """Where a suite's nights are tracked: as given, as MLflow's own variable says, or beside them.
-
-    Raises ``UserError`` if that does not name a server or a database.
-    """
-    uri = given or os.environ.get("MLFLOW_TRACKING_URI", "")
-    if not uri:
-        return f"sqlite:///{(nights.directory / 'mlflow.db').resolve()}"
-    problem = tracking_problem(uri)
-    if problem is not None:
-        raise UserError(f"{'--tracking' if given else 'MLFLOW_TRACKING_URI'}: {problem}")
-    return uri
-
-
 class NightRun:
     """The run of one night in MLflow. If MLflow is away, or fails, the night goes on.
 
@@ -62,10 +45,10 @@ class NightRun:
     ``UserError``.
     """
 
-    def __init__(self, nights: Nights, night: str, uri: str) -> None:
+    def __init__(self, suite: str, night: str, uri: str, directory: Path) -> None:
         self.uri = uri
         self.problem = ""
-        self._nights, self._night = nights, night
+        self._suite, self._night, self._directory = suite, night, directory
         self._run = ""
 
     @mlflow_settings()
@@ -109,8 +92,8 @@ class NightRun:
             client.update_run(self._run, status="RUNNING")
             client.set_tag(self._run, VERDICT, "incomplete")  # until it has come to its end
         else:
-            tags = {SUITE: self._nights.suite, NIGHT: self._night, PHASE: "night"}
-            name = f"{self._nights.suite} {self._night}"
+            tags = {SUITE: self._suite, NIGHT: self._night, PHASE: "night"}
+            name = f"{self._suite} {self._night}"
             self._run = str(client.create_run(experiment, run_name=name, tags=tags).info.run_id)
         for orphan in self._orphans(client, experiment):
             client.set_tag(orphan.info.run_id, PARENT, self._run)
@@ -153,14 +136,14 @@ class NightRun:
 
     def _experiment(self, client: MlflowClient) -> str:
         """The suite's experiment; its files lie beside the nights, which may be deleted."""
-        found = client.get_experiment_by_name(self._nights.suite)
+        found = client.get_experiment_by_name(self._suite)
         if found is not None:
             if found.lifecycle_stage == "deleted":
                 client.restore_experiment(found.experiment_id)
             return str(found.experiment_id)
         local = database_path(self.uri) is not None
-        files = (self._nights.directory / "mlartifacts").resolve().as_uri() if local else None
-        made = client.create_experiment(self._nights.suite, files)
+        files = (self._directory / "mlartifacts").resolve().as_uri() if local else None
+        made = client.create_experiment(self._suite, files)
         client.set_experiment_tag(made, KIND, "custom_model_development")
         return str(made)
 
