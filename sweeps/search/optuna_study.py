@@ -7,6 +7,8 @@ uninterrupted one would have.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
@@ -38,14 +40,15 @@ class OptunaStudy:
         listed: bool,
     ) -> None:
         self._space, self._config, self._seed, self._label = space, config, seed, label
-        self._sampler = self._made("grid" if listed else config.sampler)
-        self._replayer = self._sampler if self._sampler.keeps_notes else self._made("random")
         self._distributions = {n: distribution(d) for n, d in space.searched.items()}
         self._always = {n: d for n, d in self._distributions.items() if n not in space.conditions}
-        related = self._sampler.related()
-        self._related = (
-            None if related is None else {knob: self._distributions[knob] for knob in related}
-        )
+        with self._sampler_blamed(label):
+            self._sampler = self._made("grid" if listed else config.sampler)
+            related = self._sampler.related()
+            self._related = (
+                None if related is None else {knob: self._distributions[knob] for knob in related}
+            )
+        self._replayer = self._sampler if self._sampler.keeps_notes else self._made("random")
         self._running: dict[int, optuna.Trial] = {}
         with quiet(QUIET):
             self._study = optuna.create_study(
@@ -59,13 +62,16 @@ class OptunaStudy:
 
         A ``replayed`` trial needs no suggestion. Raises ``SamplerError`` if the sampler fails.
         """
-        try:
+        with self._sampler_blamed(f"{self._label}, trial {number}"):
             return self._ask(number, given, self._replayer if replayed else self._sampler)
-        except Exception as error:  # the sampler may be a user's own
-            raise SamplerError(
-                f"the sampler {self._config.sampler!r} failed at trial {number} of "
-                f"{self._label!r}: {type(error).__name__}: {error}"
-            ) from error
+
+    @contextmanager
+    def _sampler_blamed(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # it may be a user's own
+            name, kind = self._config.sampler, type(error).__name__
+            raise SamplerError(f"{place}: the sampler {name!r} failed: {kind}: {error}") from error
 
     def _made(self, name: str) -> Sampler:
         return SAMPLERS[name](self._space, len(self._config.objective))

@@ -48,6 +48,9 @@ class Near(Sampler):
     def make(self, seed):
         return NearTheBest(seed)
 
+class Unfinished(Sampler):
+    description = "has no make"
+
 class Failing(Sampler):
     description = "raises"
 
@@ -123,8 +126,12 @@ def test_what_is_no_sampler_is_told_with_the_place_and_the_nearest_name(tmp_path
 
 def test_a_sampler_that_raises_is_named_with_its_trial() -> None:
     study = Study(SPACE, SearchConfig(sampler="nearby:Failing"), 0, "blobs/focal")
-    message = "'nearby:Failing' failed at trial 0 of 'blobs/focal': RuntimeError: no licence"
-    with pytest.raises(SamplerError, match=message):
+    with pytest.raises(SamplerError) as found:
+        study.ask()
+    told = "blobs/focal, trial 0: the sampler 'nearby:Failing' failed: RuntimeError: no licence"
+    assert str(found.value) == told
+    study = Study(SPACE, SearchConfig(sampler="nearby:Unfinished"), 0, "blobs/focal")
+    with pytest.raises(SamplerError, match="Unfinished' failed: TypeError: Can't instantiate"):
         study.ask()
 
 
@@ -147,5 +154,5 @@ def test_only_samplers_that_keep_notes_are_asked_about_replayed_trials() -> None
         for number in range(3):
             study.replay(number, {"kind": 1})
             study.tell(number, Result((1.0,), 1.0, 1.0, "done"))
-        with pytest.raises(SamplerError, match=f"at trial {raised} of"):
+        with pytest.raises(SamplerError, match=f"x, trial {raised}: "):
             study.ask()
