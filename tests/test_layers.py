@@ -52,7 +52,7 @@ NIGHTLY = {
     "judge": {"archive"},
     "report": {"archive", "judge"},
     "run": {"archive", "judge", "report"},
-    "schedule": {"report"},
+    "schedule": {"report", "run"},
 }
 """What each room of the nightly may import besides itself."""
 HOMES = {
