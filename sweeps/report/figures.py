@@ -39,16 +39,16 @@ class Drawing(NamedTuple):
     about: str = ""
 
 
-def figures(plan: SweepRecords, store: Store, gathered: Gathered) -> Iterator[Drawing]:
+def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[Drawing]:
     """Reliability, bin robustness, risk–coverage and curves per dataset; for plane points
     the regions of confidence; learned sample weights where a method has them. None is drawn yet.
     """
-    for dataset, loaded in plan.loaded.datasets.items():
+    for dataset, loaded in sweep.loaded.datasets.items():
         shown = {name: row.pair for name, row in gathered.shown[dataset].items()}
         if not shown:
             continue
         start = file_name(dataset)
-        grid = partial(plots.reliability_grid, shown, bins=plan.spec.bins)
+        grid = partial(plots.reliability_grid, shown, bins=sweep.spec.bins)
         yield Drawing(f"{start}_reliability", dataset, grid)
         yield Drawing(f"{start}_bins", dataset, partial(plots.bin_robustness, shown))
         yield Drawing(f"{start}_coverage", dataset, partial(plots.risk_coverage, shown))
@@ -57,11 +57,11 @@ def figures(plan: SweepRecords, store: Store, gathered: Gathered) -> Iterator[Dr
                 points = gathered.curves[dataset][column]
                 curves = partial(plots.curves, points, CURVES[column])
                 yield Drawing(f"{start}_{name}", dataset, curves)
-        for row, trial in first_confirmed(plan, dataset).items():
+        for row, trial in first_confirmed(sweep, dataset).items():
             yield Drawing(
                 f"{start}_{file_name(row)}-weights",
                 dataset,
-                partial(_weights, plan, store, dataset, trial),
+                partial(_weights, sweep, store, dataset, trial),
                 f"Sample weights learned by {row}",
                 "How the weights of training points went over epochs. First seed.",
             )
@@ -69,14 +69,14 @@ def figures(plan: SweepRecords, store: Store, gathered: Gathered) -> Iterator[Dr
             yield Drawing(
                 f"{start}_regions",
                 dataset,
-                partial(_regions, plan, store, dataset),
+                partial(_regions, sweep, store, dataset),
                 "Confidence over the plane",
                 "Light is confident; the training points on top. First seed, no calibrator.",
             )
 
 
 def _weights(
-    plan: SweepRecords, store: Store, dataset: str, trial: ConfirmedTrial
+    sweep: SweepRecords, store: Store, dataset: str, trial: ConfirmedTrial
 ) -> Figure | None:
     """The history of learned sample weights, if the row keeps one."""
     record = trial.record
@@ -85,22 +85,22 @@ def _weights(
         return None
     run = _network(trial, store)
     step = -(-len(run.train.labels) // history["weights"].shape[1])
-    raw = plan.loaded.datasets[dataset].split(
-        plan.spec.protocol, trial.config.seed, held_out=run.method.needs_held_out
+    raw = sweep.loaded.datasets[dataset].split(
+        sweep.spec.protocol, trial.config.seed, held_out=run.method.needs_held_out
     )
     inputs, labels = raw.train.inputs[::step], raw.train.labels[::step]
     wrong = run.predict(Part(inputs, labels)).argmax(-1) != labels
-    is_plane = plan.loaded.datasets[dataset].kind == "points"
+    is_plane = sweep.loaded.datasets[dataset].kind == "points"
     return plots.sample_weights(
         history["epoch"], history["weights"], wrong, inputs if is_plane else None
     )
 
 
-def _regions(plan: SweepRecords, store: Store, dataset: str) -> Figure:
-    confirmed = first_confirmed(plan, dataset)
+def _regions(sweep: SweepRecords, store: Store, dataset: str) -> Figure:
+    confirmed = first_confirmed(sweep, dataset)
     named = {row: _confidence(_network(trial, store)) for row, trial in confirmed.items()}
     seed = next(iter(confirmed.values())).config.seed
-    data = plan.loaded.datasets[dataset].split(plan.spec.protocol, seed, held_out=False).train
+    data = sweep.loaded.datasets[dataset].split(sweep.spec.protocol, seed, held_out=False).train
     return plots.confidence_regions_grid(named, data.inputs.numpy(), data.labels.numpy())
 
 

@@ -69,57 +69,57 @@ class Gathered:
 
 
 def gather(
-    plan: SweepRecords, store: Store, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
+    sweep: SweepRecords, store: Store, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
 ) -> Gathered:
     """Read it; ``tidy`` and ``table`` are the results and the leaderboard."""
     shown: dict[str, dict[str, ShownRow]] = {}
     curves = {}
     failures: list[Failure] = []
     environments: Counter[tuple[tuple[str, str], ...]] = Counter()
-    for dataset in plan.loaded.datasets:
+    for dataset in sweep.loaded.datasets:
         shown[dataset] = {}
-        for name, of_map in rows_to_show(plan, table, dataset).items():
+        for name, of_map in rows_to_show(sweep, table, dataset).items():
             # The calibrator is fitted once more: a user's own may fail this time.
             found = attempts.part(
                 f"the diagrams of {name} on {dataset}",
-                partial(_shown, plan, store, tidy, dataset, *of_map),
+                partial(_shown, sweep, store, tidy, dataset, *of_map),
                 None,
             )
             if found is not None:
                 shown[dataset][name] = found
-        curves[dataset] = _curves(plan, dataset)
-        for row in plan.spec.methods:
-            for trial in plan.confirmed(dataset, row):
+        curves[dataset] = _curves(sweep, dataset)
+        for row in sweep.spec.methods:
+            for trial in sweep.confirmed(dataset, row):
                 if trial.record is None:
                     continue
                 environments[tuple(trial.record.environment.items())] += 1
                 if trial.record.status == "failed":
                     reason = trial.record.reason
                     failures.append(Failure(dataset, row, trial.config.seed, reason))
-    calibrators = failed_calibrators(plan)
-    return Gathered(shown, curves, failures, plan.reasons, calibrators, environments)
+    calibrators = failed_calibrators(sweep)
+    return Gathered(shown, curves, failures, sweep.reasons, calibrators, environments)
 
 
-def first_confirmed(plan: SweepRecords, dataset: str) -> dict[str, ConfirmedTrial]:
+def first_confirmed(sweep: SweepRecords, dataset: str) -> dict[str, ConfirmedTrial]:
     """The first confirmed trial of every row that has one."""
     found: dict[str, ConfirmedTrial] = {}
-    for row in plan.spec.methods:
-        first = next((t for t in plan.confirmed(dataset, row) if t.done is not None), None)
+    for row in sweep.spec.methods:
+        first = next((t for t in sweep.confirmed(dataset, row) if t.done is not None), None)
         if first is not None:
             found[row] = first
     return found
 
 
 def rows_to_show(
-    plan: SweepRecords, table: pd.DataFrame, dataset: str
+    sweep: SweepRecords, table: pd.DataFrame, dataset: str
 ) -> dict[str, tuple[str, str]]:
     """Row and calibrator by name: those of the published table, or the headline's."""
     if table.empty:
         return {}
     rows = table[(table["dataset"] == dataset) & (table["row"] != ORACLE)]
     there = {label(m, p): (m, p) for m, p in zip(rows["row"], rows["calibrator"], strict=True)}
-    if plan.spec.table is not None:
-        wanted = plan.spec.table.rows.items()
+    if sweep.spec.table is not None:
+        wanted = sweep.spec.table.rows.items()
         plain = {name: ours.removesuffix(" + identity") for name, ours in wanted}
         return {name: there[ours] for name, ours in plain.items() if ours in there}
     chosen = headline_rows(rows, dataset)
@@ -136,7 +136,7 @@ def top_label(output: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, T
 
 
 def _shown(
-    plan: SweepRecords,
+    sweep: SweepRecords,
     store: Store,
     tidy: pd.DataFrame,
     dataset: str,
@@ -146,7 +146,7 @@ def _shown(
     # The first seed that has this row: a calibrator may have failed on an earlier one.
     mine = (tidy["dataset"] == dataset) & (tidy["row"] == row)
     first = tidy[mine & (tidy["calibrator"] == calibrator)].iloc[0]
-    (record,) = (t.record for t in plan.confirmed(dataset, row) if t.key == first["key"])
+    (record,) = (t.record for t in sweep.confirmed(dataset, row) if t.key == first["key"])
     assert record is not None, "it has results"
     arrays = store.predictions(record)
     fitted = calibrators.fit(calibrator, arrays["validation_logits"], arrays["validation_labels"])
@@ -155,10 +155,10 @@ def _shown(
     return ShownRow(row, calibrator, int(first["seed"]), *pair)
 
 
-def _curves(plan: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:
+def _curves(sweep: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:
     """What was measured over epochs, where there is more than a point of it."""
     found: dict[str, dict[str, _Points]] = {}
-    for row, trial in first_confirmed(plan, dataset).items():
+    for row, trial in first_confirmed(sweep, dataset).items():
         curve = trial.record.curve if trial.record else ()
         for column in CURVES:
             points = [(p["epoch"], p[column]) for p in curve if column in p]

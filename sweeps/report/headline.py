@@ -35,16 +35,16 @@ class Headline(NamedTuple):
         return " ".join(filter(None, [self.lead, self.others]))
 
 
-def headlines(plan: SweepRecords, analysis: Analysis) -> dict[str, Headline]:
+def headlines(sweep: SweepRecords, analysis: Analysis) -> dict[str, Headline]:
     """A few sentences on every dataset, in plain text."""
     found = {}
-    for name, dataset in plan.loaded.datasets.items():
+    for name, dataset in sweep.loaded.datasets.items():
         found[name] = headline(
             name,
             analysis,
-            methods=list(plan.spec.methods),
-            seeds=plan.spec.confirm_seeds,
-            test_rows=len(dataset.test(plan.spec.seed + 1).labels),
+            methods=list(sweep.spec.methods),
+            seeds=sweep.spec.confirm_seeds,
+            test_rows=len(dataset.test(sweep.spec.seed + 1).labels),
             own_draws=dataset.independent_draws,
         )
     return found
@@ -86,7 +86,7 @@ def headline(
     return Headline(lead, " ".join(filter(None, others)), subject)
 
 
-def outdated(plan: SweepRecords, analysis: Analysis) -> str:
+def outdated(sweep: SweepRecords, analysis: Analysis) -> str:
     """That some numbers are those of other versions, and what renews them; else nothing."""
     if not analysis.outdated:
         return ""
@@ -94,7 +94,7 @@ def outdated(plan: SweepRecords, analysis: Analysis) -> str:
     return (
         f"{made} of {len(analysis.results)} {'was' if analysis.outdated == 1 else 'were'} made by "
         "another version of a metric or a calibrator than this one: run the sweep "
-        f"{quoted(plan.spec.name)} again to evaluate the stored predictions anew; nothing is "
+        f"{quoted(sweep.spec.name)} again to evaluate the stored predictions anew; nothing is "
         "trained again."
     )
 

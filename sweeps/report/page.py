@@ -20,7 +20,7 @@ from sweeps.report.templates import NOTHING, rendered
 
 
 def page(
-    plan: SweepRecords,
+    sweep: SweepRecords,
     analysis: Analysis,
     gathered: Gathered,
     pictures: Sequence[Picture],
@@ -32,8 +32,8 @@ def page(
     It is smaller than ``document.PAGE_LIMIT``: charts come before pictures, and what does not fit
     is named with the file that has it. So is what failed, here or earlier in ``attempts``.
     """
-    whole = ReportContext(plan, analysis, gathered, pictures, published, PageBudget())
-    about = [replace(whole, dataset=name) for name in plan.loaded.datasets]
+    whole = ReportContext(sweep, analysis, gathered, pictures, published, PageBudget())
+    about = [replace(whole, dataset=name) for name in sweep.loaded.datasets]
     own = [section for section in SECTIONS if section.anchor]
     repeated = [section for section in SECTIONS if not section.anchor]
     tasks = [(section, whole) for section in own]
@@ -54,5 +54,5 @@ def page(
                 contents = [made[each, context.dataset] for each in repeated]
                 html = rendered("dataset", anchor=anchor, name=context.dataset, contents=contents)
                 parts.append(PagePart(anchor, context.dataset, html))
-    title = f"{plan.spec.name} · calsweep"
-    return document(title, plan.spec.name, parts, whole.room, attempts.failures)
+    title = f"{sweep.spec.name} · calsweep"
+    return document(title, sweep.spec.name, parts, whole.room, attempts.failures)

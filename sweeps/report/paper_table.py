@@ -27,14 +27,14 @@ from sweeps.spec import ORACLE
 from sweeps.spec.schema import PublishedTable
 
 
-def paper_table(tidy: pd.DataFrame, plan: SweepRecords) -> pd.DataFrame:
+def paper_table(tidy: pd.DataFrame, sweep: SweepRecords) -> pd.DataFrame:
     """One line per (dataset, row, metric): mean and spread of ours, and the published value."""
-    table = plan.spec.table
+    table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
     lines = []
-    for dataset in plan.loaded.datasets:
+    for dataset in sweep.loaded.datasets:
         chance = _largest_by_chance(tidy, dataset)
-        own_draws = plan.loaded.datasets[dataset].independent_draws
+        own_draws = sweep.loaded.datasets[dataset].independent_draws
         for name, ours in table.rows.items():
             seeds = _rows_of(tidy, dataset, ours)
             for metric in table.metrics:
@@ -49,7 +49,7 @@ def paper_table(tidy: pd.DataFrame, plan: SweepRecords) -> pd.DataFrame:
                         "sd": values.std(ddof=1),
                         "seeds": int(values.count()),
                         "by_seed": " ".join(f"{value:.5f}" for value in values.dropna()),
-                        "chosen": _chosen(plan, dataset, ours),
+                        "chosen": _chosen(sweep, dataset, ours),
                         "converged": bool(seeds["converged"].all()) if len(seeds) else True,
                         "published": published,
                         "like_perfect": metric == "ece" and like_perfect(seeds, own_draws),
@@ -74,13 +74,13 @@ def _is_share(metric: str) -> bool:
     return name not in METRICS or METRICS[name].unit == "share"
 
 
-def _chosen(plan: SweepRecords, dataset: str, ours: str) -> str:
+def _chosen(sweep: SweepRecords, dataset: str, ours: str) -> str:
     """The searched knobs of a row as the search left them: ``inner_steps=5 outer_lr=2.0``."""
-    cell = plan.cells.get((dataset, ours.partition(" + ")[0]))
+    cell = sweep.cells.get((dataset, ours.partition(" + ")[0]))
     chosen = None if cell is None else cell.chosen
     if cell is None or chosen is None:
         return ""
-    return " ".join(f"{name}={chosen[name]}" for name in plan.spec.space(cell.row).searched)
+    return " ".join(f"{name}={chosen[name]}" for name in sweep.spec.space(cell.row).searched)
 
 
 def _rows_of(tidy: pd.DataFrame, dataset: str, ours: str) -> pd.DataFrame:
@@ -110,20 +110,20 @@ def _largest_by_chance(tidy: pd.DataFrame, dataset: str) -> float:
     return float(oracle["floor_q95"].mean())
 
 
-def print_paper_table(lines: pd.DataFrame, plan: SweepRecords, console: Console) -> None:
+def print_paper_table(lines: pd.DataFrame, sweep: SweepRecords, console: Console) -> None:
     """Print one table per dataset, in the order of the published one."""
-    table = plan.spec.table
+    table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
-    for dataset in plan.loaded.datasets:
+    for dataset in sweep.loaded.datasets:
         print_whole(console, _terminal_table(lines[lines["dataset"] == dataset], table, dataset))
-    console.print(notes(plan, lines), style="dim", highlight=False, markup=False)
+    console.print(notes(sweep, lines), style="dim", highlight=False, markup=False)
 
 
-def notes(plan: SweepRecords, lines: pd.DataFrame) -> str:
+def notes(sweep: SweepRecords, lines: pd.DataFrame) -> str:
     """What the numbers and signs of the table mean."""
-    table = plan.spec.table
+    table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
-    said = [f"mean ± standard deviation over {plan.spec.confirm_seeds} seeds"]
+    said = [f"mean ± standard deviation over {sweep.spec.confirm_seeds} seeds"]
     if table.percent:
         said[0] += ", shares in per cent"
     if table.published:
@@ -179,11 +179,11 @@ def _cell(line: pd.Series, table: PublishedTable) -> str:
     return text
 
 
-def markdown(lines: pd.DataFrame, plan: SweepRecords) -> str:
+def markdown(lines: pd.DataFrame, sweep: SweepRecords) -> str:
     """The same as Markdown, for a README."""
-    table = plan.spec.table
+    table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
-    datasets = list(plan.loaded.datasets)
+    datasets = list(sweep.loaded.datasets)
     pieces = [f"# {markdown_text(table.title)}", ""]
     if len(datasets) > 1:
         for metric in table.metrics:

@@ -29,7 +29,7 @@ class ReportContext:
     What a section adds to the page beside a heading, it takes from ``room``.
     """
 
-    plan: SweepRecords
+    sweep: SweepRecords
     analysis: Analysis
     gathered: Gathered
     pictures: Sequence[Picture]
@@ -54,7 +54,7 @@ class ReportContext:
     @property
     def styles(self) -> dict[tuple[str, str], Look]:
         """The look of every row and calibrator of this dataset."""
-        spec = self.plan.spec
+        spec = self.sweep.spec
         pairs = zip(self.rows["row"], self.rows["calibrator"], strict=True)
         order = spec.calibrator_names
         return looks(sorted(pairs, key=lambda pair: order.index(pair[1])), spec.methods)

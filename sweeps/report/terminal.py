@@ -19,7 +19,7 @@ from sweeps.report.wording import convergence_note, dagger, p_value
 from sweeps.spec import ORACLE
 
 
-def leaderboard_tables(analysis: Analysis, plan: SweepRecords) -> list[Table]:
+def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[Table]:
     """One table per dataset: each method as it is and with its best calibrator."""
     tables = []
     metrics = METRICS.names(Shown.HEADLINE)
@@ -28,7 +28,7 @@ def leaderboard_tables(analysis: Analysis, plan: SweepRecords) -> list[Table]:
         (line["dataset"], line["row"], line["calibrator"]): _verdict(line)
         for _, line in found[found["metric"] == "ece"].iterrows()
     }
-    for dataset in plan.loaded.datasets:
+    for dataset in sweep.loaded.datasets:
         rows = headline_rows(table, dataset)
         if rows.empty:
             continue
@@ -70,16 +70,18 @@ def _verdict(compared: pd.Series) -> str:
     return f"{compared['verdict']} ({p})" if p else str(compared["verdict"])
 
 
-def print_leaderboard(analysis: Analysis, plan: SweepRecords, console: Console) -> None:
+def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console) -> None:
     """Print every dataset's table and what its signs mean."""
-    for shown in leaderboard_tables(analysis, plan):
+    for shown in leaderboard_tables(analysis, sweep):
         print_whole(console, shown)
         console.print()
     table = analysis.leaderboard
-    shares = [share for d in plan.loaded.datasets for share in headline_rows(table, d)["converged"]]
+    shares = [
+        share for d in sweep.loaded.datasets for share in headline_rows(table, d)["converged"]
+    ]
     console.print(
         "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
-        f"were calibrated; an ECE near it is as good as it gets. {plan.spec.bins} bins. "
+        f"were calibrated; an ECE near it is as good as it gets. {sweep.spec.bins} bins. "
         f"sec: training time. vs: {analysis.baseline.about}, paired over seeds, Holm-corrected "
         f"for the rows and metrics of a headline.{convergence_note(shares)}",
         style="dim",

@@ -47,7 +47,7 @@ class WrittenReport:
 
 
 def write_report(
-    plan: SweepRecords, store: Store, baseline: str | None = None, write: Write | None = None
+    sweep: SweepRecords, store: Store, baseline: str | None = None, write: Write | None = None
 ) -> WrittenReport:
     """Write the report of a sweep into its directory in the store, or wherever ``write`` does.
 
@@ -59,24 +59,24 @@ def write_report(
     """
 
     def file(name: str, content: bytes) -> None:
-        store.write_file(plan.spec.name, name, content)
+        store.write_file(sweep.spec.name, name, content)
 
     write = write or file
-    analysis = analyse(plan, baseline)
+    analysis = analyse(sweep, baseline)
     attempts = Attempts()
-    gathered = gather(plan, store, analysis.results, analysis.leaderboard, attempts)
-    for name, make in _tables(plan, analysis):
+    gathered = gather(sweep, store, analysis.results, analysis.leaderboard, attempts)
+    for name, make in _tables(sweep, analysis):
         attempts.part(name, partial(_write, write, name, make), None)
-    lines = _write_paper_table(plan, analysis, write, attempts)
+    lines = _write_paper_table(sweep, analysis, write, attempts)
     pictures = []
-    for drawing in figures(plan, store, gathered):
+    for drawing in figures(sweep, store, gathered):
         name = f"figures/{drawing.name}.png"
         picture = attempts.part(name, partial(_draw, drawing, name, write), None)
         pictures += [] if picture is None else [picture]
-    said = attempts.part("the summary", partial(summary, plan, analysis), f"# {plan.spec.name}\n")
+    said = attempts.part("the summary", partial(summary, sweep, analysis), f"# {sweep.spec.name}\n")
 
     def whole_page() -> bytes:
-        return page(plan, analysis, gathered, pictures, lines, attempts).encode()
+        return page(sweep, analysis, gathered, pictures, lines, attempts).encode()
 
     attempts.part("report.html", partial(_write, write, "report.html", whole_page), None)
     if attempts.failures:
@@ -85,14 +85,14 @@ def write_report(
     return WrittenReport(analysis, said, lines, attempts.failures)
 
 
-def summary(plan: SweepRecords, analysis: Analysis) -> str:
+def summary(sweep: SweepRecords, analysis: Analysis) -> str:
     """What came of the sweep as a page of Markdown."""
-    said = [f"{plan.done} trials, {plan.failed} failed."]
+    said = [f"{sweep.done} trials, {sweep.failed} failed."]
     if analysis.leaderboard.empty:
-        return f"# {plan.spec.name}\n\n{said[0]} No confirmed trial.\n"
-    said += [*map(str, headlines(plan, analysis).values()), across(analysis)]
-    said.append(outdated(plan, analysis))
-    return f"# {plan.spec.name}\n\n{exports.markdown(analysis, [s for s in said if s])}"
+        return f"# {sweep.spec.name}\n\n{said[0]} No confirmed trial.\n"
+    said += [*map(str, headlines(sweep, analysis).values()), across(analysis)]
+    said.append(outdated(sweep, analysis))
+    return f"# {sweep.spec.name}\n\n{exports.markdown(analysis, [s for s in said if s])}"
 
 
 def parquet(table: pd.DataFrame) -> bytes:
@@ -102,7 +102,7 @@ def parquet(table: pd.DataFrame) -> bytes:
     return buffer.getvalue()
 
 
-def _tables(plan: SweepRecords, analysis: Analysis) -> _Files:
+def _tables(sweep: SweepRecords, analysis: Analysis) -> _Files:
     yield "results.csv", partial(csv, analysis.results)
     yield "results.parquet", partial(parquet, analysis.results)
     yield "leaderboard.csv", partial(csv, analysis.leaderboard)
@@ -110,25 +110,27 @@ def _tables(plan: SweepRecords, analysis: Analysis) -> _Files:
     yield "costs.csv", partial(csv, analysis.costs)
     if not analysis.importance.empty:
         yield "importance.csv", partial(csv, analysis.importance)
-    if len(plan.spec.search.objective) > 1:
-        yield "pareto.csv", lambda: csv(pareto(plan))
+    if len(sweep.spec.search.objective) > 1:
+        yield "pareto.csv", lambda: csv(pareto(sweep))
     if analysis.leaderboard.empty:
         return
     yield "leaderboard.md", lambda: exports.markdown(analysis).encode()
     yield "leaderboard.tex", lambda: exports.latex(analysis).encode()
-    yield "leaderboard.svg", lambda: _terminal_picture(analysis, plan).encode()
+    yield "leaderboard.svg", lambda: _terminal_picture(analysis, sweep).encode()
 
 
 def _write_paper_table(
-    plan: SweepRecords, analysis: Analysis, write: Write, attempts: Attempts
+    sweep: SweepRecords, analysis: Analysis, write: Write, attempts: Attempts
 ) -> pd.DataFrame | None:
-    if plan.spec.table is None or analysis.leaderboard.empty:
+    if sweep.spec.table is None or analysis.leaderboard.empty:
         return None
-    lines = attempts.part("the published table", partial(paper_table, analysis.results, plan), None)
+    lines = attempts.part(
+        "the published table", partial(paper_table, analysis.results, sweep), None
+    )
     if lines is None:
         return None
     attempts.part("table.csv", lambda: write("table.csv", csv(lines)), None)
-    attempts.part("table.md", lambda: write("table.md", markdown(lines, plan).encode()), None)
+    attempts.part("table.md", lambda: write("table.md", markdown(lines, sweep).encode()), None)
     return lines
 
 
@@ -145,10 +147,10 @@ def _draw(drawing: Drawing, name: str, write: Write) -> Picture | None:
     return Picture(drawing.name, drawing.dataset, png, drawing.title, drawing.about)
 
 
-def _terminal_picture(analysis: Analysis, plan: SweepRecords) -> str:
-    width = max(map(width_of, leaderboard_tables(analysis, plan)))
+def _terminal_picture(analysis: Analysis, sweep: SweepRecords) -> str:
+    width = max(map(width_of, leaderboard_tables(analysis, sweep)))
     console = Terminal(record=True, width=width, file=io.StringIO())
-    print_leaderboard(analysis, plan, console)
-    svg = console.export_svg(title=f"calsweep · {plan.spec.name}")
+    print_leaderboard(analysis, sweep, console)
+    svg = console.export_svg(title=f"calsweep · {sweep.spec.name}")
     # rich loads its font from the network; a file of ours shows the same with any fixed font.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

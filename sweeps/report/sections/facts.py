@@ -11,12 +11,12 @@ KINDS = {"points": "points of the plane", "table": "a table", "image": "images"}
 
 
 def _facts(context: ReportContext) -> Markup:
-    data = context.plan.loaded.datasets[context.dataset]
+    data = context.sweep.loaded.datasets[context.dataset]
     made = rendered(
         "facts",
         data=data,
         kind=KINDS[data.kind],
-        tested=len(data.test(context.plan.spec.seed + 1).labels),
+        tested=len(data.test(context.sweep.spec.seed + 1).labels),
         confirmed=not context.rows.empty,
     )
     return context.room.take(made)

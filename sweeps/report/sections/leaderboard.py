@@ -17,7 +17,7 @@ def _leaderboard(context: ReportContext) -> Markup:
         return NOTHING
     headline = headline_rows(context.analysis.leaderboard, context.dataset)
     verdicts, baseline = _verdicts(context), context.analysis.baseline
-    rows, seeds = context.rows, context.plan.spec.confirm_seeds
+    rows, seeds = context.rows, context.sweep.spec.confirm_seeds
 
     def made(some: pd.DataFrame) -> Markup:
         return rendered(
@@ -31,7 +31,7 @@ def _leaderboard(context: ReportContext) -> Markup:
         )
 
     whole = made(rows)
-    share = context.room.left // (2 * len(context.plan.loaded.datasets))
+    share = context.room.left // (2 * len(context.sweep.loaded.datasets))
     return context.room.take(whole if len(whole) <= share else made(headline))
 
 

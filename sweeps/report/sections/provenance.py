@@ -13,8 +13,8 @@ _MOST_SEEDS = 20
 
 
 def _provenance(context: ReportContext) -> Markup:
-    plan, gathered = context.plan, context.gathered
-    first = plan.spec.seed + 1
+    sweep, gathered = context.sweep, context.gathered
+    first = sweep.spec.seed + 1
     versions = [
         (times, ", ".join(f"{name} {version}" for name, version in found if version))
         for found, times in gathered.environments.items()
@@ -22,9 +22,9 @@ def _provenance(context: ReportContext) -> Markup:
     ]
     made = rendered(
         "provenance",
-        plan=plan,
+        sweep=sweep,
         failed=_failed(gathered),
-        seeds=range(first, first + plan.spec.confirm_seeds),
+        seeds=range(first, first + sweep.spec.confirm_seeds),
         most_seeds=_MOST_SEEDS,
         versions=versions,
     )

@@ -10,14 +10,14 @@ from sweeps.report.templates import NOTHING, rendered
 
 
 def _published(context: ReportContext) -> Markup:
-    lines, table = context.published, context.plan.spec.table
+    lines, table = context.published, context.sweep.spec.table
     if lines is None or table is None:
         return NOTHING
     tables = {
         dataset: table_rows(lines[lines["dataset"] == dataset], table)
-        for dataset in context.plan.loaded.datasets
+        for dataset in context.sweep.loaded.datasets
     }
-    note = notes(context.plan, lines)
+    note = notes(context.sweep, lines)
     return context.room.take(rendered("published", title=table.title, tables=tables, note=note))
 
 

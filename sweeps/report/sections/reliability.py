@@ -29,7 +29,7 @@ def reliability_diagrams(
 
 
 def _reliability(context: ReportContext) -> Markup:
-    bins, seeds = context.plan.spec.bins, _seeds(context)
+    bins, seeds = context.sweep.spec.bins, _seeds(context)
     return reliability_diagrams(context.room, context.shown, bins, seeds, context.files)
 
 

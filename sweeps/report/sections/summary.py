@@ -10,13 +10,15 @@ from sweeps.report.templates import rendered
 
 
 def _summary(context: ReportContext) -> Markup:
-    plan, analysis = context.plan, context.analysis
+    sweep, analysis = context.sweep, context.analysis
     told = [
-        *headlines(plan, analysis).values(),
+        *headlines(sweep, analysis).values(),
         Headline(across(analysis)),
-        Headline(outdated(plan, analysis)),
+        Headline(outdated(sweep, analysis)),
     ]
-    return context.room.take(rendered("summary", plan=plan, baseline=analysis.baseline, told=told))
+    return context.room.take(
+        rendered("summary", sweep=sweep, baseline=analysis.baseline, told=told)
+    )
 
 
 section = Section("Summary", _summary, "summary")

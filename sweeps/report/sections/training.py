@@ -19,7 +19,7 @@ CURVE_NOTES = {
 
 
 def _training(context: ReportContext) -> Markup:
-    methods = context.plan.spec.methods
+    methods = context.sweep.spec.methods
     plain = looks(((method, "identity") for method in methods), methods)
     styles = {method: look for (method, _), look in plain.items()}
     charts = [

@@ -325,8 +325,8 @@ def test_a_section_is_added_by_its_place_in_the_list(
     added = (Section("Once", counted, "once"), Section("Counted", counted), Section("No", fail))
     monkeypatch.setattr("sweeps.report.page.SECTIONS", (*SECTIONS, *added))
     analysis, attempts = written.analysis, Attempts()
-    gathered = gather(sweep.plan, sweep.store, analysis.results, analysis.leaderboard, attempts)
-    text = page(sweep.plan, analysis, gathered, [], None, attempts)
+    gathered = gather(sweep.records, sweep.store, analysis.results, analysis.leaderboard, attempts)
+    text = page(sweep.records, analysis, gathered, [], None, attempts)
     datasets = list(sweep.plan.loaded.datasets)
     for number, dataset in enumerate(datasets):
         found = text.split(f'<section id="data-{number}">')[1].split("</section>")[0]
