@@ -149,7 +149,7 @@ class TrialRun:
         if not run.done:
             return False
         if run.diverged or run.best_epoch == 0:
-            self.fail(f"the loss is no number after epoch {run.epoch}")
+            self.fail(f"the loss is not a number after epoch {run.epoch}")
             return True
         # Filed before its calibrators are evaluated: a calibrator that fails must not cost the
         # network.
@@ -171,7 +171,7 @@ class TrialRun:
                 raise ValueError(f"found {len(times)} times of {len(saved['curve'])} epochs")
             run.load_state_dict(saved)
         except (KeyError, TypeError, ValueError) as error:
-            self._reject(f"it is no checkpoint of this trial ({error})")
+            self._reject(f"it is not a checkpoint of this trial ({error})")
             return run
         self.lineage, self.times, self._continued_after = lineage, times, len(times)
         return run

@@ -28,7 +28,7 @@ time_limit: 20s
 """
 REASONS = {
     "raise": "LookupError: this method has a bug",
-    "nan": "no number",
+    "nan": "not a number",
     "memory": "allocate",
     "die": "died 2 times",
     "hang": "time limit of 20 s",

@@ -64,7 +64,7 @@ def read_baseline(nights: Nights) -> AcceptedNight | None:
         if digest(results) != about.digest:
             raise ValueError(f"{COPY} is of another night")
     except (OSError, ValueError, KeyError) as error:  # pydantic's and pyarrow's are among them
-        said = "it is no baseline's" if isinstance(error, ValidationError) else str(error)
+        said = "it is not a baseline" if isinstance(error, ValidationError) else str(error)
         raise UserError(f"{path}: is damaged: {said}; {remedy}") from None
     return AcceptedNight(about, results)
 

@@ -32,7 +32,7 @@ def check_webhook(url: str) -> None:
     except ValueError:  # UnicodeError is one
         fine = False
     if not fine or " " in url:
-        raise UserError("--webhook: that is no address; write e.g. https://host/path")
+        raise UserError("--webhook: not a valid address; write e.g. https://host/path")
 
 
 def shown(url: str) -> str:

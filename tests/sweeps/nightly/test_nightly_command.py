@@ -149,7 +149,7 @@ def test_baselines_are_accepted_shown_and_kept(
     [
         (["--night", "tomorrow"], "--night: found 'tomorrow'; write a date such as"),
         (["--night", "2999-01-01"], "--night: found 2999-01-01, which is still to come"),
-        (["--webhook", f"gopher://x/{SECRET}"], "--webhook: that is no address"),
+        (["--webhook", f"gopher://x/{SECRET}"], "--webhook: not a valid address"),
         (["--tracking", "somewhere"], "--tracking: found 'somewhere'"),
         (["--at", "03:00"], "--at goes with --print"),
         (["--print", "cron", "--webhook", f"http://x/{SECRET}"], "--webhook with --print"),

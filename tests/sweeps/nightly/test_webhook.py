@@ -102,7 +102,7 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
 def test_what_is_no_address_is_bad_input_and_not_repeated(url: str) -> None:
     with pytest.raises(UserError) as error:
         check_webhook(url)
-    assert str(error.value) == "--webhook: that is no address; write e.g. https://host/path"
+    assert str(error.value) == "--webhook: not a valid address; write e.g. https://host/path"
 
 
 def test_what_no_library_takes_is_one_line_too() -> None:
