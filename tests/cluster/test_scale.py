@@ -61,6 +61,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     return Simulated(tmp_path_factory.mktemp("simulated"))
 
 
+@pytest.mark.slow
 def test_every_trial_runs_once_and_has_its_record(simulated: Simulated) -> None:
     total = 4 * (TRIALS + SEEDS)
     assert simulated.plan.finished
@@ -71,15 +72,18 @@ def test_every_trial_runs_once_and_has_its_record(simulated: Simulated) -> None:
     assert sorted(simulated.store.trial_keys()) == sorted(simulated.started)
 
 
+@pytest.mark.slow
 def test_all_studies_get_their_budget(simulated: Simulated) -> None:
     for cell in simulated.plan.cells.values():
         assert (cell.study.asked, cell.study.told, cell.done) == (TRIALS, TRIALS, TRIALS + SEEDS)
 
 
+@pytest.mark.slow
 def test_all_gpus_are_used_and_no_more(simulated: Simulated) -> None:
     assert simulated.run.queue.most == NODES * GPUS
 
 
+@pytest.mark.slow
 def test_the_clock_is_the_sum_of_what_the_trials_took(simulated: Simulated) -> None:
     run = simulated.run
     assert run.queue.busy == pytest.approx(60.0 * sum(run.durations))
@@ -88,6 +92,7 @@ def test_the_clock_is_the_sum_of_what_the_trials_took(simulated: Simulated) -> N
     assert run.queue.now > 60.0 * (max(run.durations[: NODES * GPUS]) + min(run.durations))
 
 
+@pytest.mark.slow
 def test_each_part_was_timed_once_a_trial(simulated: Simulated) -> None:
     counts = {part: len(seconds) for part, seconds in simulated.run.parts.cpu.items()}
     total = simulated.plan.total

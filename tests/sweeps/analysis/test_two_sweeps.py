@@ -13,6 +13,8 @@ from sweeps.cli.main import main
 from sweeps.sweep import Sweep
 from tests.trained import train_sweep
 
+pytestmark = pytest.mark.slow
+
 SPEC = """\
 name: NAME
 datasets: [blobs-1.7]

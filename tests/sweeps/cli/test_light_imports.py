@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.tiny import SPEC
 
@@ -58,6 +59,7 @@ def test_a_table_of_predictions_is_read_without_torch(tmp_path: Path) -> None:
     assert found.isdisjoint({"torch", "sklearn", *SWEEPING})
 
 
+@pytest.mark.slow
 def test_what_trains_nothing_imports_neither_ray_nor_mlflow_nor_matplotlib(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SPEC)
     rows = "".join(f"{number / 7},{'ab'[number % 2]}\n" for number in range(60))

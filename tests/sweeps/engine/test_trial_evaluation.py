@@ -102,6 +102,7 @@ def runs(uri: str) -> dict[str, Any]:
     return {run.data.tags["calsweep.key"]: run for run in found}
 
 
+@pytest.mark.slow
 def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -11,6 +11,8 @@ from sweeps.store import Store
 from tests.exported import Swept, described
 from tests.trained import finish
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_wanted_accuracy_is_promised_or_refused(
     swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
