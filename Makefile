@@ -24,7 +24,7 @@ check: lint  ## before every commit: lint, types and the fast tests (4 minutes)
 	$(PYTEST) --numprocesses 2 -m "not slow"
 
 test: system lint numeric  ## everything: lint, types, tests
-	$(PYTEST) --numprocesses 3 --durations 15  # on two cores: half of the time they wait
+	$(PYTEST) --numprocesses 2 --durations 15
 
 lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/ruff check .

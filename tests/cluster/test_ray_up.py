@@ -150,7 +150,7 @@ def test_a_cluster_of_ones_own_machines_from_nothing_to_nothing(place: Place) ->
         held = machine.home / ".ray" / "auth_token"
         assert held.read_text() == token
         assert stat.S_IMODE(held.stat().st_mode) == 0o600
-        assert (machine.home / "calsweep" / "sweeps" / "cli.py").is_file()
+        assert (machine.home / "calsweep" / "sweeps" / "cli" / "main.py").is_file()
     compiled = place.head.home / "calsweep" / "sweeps" / "__pycache__"
     assert compiled.is_dir(), "the code that was brought is the code that ran"
 

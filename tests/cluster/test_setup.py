@@ -112,10 +112,11 @@ def test_what_is_missing_is_named(home: Path) -> None:
 def sweep(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """The script, alone in the home directory as ``ray submit`` puts it there."""
     shutil.copy(CLUSTER / "sweep.py", home)
-    package = home / "calsweep" / "sweeps"
-    package.mkdir(exist_ok=True)
-    (package / "__init__.py").touch()
-    (package / "cli.py").write_text(COMMAND)
+    package = home / "calsweep" / "sweeps" / "cli"
+    package.mkdir(parents=True, exist_ok=True)
+    for directory in (package.parent, package):
+        (directory / "__init__.py").touch()
+    (package / "main.py").write_text(COMMAND)
     return subprocess.run(
         [sys.executable, str(home / "sweep.py"), *arguments],
         env={"HOME": str(home), "PATH": os.environ["PATH"]} | settings,

@@ -67,7 +67,7 @@ def test_the_others_are_unaffected_and_the_exit_code_says_so(swept: Scene) -> No
     well = [r for r in swept.records().values() if r.config["method"] == "standard"]
     assert [r.status for r in well] == ["done"] * 3
     # The one that worked was chosen and confirmed.
-    assert set(swept.leaderboard()["method"]) >= {"well", "paced"}
+    assert set(swept.leaderboard()["row"]) >= {"well", "paced"}
 
 
 def test_mlflow_says_the_same(swept: Scene) -> None:

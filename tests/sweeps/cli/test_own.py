@@ -71,10 +71,10 @@ def rings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_torch_dataset_and_a_module_are_named_by_import_path(rings: Path) -> None:
     found = records(rings)
     assert len(found) == 2 * (2 + 2)
-    assert {record.status for record in found} == {"done"}
-    assert {record.config["model"]["name"] for record in found} == {"mine:Network"}
+    assert {record["status"] for record in found} == {"done"}
+    assert {record["config"]["model"]["name"] for record in found} == {"mine:Network"}
     # 2·16 + 16 weights and biases of the first layer, 16·2 + 2 of the last.
-    assert {record.parameters for record in found} == {82}
+    assert {record["parameters"] for record in found} == {82}
 
 
 def test_the_python_example_runs_on_it(rings: Path) -> None:
@@ -130,8 +130,8 @@ def test_init_sees_what_is_in_a_table(table: tuple[Path, str]) -> None:
 def test_a_method_of_another_package_is_one_like_any_other(table: tuple[Path, str]) -> None:
     found = records(table[0])
     assert len(found) == 2 * (2 + 2)
-    assert {record.config["method"] for record in found} == {"standard", "poly"}
-    assert {record.status for record in found} == {"done"}
+    assert {record["config"]["method"] for record in found} == {"standard", "poly"}
+    assert {record["status"] for record in found} == {"done"}
     assert "│ poly" in calsweep(table[0], "methods").stdout
 
 

@@ -32,10 +32,10 @@ def test_every_trial_has_one_complete_record(swept: tuple[Path, str]) -> None:
     assert phases.count("search") in (SEARCH, SEARCH - 1)
     assert phases.count("confirm") == CONFIRM
     for record in found.values():
-        assert record.status == "done"
-        assert [row["epoch"] for row in record.curve] == list(range(1, 13))
-        assert {"python", "torch", "ray", "git"} <= record.environment.keys()
-        assert record.config["fingerprint"]
+        assert record["status"] == "done"
+        assert [row["epoch"] for row in record["curve"]] == list(range(1, 13))
+        assert {"python", "torch", "ray", "git"} <= record["environment"].keys()
+        assert record["config"]["fingerprint"]
 
 
 def test_test_data_is_read_in_the_confirm_phase_only(swept: tuple[Path, str]) -> None:
@@ -45,7 +45,7 @@ def test_test_data_is_read_in_the_confirm_phase_only(swept: tuple[Path, str]) ->
         (stored,) = (swept[0] / "runs" / "records" / key).glob("*/predictions.npz")
         with np.load(stored) as arrays:
             has_test = any(name.startswith("test") for name in arrays.files)
-        assert has_test == (record.config["phase"] == "confirm")
+        assert has_test == (record["config"]["phase"] == "confirm")
 
 
 def test_the_confirmed_setting_is_the_best_on_validation(swept: tuple[Path, str]) -> None:
@@ -117,10 +117,10 @@ def test_mlflow_has_the_curves_parameters_and_figures(swept: tuple[Path, str]) -
             continue
         history = client.get_metric_history(run.info.run_id, "validation/ece")
         assert [m.step for m in history] == [3, 6, 9, 12]
-        assert run.data.params["lr"] == str(record.config["hyperparameters"]["lr"])
+        assert run.data.params["lr"] == str(record["config"]["hyperparameters"]["lr"])
         artifacts = {file.path for file in client.list_artifacts(run.info.run_id)}
         assert "record.json" in artifacts
-        if record.config["phase"] == "confirm":
+        if record["config"]["phase"] == "confirm":
             assert {"reliability.png", "predictions.parquet"} <= artifacts
             assert "test/ece" in run.data.metrics
             assert "test/nll:temperature" in run.data.metrics

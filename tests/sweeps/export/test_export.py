@@ -92,10 +92,10 @@ def test_the_card_says_what_the_record_says(swept: Swept, winner: Path) -> None:
     recorded = swept.store.evaluations(swept.store.record(about["key"]), "15-bins")[
         about["calibrator"]
     ]
-    assert ece == pytest.approx(recorded["test"]["ece"], abs=1e-12)
-    low, high = recorded["intervals"]["ece"]
+    assert ece == pytest.approx(recorded.test["ece"], abs=1e-12)
+    low, high = recorded.intervals["ece"]
     assert f"| ECE | {ece:.4f} [{low:.4f}, {high:.4f}] |" in text
-    assert f"| ECE's noise floor | {recorded['floor'][0]:.4f}" in text
+    assert f"| ECE's noise floor | {recorded.floor[0]:.4f}" in text
     kept = probabilities.amax(1) >= described(winner)["threshold"]
     right = (probabilities.argmax(1) == labels)[kept].double().mean()
     assert re.search(rf"\| test \| 300 \| {kept.double().mean():.4f} \[.*\| {right:.4f} \[", text)

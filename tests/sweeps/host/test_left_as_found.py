@@ -50,7 +50,7 @@ sweeps.run({SPEC})
 states.append(json.dumps(state()))
 rows = len(sweeps.load("small").results)
 states.append(json.dumps(state()))
-from sweeps import searcher
+from sweeps.ray_backend import searcher
 levels = {{name: logging.getLevelName(logging.getLogger(name).level) for name in {[*LEVELS]}}}
 levels["ray.tune"] = logging.getLevelName(logging.getLogger("ray.tune").level)
 print(json.dumps([*map(json.loads, states), rows, levels, len(searcher._LIVE)]))

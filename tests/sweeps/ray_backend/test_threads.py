@@ -14,7 +14,7 @@ import yaml
 from sweeps.engine.cell import Entry
 from sweeps.engine.estimate import estimate
 from sweeps.engine.plan import Plan
-from sweeps.engine.trial import TrialRun
+from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
 from sweeps.ray_backend.trainable import CalibrationTrial
 from sweeps.spec import SpecError, load_spec
@@ -35,7 +35,7 @@ NUMBERS = ("config", "curve", "best_epoch", "epochs", "parameters", "validation"
 @pytest.fixture(autouse=True)
 def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than the training."""
-    monkeypatch.setattr(TrialRun, "_draw", lambda trial, test: None)
+    monkeypatch.setattr(TrialEvaluation, "_draw", lambda trial, test: None)
 
 
 def plan(directory: Path, **changes: Any) -> Plan:

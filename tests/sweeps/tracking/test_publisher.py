@@ -13,7 +13,7 @@ from sweeps.engine.cell import Entry
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.spec import load_spec
-from sweeps.store import Store
+from sweeps.store import Store, TrialRecord
 from sweeps.tracking.mlflow.publisher import Publisher
 from tests.outcomes import evaluation as evaluated
 from tests.outcomes import outcome
@@ -115,7 +115,7 @@ def test_a_run_says_what_the_record_says(tmp_path: Path, uri: str) -> None:
         }
         assert {f"calsweep.{name}": value for name, value in said.items()}.items() <= tags.items()
         content = publisher.client.download_artifacts(run.info.run_id, "record.json")
-        assert json.loads(Path(content).read_text()) == found
+        assert TrialRecord.model_validate_json(Path(content).read_text()) == found
 
 
 def test_confirmed_runs_have_the_metrics_of_every_map(tmp_path: Path, uri: str) -> None:
