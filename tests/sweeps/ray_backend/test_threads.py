@@ -13,8 +13,8 @@ import yaml
 
 from sweeps.engine.cell import Entry
 from sweeps.engine.estimate import estimate
-from sweeps.engine.plan import Plan
 from sweeps.engine.evaluation import TrialEvaluation
+from sweeps.engine.plan import Plan
 from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
 from sweeps.ray_backend.trainable import CalibrationTrial
 from sweeps.spec import SpecError, load_spec
