@@ -15,7 +15,7 @@ from sweeps.engine.cell import Cell
 from sweeps.engine.evaluation import is_outdated
 from sweeps.engine.plan import Options, Plan
 from sweeps.errors import UserError
-from sweeps.spec import LoadedSpec, SpecError, load_spec, read_spec
+from sweeps.spec import ORACLE, LoadedSpec, SpecError, load_spec, read_spec
 from sweeps.spec.reading import is_there
 from sweeps.spec.schema import Spec
 from sweeps.store import Store
@@ -112,7 +112,9 @@ def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
     for entry in plan.confirmed(cell.dataset, cell.row):
         found = plan.result(entry)
         record, evaluations = (None, {}) if found is None else found
-        outdated = frozenset(n for n, each in evaluations.items() if is_outdated(n, each))
+        # Of others the store may have evaluations, and their code may be gone.
+        wanted = evaluations.keys() & {*plan.spec.calibrator_names, ORACLE}
+        outdated = frozenset(name for name in wanted if is_outdated(name, evaluations[name]))
         confirmed.append(ConfirmedTrial(entry.key, entry.config, record, evaluations, outdated))
     kept = plan.store.importance(plan.spec.name, cell.study_id) if study.space.searched else None
     return CellRecords(cell.dataset, cell.row, plan.chosen(cell), search, confirmed, kept)

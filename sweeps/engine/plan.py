@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from calibration.hyperparameters import Value
 from sweeps.engine.cell import Cell, Cells, Entry, objective_values
 from sweeps.engine.environment import environment
@@ -220,14 +222,18 @@ class Plan:
     def _give_up(self, entry: Entry, reason: str) -> None:
         record = self._outcome(entry)
         if record is None:
-            reached = self.store.live(entry.key) or {}
-            outcome = TrialOutcome(
-                config=entry.config.model_dump(mode="json"),
-                environment=environment(),
-                status="failed",
-                reason=reason,
-                **{n: reached[n] for n in ("lineage", "times", "curve") if n in reached},
-            )
+            about: dict[str, Any] = {
+                "config": entry.config.model_dump(mode="json"),
+                "environment": environment(),
+                "status": "failed",
+                "reason": reason,
+            }
+            live = self.store.live(entry.key) or {}
+            reached = {n: live[n] for n in ("lineage", "times", "curve") if n in live}
+            try:
+                outcome = TrialOutcome(**about, **reached)
+            except ValidationError:  # a live curve that somebody edited
+                outcome = TrialOutcome(**about)
             self.store.file_record(entry.key, outcome)
             return
         tag = self.spec.evaluation.tag

@@ -109,7 +109,7 @@ def across(analysis: Analysis, metric: str = "nll") -> str:
     has = "has" if len(first) == 1 else "share"
     said = (
         f"Over {ranks.datasets} datasets, {listed(first)} {has} the best mean rank in "
-        f"{METRICS.title(metric)}: {ranks.average.iloc[0]:.2f} among {len(ranks.average)} methods"
+        f"{METRICS.title(metric)}: {ranks.average.iloc[0]:.2f} among {len(ranks.average)} rows"
     )
     if math.isnan(ranks.friedman_p) or ranks.friedman_p >= 0.05:
         tested = p_value(ranks.friedman_p)

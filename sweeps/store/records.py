@@ -60,7 +60,7 @@ class TrialOutcome(BaseModel):
         if self.status == "failed":
             if not self.reason:
                 raise ValueError("it failed for no reason")
-        elif not self.validation:
+        elif self.status == "done" and not self.validation:
             raise ValueError("it has no validation metrics")
         _check_bounds("validation", self.validation)
         if len(self.times) < len(self.curve):

@@ -228,6 +228,25 @@ def searching(plan: Plan) -> PlanSearcher:
     return PlanSearcher(plan, Terms.of(plan.spec, plan.store.root), lambda entry: None)
 
 
+def test_an_edited_live_curve_does_not_keep_a_trial_from_being_given_up(tmp_path: Path) -> None:
+    plan = fresh(tmp_path, "search: {sampler: random, trials: 1}\nretries: 0\n")
+    first = plan.next()
+    live = {"lineage": "a", "times": [], "curve": [{"epoch": 2.0}, {"epoch": 1.0}]}
+    plan.store.write_live(first.key, live)
+    plan.died(first, "lost")
+    record = plan.store.record(first.key)
+    assert (record.status, record.curve) == ("failed", ())
+    assert plan.failed == 1
+
+
+def test_a_trial_may_be_stopped_before_any_epoch_was_the_best(tmp_path: Path) -> None:
+    plan = fresh(tmp_path, "search: {sampler: random, trials: 1}\n")
+    first = plan.next()
+    stopped = outcome("pruned", reason="stopped by asha", validation={})
+    plan.store.file_stopped("engine", first.study_id, first.key, stopped)
+    assert plan.store.stopped("engine", first.study_id, first.key).status == "pruned"
+
+
 def test_a_node_that_cannot_train_ends_the_sweep_only_if_no_other_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

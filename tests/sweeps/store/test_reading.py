@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import optuna
 import pytest
@@ -17,6 +18,7 @@ from sweeps.report.write import write_report
 from sweeps.store import Store
 from sweeps.store.files import LocalFiles
 from sweeps.sweep import Sweep, open_sweep
+from tests.outcomes import evaluation
 from tests.trained import finish, train_sweep
 
 SPEC = """\
@@ -59,6 +61,17 @@ def test_analysing_and_exporting_make_no_study(
     # A finished sweep that is run again has nothing to ask for either.
     again = finish(sweep.loaded.directory / "spec.yaml", sweep.store)
     assert again.plan.finished
+
+
+def test_an_evaluation_by_a_calibrator_that_is_gone_is_left_alone(tmp_path: Path) -> None:
+    """A spec may drop a calibrator of the user's own, whose module is deleted then."""
+    trained = train_sweep(tmp_path, SPEC.replace("trials: 6", "trials: 1"))
+    key = trained.records.confirmed("blobs-1.7", "focal")[0].key
+    trained.store.write_evaluation(key, "15-bins", "gone_module:Mine", evaluation())
+    later = open_sweep("read", trained.store)
+    assert "gone_module:Mine" in later.records.confirmed("blobs-1.7", "focal")[0].evaluations
+    assert later.results.equals(trained.results)
+    assert write_report(later.records, later.store).failures == {}
 
 
 COMMANDS: dict[str, Callable[[Sweep], object]] = {

@@ -21,8 +21,6 @@ def test_a_sweep_is_recorded_as_it_goes_on(tmp_path: Path) -> None:
     recorder = Recorder(CsvBackend(tmp_path, plan))
     first = plan.next()
     assert first is not None
-    plan.store.write_live(first.key, body(4))
-    recorder.started(first)
     train(plan, first)
     plan.complete(first.key)
     recorder.submit(first)
@@ -36,6 +34,16 @@ def test_a_sweep_is_recorded_as_it_goes_on(tmp_path: Path) -> None:
     assert set(lines.index) == {entry.key for entry in plan.entries.values()}
     assert set(lines["status"]) == {"done"}
     assert (tmp_path / "sweep.csv").read_text().startswith("ended,all is well,")
+
+
+def test_a_running_trial_is_shown_up_to_its_checkpoint(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    first = plan.next()
+    assert first is not None
+    plan.store.write_live(first.key, body(4))
+    CsvBackend(tmp_path, plan).connect(lambda: None).publish_live(first)
+    line = table(tmp_path).loc[first.key]
+    assert (line["status"], line["epochs"]) == ("running", 4)
 
 
 def test_what_is_there_is_not_published_again_and_what_is_lost_is(tmp_path: Path) -> None:
