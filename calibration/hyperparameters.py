@@ -1,6 +1,6 @@
 """Typed hyperparameters: a default, bounds and a default search domain for each.
 
-A method declares its knobs once::
+A method declares its hyperparameters once::
 
     class FocalHyperparameters(Hyperparameters):
         gamma: Annotated[float, Field(ge=0, le=20), Uniform(0.5, 5.0)] = 2.0
@@ -105,7 +105,7 @@ class Hyperparameters(Settings):
 
     @classmethod
     def domains(cls) -> dict[str, Domain]:
-        """The default search domain of every knob that has one."""
+        """The default search domain of every hyperparameter that has one."""
         return {
             name: domain
             for name, field in cls.model_fields.items()

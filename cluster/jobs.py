@@ -213,8 +213,8 @@ def _explained(address: str) -> Iterator[None]:
             "its dashboard's address, e.g. http://head:8265, and see that it can be reached"
         ) from None
     except (RayError, RuntimeError, ValueError) as error:
-        said = " ".join(masked(str(error)).split())
-        raise UserError(f"--address {where}: the cluster answers: {said[:500]}") from None
+        message = " ".join(masked(str(error)).split())
+        raise UserError(f"--address {where}: the cluster answers: {message[:500]}") from None
 
 
 def _number(job: str) -> int:

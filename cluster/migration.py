@@ -75,8 +75,8 @@ def main() -> int:
     try:
         migrate(uri)
     except OperationalError as error:
-        said = " ".join(str(error.orig).split())
-        print(f"the database cannot be used: {said}", file=sys.stderr)
+        message = " ".join(str(error.orig).split())
+        print(f"the database cannot be used: {message}", file=sys.stderr)
         return 1
     return 0
 

@@ -212,5 +212,5 @@ def _migrate(variables: Mapping[str, str], database: str) -> None:
     )
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
-        said = without_secrets(last[0], variables[DATABASE])
-        raise ServerError(f"{database}: {said}")
+        message = without_secrets(last[0], variables[DATABASE])
+        raise ServerError(f"{database}: {message}")

@@ -29,7 +29,7 @@ from sweeps.spec import LoadedSpec, load_spec, read_spec
 from sweeps.spec.ready import spec_path
 from sweeps.spec.tracking_uri import tracking_problem
 from sweeps.store import Store
-from sweeps.sweep import SPEC, Sweep, extension, records_of, remembered
+from sweeps.sweep import SPEC, Sweep, extension, records_of, saved_state
 from sweeps.tracking import Recorder, sync
 from sweeps.tracking.mlflow.access import check_access
 from sweeps.tracking.mlflow.backend import MlflowBackend, default_uri
@@ -77,7 +77,7 @@ def run_sweep(
     with store.lock(sweep) as lock, workspace() as place:
         extra = max(extend, extension(store, sweep))
         store.write_file(sweep, SPEC, loaded.text.encode())
-        store.write_state(sweep, remembered(loaded, store, extra))
+        store.write_state(sweep, saved_state(loaded, store, extra))
         plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
         recorder = Recorder(MlflowBackend(uri, plan, store, parent_run))
         plan.hooks = Hooks(done=recorder.submit)
@@ -136,7 +136,7 @@ def sync_sweep(
         plan.replay()
         written = write_report(records_of(plan), store)
         backend = MlflowBackend(uri, plan, store)
-        return sync(backend, plan.entries.values(), written.summary, written.analysis), uri
+        return sync(backend, plan.trials.values(), written.summary, written.analysis), uri
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:

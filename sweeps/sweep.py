@@ -99,23 +99,23 @@ def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
     search = [
         SearchTrial(
             number,
-            entry.key,
-            plan.searched(entry),
+            trial.key,
+            plan.searched(trial),
             study.values(number) or (),
             on_front=number in front,
             best=number == best,
-            summary=plan.summary(entry),
+            summary=plan.summary(trial),
         )
-        for number, entry in enumerate(plan.search_entries(cell))
+        for number, trial in enumerate(plan.search_trials(cell))
     ]
     confirmed = []
-    for entry in plan.confirmed(cell.dataset, cell.row):
-        found = plan.result(entry)
+    for trial in plan.confirmed(cell.dataset, cell.row):
+        found = plan.result(trial)
         record, evaluations = (None, {}) if found is None else found
         # Of others the store may have evaluations, and their code may be gone.
         wanted = evaluations.keys() & {*plan.spec.calibrator_names, ORACLE}
         outdated = frozenset(name for name in wanted if is_outdated(name, evaluations[name]))
-        confirmed.append(ConfirmedTrial(entry.key, entry.config, record, evaluations, outdated))
+        confirmed.append(ConfirmedTrial(trial.key, trial.config, record, evaluations, outdated))
     kept = plan.store.importance(plan.spec.name, cell.study_id) if study.space.searched else None
     return CellRecords(cell.dataset, cell.row, plan.chosen(cell), search, confirmed, kept)
 
@@ -150,7 +150,7 @@ def sweep_names(store: Store) -> list[str]:
     return [name for name in store.sweeps() if store.read_file(name, SPEC) is not None]
 
 
-def remembered(loaded: LoadedSpec, store: Store, extra: int) -> dict[str, Any]:
+def saved_state(loaded: LoadedSpec, store: Store, extra: int) -> dict[str, Any]:
     """What a sweep is to remember beside its spec: its extension, and where its paths start."""
     state: dict[str, Any] = {"extra": extra, "directory": str(loaded.directory)}
     if store.local is not None:

@@ -15,7 +15,7 @@ from calibration.evaluation import LabelledLogits, evaluate_oracle
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.records import SweepRecords
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Options, Plan
 from sweeps.spec import ORACLE, load_spec
 from sweeps.store import Store, encode_arrays
@@ -46,14 +46,14 @@ PLANTED = {
     ("label_smoothing", "identity"): (0.35, 0.03),
     ("label_smoothing", "temperature"): (0.60, -0.045),
 }
-Change = Callable[[Entry, dict[str, Any]], dict[str, Any]]
+Change = Callable[[PlannedTrial, dict[str, Any]], dict[str, Any]]
 
 
-def evaluation(entry: Entry, name: str) -> dict[str, Any]:
+def evaluation(trial: PlannedTrial, name: str) -> dict[str, Any]:
     """What a confirmed trial's calibrator was measured to be."""
-    rng = np.random.default_rng([len(entry.row), len(name), entry.config.seed])
-    validation, change = PLANTED[entry.row, "temperature" if name == "temperature" else "identity"]
-    ece = 0.05 + change + 0.002 * entry.config.seed + 0.002 * rng.random()
+    rng = np.random.default_rng([len(trial.row), len(name), trial.config.seed])
+    validation, change = PLANTED[trial.row, "temperature" if name == "temperature" else "identity"]
+    ece = 0.05 + change + 0.002 * trial.config.seed + 0.002 * rng.random()
     test = {"ece": ece, "error": 0.2 + 0.01 * rng.random()}
     held_back = {"ece": ece, "error": 0.2}
     if name != "isotonic_top_label":
@@ -68,41 +68,41 @@ def evaluation(entry: Entry, name: str) -> dict[str, Any]:
     }
 
 
-def as_it_is(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+def as_it_is(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def train(plan: Plan, entry: Entry, change: Change = as_it_is) -> None:
-    """File the record a real trial would: NLL follows one knob, time the row and the trial."""
-    knobs = entry.config.hyperparameters
-    searched = "gamma" if entry.row == "focal" else "lr"
-    seconds = 2.0 if entry.row == "focal" else 1.0
-    began = 100.0 * entry.number + (1000.0 if entry.config.phase == "confirm" else 0.0)
+def train(plan: Plan, trial: PlannedTrial, change: Change = as_it_is) -> None:
+    """File the record a real trial would: NLL by one hyperparameter, time by row and trial."""
+    hyperparameters = trial.config.hyperparameters
+    searched = "gamma" if trial.row == "focal" else "lr"
+    seconds = 2.0 if trial.row == "focal" else 1.0
+    began = 100.0 * trial.number + (1000.0 if trial.config.phase == "confirm" else 0.0)
     record = {
         "status": "done",
-        "validation": {"nll": float(knobs[searched]) ** 0.5, "ece": 0.1},
+        "validation": {"nll": float(hyperparameters[searched]) ** 0.5, "ece": 0.1},
         "curve": [],
         "seconds": seconds,
         "times": [began + seconds / 2, began + seconds],
         "resources": {"cpu": 2.0, "gpu": 0.5},
     }
-    found = outcome(**change(entry, record))
+    found = outcome(**change(trial, record))
     rows = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     arrays = {"test_logits": rows, "test_labels": torch.tensor([1, 1])}
-    if entry.config.dataset_name == "blobs-1.7":
+    if trial.config.dataset_name == "blobs-1.7":
         arrays["test_posterior"] = rows.softmax(-1).double()
-    confirmed = entry.config.phase == "confirm" and found.status == "done"
+    confirmed = trial.config.phase == "confirm" and found.status == "done"
     files = {"predictions.npz": encode_arrays(arrays)} if confirmed else {}
-    plan.store.file_record(entry.key, found, files)
+    plan.store.file_record(trial.key, found, files)
     tag = plan.spec.evaluation.tag
     if confirmed and "test_posterior" in arrays:
         test = LabelledLogits(rows, arrays["test_labels"], arrays["test_posterior"])
-        oracle = asdict(evaluate_oracle(test, seed=entry.config.seed))
-        plan.store.write_evaluation(entry.key, tag, ORACLE, evaluated("identity", **oracle))
+        oracle = asdict(evaluate_oracle(test, seed=trial.config.seed))
+        plan.store.write_evaluation(trial.key, tag, ORACLE, evaluated("identity", **oracle))
     if confirmed:
         for name in plan.spec.calibrator_names:
-            measured = evaluated(name, **evaluation(entry, name))
-            plan.store.write_evaluation(entry.key, tag, name, measured)
+            measured = evaluated(name, **evaluation(trial, name))
+            plan.store.write_evaluation(trial.key, tag, name, measured)
 
 
 def fresh(directory: Path, text: str = SPEC) -> Plan:
@@ -115,9 +115,9 @@ def fresh(directory: Path, text: str = SPEC) -> Plan:
 
 def swept(directory: Path, text: str = SPEC, change: Change = as_it_is) -> Plan:
     plan = fresh(directory, text)
-    while (entry := plan.next()) is not None:
-        train(plan, entry, change)
-        plan.complete(entry.key)
+    while (trial := plan.next()) is not None:
+        train(plan, trial, change)
+        plan.complete(trial.key)
     assert plan.finished
     return plan
 

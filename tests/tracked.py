@@ -19,7 +19,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 
 from sweeps.analysis import Analysis
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store, encode_arrays
@@ -75,9 +75,9 @@ def body(epochs: int = EPOCHS, lineage: str = "a", began: float = BEGAN) -> dict
     return {"curve": curve, "times": times, "lineage": lineage}
 
 
-def record(entry: Entry, status: str = "done", **about: Any) -> dict[str, Any]:
+def record(trial: PlannedTrial, status: str = "done", **about: Any) -> dict[str, Any]:
     return body(**about) | {
-        "config": entry.config.model_dump(mode="json"),
+        "config": trial.config.model_dump(mode="json"),
         "status": status,
         "reason": "" if status == "done" else f"it {status}",
         "environment": {"git": "0123abc"},
@@ -107,26 +107,26 @@ def predictions() -> dict[str, torch.Tensor]:
     }
 
 
-def train(plan: Plan, entry: Entry, status: str = "done", **about: Any) -> None:
+def train(plan: Plan, trial: PlannedTrial, status: str = "done", **about: Any) -> None:
     """File what a trial would; its training begins with its number."""
-    about.setdefault("began", BEGAN + 100 * entry.number)
-    found, sweep = outcome(**record(entry, status, **about)), plan.spec.name
+    about.setdefault("began", BEGAN + 100 * trial.number)
+    found, sweep = outcome(**record(trial, status, **about)), plan.spec.name
     if status == "pruned":
-        plan.store.file_stopped(sweep, entry.study_id, entry.key, found)
+        plan.store.file_stopped(sweep, trial.study_id, trial.key, found)
         return
-    confirm = status == "done" and entry.config.phase == "confirm"
+    confirm = status == "done" and trial.config.phase == "confirm"
     files = {"predictions.npz": encode_arrays(predictions())} if confirm else {}
-    plan.store.file_record(entry.key, found, files)
+    plan.store.file_record(trial.key, found, files)
     for name in plan.spec.calibrator_names if confirm else ():
         plan.store.write_evaluation(
-            entry.key, plan.spec.evaluation.tag, name, evaluated(name, **evaluation())
+            trial.key, plan.spec.evaluation.tag, name, evaluated(name, **evaluation())
         )
 
 
 def synced(uri: str, plan: Plan, summary: str | None, analysis: Analysis | None = None) -> int:
     """Publish all that the store has of the plan's sweep to MLflow."""
     backend = MlflowBackend(uri, plan, plan.store)
-    return sync(backend, plan.entries.values(), summary, analysis)
+    return sync(backend, plan.trials.values(), summary, analysis)
 
 
 def recording(uri: str, plan: Plan) -> Recorder:
@@ -134,13 +134,13 @@ def recording(uri: str, plan: Plan) -> Recorder:
     return Recorder(MlflowBackend(uri, plan, plan.store))
 
 
-def train_all(plan: Plan) -> list[Entry]:
+def train_all(plan: Plan) -> list[PlannedTrial]:
     """Every trial of the plan, in order."""
     trained = []
-    while (entry := plan.next()) is not None:
-        train(plan, entry)
-        plan.complete(entry.key)
-        trained.append(entry)
+    while (trial := plan.next()) is not None:
+        train(plan, trial)
+        plan.complete(trial.key)
+        trained.append(trial)
     return trained
 
 

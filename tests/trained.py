@@ -8,7 +8,7 @@ from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.spec import load_spec
 from sweeps.store import Store
-from sweeps.sweep import SPEC, Sweep, remembered
+from sweeps.sweep import SPEC, Sweep, saved_state
 
 
 def train_sweep(directory: Path, text: str, *, store: str = "runs", limit: int = 10_000) -> Sweep:
@@ -22,15 +22,15 @@ def finish(spec: Path, store: Store, limit: int = 10_000) -> Sweep:
     """The same for a spec that is there."""
     loaded = load_spec(spec)
     store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
-    store.write_state(loaded.spec.name, remembered(loaded, store, 0))
+    store.write_state(loaded.spec.name, saved_state(loaded, store, 0))
     plan = Plan(loaded, store)
     plan.replay()
     for _ in range(limit):
-        entry = plan.next()
-        if entry is None:
+        trial = plan.next()
+        if trial is None:
             break
         calibrators, evaluation = plan.spec.calibrator_names, plan.spec.evaluation
-        trial = TrialRun(entry.config, store, calibrators=calibrators, evaluation=evaluation)
-        assert trial.advance(600)
-        plan.complete(entry.key)
+        attempt = TrialRun(trial.config, store, calibrators=calibrators, evaluation=evaluation)
+        assert attempt.advance(600)
+        plan.complete(trial.key)
     return Sweep(loaded, store)

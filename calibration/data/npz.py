@@ -88,8 +88,8 @@ def _complaints(path: Path) -> Iterator[None]:
     except ValueError as error:
         raise ValueError(f"{wrong}: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy's parser raise whatever they meet
-        said = str(error) or "it is damaged"
-        raise ValueError(f"{wrong}: {type(error).__name__}: {said}") from error
+        message = str(error) or "it is damaged"
+        raise ValueError(f"{wrong}: {type(error).__name__}: {message}") from error
 
 
 def _opened(path: Path) -> zipfile.ZipFile:

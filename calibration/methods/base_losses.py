@@ -31,7 +31,7 @@ MARGIN_WEIGHT = 0.1
 
 
 class BaseLossHyperparameters(MethodHyperparameters):
-    """``base``: the accuracy loss; ``base_gamma`` and ``base_epsilon``: its own knob, if any.
+    """``base``: the accuracy loss; ``base_gamma`` and ``base_epsilon``: its hyperparameter, if any.
 
     ``base_gamma`` belongs to ``focal``, ``dual_focal`` and ``focal_label_smoothing``,
     ``base_epsilon`` to the two kinds of label smoothing, ``base_margin`` to

@@ -41,7 +41,7 @@ LARGEST_MOVE = 1.0
 
 
 class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
-    """The paper's knobs, and what tempers its algorithm.
+    """The paper's hyperparameters, and what tempers its algorithm.
 
     ``inner_steps``: T. ``outer_lr``: the outer learning rate per sample; hypergradients of
     single weights shrink like 1/n, n being the size of their batch, so a weight moves by

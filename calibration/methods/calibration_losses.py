@@ -14,7 +14,11 @@ from pydantic import Field
 
 from calibration.hyperparameters import LogUniform, Uniform
 from calibration.methods.method import METHODS
-from calibration.methods.objective_knobs import AccuracyTemperature, Bandwidth, BinTemperature
+from calibration.methods.objective_hyperparameters import (
+    AccuracyTemperature,
+    Bandwidth,
+    BinTemperature,
+)
 from calibration.methods.regularised import Regularised, RegularisedHyperparameters
 
 _Weight = Field(ge=0, le=1000)

@@ -18,7 +18,12 @@ from calibration.hyperparameters import LogUniform
 from calibration.methods.focal import focal_loss
 from calibration.methods.meta import MetaHyperparameters, MetaMethod, Trained
 from calibration.methods.method import METHODS, Numbers, Seen, TrainState
-from calibration.methods.outer_losses import DeceKnobs, SeceKnobs, dece_loss, sece_loss
+from calibration.methods.outer_losses import (
+    OuterDeceHyperparameters,
+    OuterSeceHyperparameters,
+    dece_loss,
+    sece_loss,
+)
 from calibration.models import Output
 
 
@@ -31,12 +36,12 @@ class GammaHyperparameters(MetaHyperparameters):
     tau: Annotated[float, Field(gt=0, le=100), LogUniform(0.01, 1.0)] = 0.1
 
 
-class GammaDeceHyperparameters(GammaHyperparameters, DeceKnobs):
-    """γ-Net's temperature and DECE's knobs."""
+class GammaDeceHyperparameters(GammaHyperparameters, OuterDeceHyperparameters):
+    """γ-Net's temperature and DECE's hyperparameters."""
 
 
-class GammaSeceHyperparameters(GammaHyperparameters, SeceKnobs):
-    """γ-Net's temperature and SECE's knobs."""
+class GammaSeceHyperparameters(GammaHyperparameters, OuterSeceHyperparameters):
+    """γ-Net's temperature and SECE's hyperparameters."""
 
 
 def gamma_net(features: Tensor, outer: Tensor, classes: int, tau: Tensor) -> Tensor:

@@ -16,7 +16,13 @@ from torch.nn import functional as F
 
 from calibration.methods.meta import MetaHyperparameters, MetaMethod, Trained
 from calibration.methods.method import METHODS, Numbers
-from calibration.methods.outer_losses import DeceKnobs, SeceKnobs, Weight, dece_loss, sece_loss
+from calibration.methods.outer_losses import (
+    OuterDeceHyperparameters,
+    OuterSeceHyperparameters,
+    Weight,
+    dece_loss,
+    sece_loss,
+)
 from calibration.models import Output
 
 
@@ -26,14 +32,14 @@ class L2Hyperparameters(MetaHyperparameters):
     initial_l2: Annotated[float, Field(gt=0, le=10)] = 1e-3
 
 
-class L2DeceHyperparameters(L2Hyperparameters, DeceKnobs):
+class L2DeceHyperparameters(L2Hyperparameters, OuterDeceHyperparameters):
     """The paper's outer loss is CE + 0.5 · DECE."""
 
     nll_weight: Weight = 1.0
     dece_weight: Weight = 0.5
 
 
-class L2SeceHyperparameters(L2Hyperparameters, SeceKnobs):
+class L2SeceHyperparameters(L2Hyperparameters, OuterSeceHyperparameters):
     """SECE in DECE's place, in the same mixture."""
 
     nll_weight: Weight = 1.0

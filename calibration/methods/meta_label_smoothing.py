@@ -12,13 +12,13 @@ from torch import Tensor
 from calibration.methods.label_smoothing import smoothed_cross_entropy
 from calibration.methods.meta import MetaMethod, Trained
 from calibration.methods.method import METHODS, Numbers
-from calibration.methods.outer_losses import DeceKnobs, Weight, dece_loss
+from calibration.methods.outer_losses import OuterDeceHyperparameters, Weight, dece_loss
 from calibration.models import Output
 
 LARGEST_EPSILON = 0.5
 
 
-class MetaLabelSmoothingHyperparameters(DeceKnobs):
+class MetaLabelSmoothingHyperparameters(OuterDeceHyperparameters):
     """``initial_epsilon``: where ε starts; ``per_class``: one ε for each class instead of one
     for all. The outer loss is CE + 0.5 · DECE, as in Meta-Calibration.
     """

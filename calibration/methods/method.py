@@ -32,7 +32,7 @@ The trainer adds ``progress``, the share of all epochs that is already behind.
 
 
 class MethodHyperparameters(Hyperparameters):
-    """The knobs every method has, whatever its loss."""
+    """The hyperparameters every method has, whatever its loss."""
 
     lr: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 1e-1)] = 0.01
     weight_decay: Annotated[float, Field(ge=0, le=1), LogUniform(1e-6, 1e-2)] = 0.0
@@ -107,7 +107,7 @@ class Method(ABC):
 
     @property
     def needs_held_out(self) -> bool:
-        """Whether batches must come with meta-validation data; it may depend on the knobs."""
+        """Whether batches must come with meta-validation data, given the hyperparameters."""
         return False
 
     @property

@@ -10,14 +10,18 @@ from torch.nn import functional as F
 
 from calibration.methods.meta import MetaHyperparameters
 from calibration.methods.method import Numbers
-from calibration.methods.objective_knobs import AccuracyTemperature, Bandwidth, BinTemperature
+from calibration.methods.objective_hyperparameters import (
+    AccuracyTemperature,
+    Bandwidth,
+    BinTemperature,
+)
 from calibration.models import Output
 from calibration.objectives import dece, sece
 
 Weight = Annotated[float, Field(ge=0, le=1000)]
 
 
-class DeceKnobs(MetaHyperparameters):
+class OuterDeceHyperparameters(MetaHyperparameters):
     """The outer loss nll_weight · CE + dece_weight · DECE and DECE's temperatures.
 
     ``accuracy_temperature`` (t_a) sharpens the soft rank, ``bin_temperature`` (t_b) blurs the
@@ -30,7 +34,7 @@ class DeceKnobs(MetaHyperparameters):
     bin_temperature: BinTemperature = 0.01
 
 
-class SeceKnobs(MetaHyperparameters):
+class OuterSeceHyperparameters(MetaHyperparameters):
     """The outer loss nll_weight · CE + sece_weight · SECE and SECE's kernel bandwidth h.
 
     h = 0.01 serves batches of 128 CIFAR images; small held-out sets want 0.05–0.1.

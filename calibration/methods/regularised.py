@@ -37,8 +37,8 @@ class RegularisedHyperparameters(BaseLossHyperparameters):
     """
 
     beta: Annotated[float, Field(ge=0, le=1000)]
-    # Not searched unless a spec says so: two of three knobs mean nothing to each schedule, and
-    # interleaved ones train on fewer rows.
+    # Not searched unless a spec says so: two of three hyperparameters mean nothing to each
+    # schedule, and interleaved ones train on fewer rows.
     schedule: _Schedule = "joint"
     switch_at: Annotated[float, Field(ge=0, le=1)] = 0.5
     gradient_share: Annotated[float, Field(ge=0, le=100)] = 0.5
@@ -48,7 +48,7 @@ class Regularised(Method):
     """L = base + β · objective: the family's shared training step.
 
     A member names its ``objective``; its hyperparameters beyond ``RegularisedHyperparameters``
-    are the objective's knobs, under the same names.
+    are the objective's hyperparameters, under the same names.
     """
 
     Hyperparameters: ClassVar[type[RegularisedHyperparameters]]
@@ -58,7 +58,7 @@ class Regularised(Method):
         super().__init__(hyperparameters)
         self.base = hyperparameters.base
         self.schedule: _Schedule = hyperparameters.schedule
-        self.knobs = {
+        self.objective_options = {
             name: value
             for name, value in hyperparameters.model_dump().items()
             if name not in RegularisedHyperparameters.model_fields
@@ -74,9 +74,9 @@ class Regularised(Method):
         return base_loss(self.base, logits, labels, numbers)
 
     def calibration_error(self, logits: Tensor, labels: Tensor, numbers: Numbers) -> Tensor:
-        """The objective of a batch, with this member's knobs."""
-        knobs = {name: numbers.get(name, value) for name, value in self.knobs.items()}
-        return OBJECTIVES[self.objective](logits, labels, **knobs)
+        """The objective of a batch, with this member's hyperparameters."""
+        options = {n: numbers.get(n, value) for n, value in self.objective_options.items()}
+        return OBJECTIVES[self.objective](logits, labels, **options)
 
     def step(
         self,

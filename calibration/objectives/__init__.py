@@ -1,6 +1,6 @@
 """Differentiable calibration errors, to be minimised by training. One file per idea.
 
-All are functions of (logits, labels) and keyword knobs, registered in ``OBJECTIVES``.
+All are functions of (logits, labels) and keyword hyperparameters, registered in ``OBJECTIVES``.
 """
 
 from calibration.objectives.avuc import avuc
@@ -10,7 +10,7 @@ from calibration.objectives.confidence_penalty import confidence_penalty, entrop
 from calibration.objectives.dece import dece
 from calibration.objectives.mdca import dca, mdca
 from calibration.objectives.mmce import mmce, mmce_weighted
-from calibration.objectives.objective import OBJECTIVES, Knob, Objective
+from calibration.objectives.objective import OBJECTIVES, Objective, Real
 from calibration.objectives.rank_accuracy import soft_accuracy
 from calibration.objectives.sb_ece import sb_ece
 from calibration.objectives.sece import sece
@@ -19,8 +19,8 @@ from calibration.objectives.soft_ks import soft_ks
 
 __all__ = [
     "OBJECTIVES",
-    "Knob",
     "Objective",
+    "Real",
     "avuc",
     "boltzmann_confidence",
     "brier_reliability",

@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 
 from calibration.objectives.confidence_penalty import entropy
-from calibration.objectives.objective import OBJECTIVES, Knob
+from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.top_label import top_label
 
 _LEAST = 1e-6
@@ -15,7 +15,7 @@ _LEAST = 1e-6
 
 @OBJECTIVES.register("avuc")
 def avuc(
-    logits: Tensor, labels: Tensor, *, threshold: Knob = 0.5, temperature: Knob = 0.1
+    logits: Tensor, labels: Tensor, *, threshold: Real = 0.5, temperature: Real = 0.1
 ) -> Tensor:
     """S-AvUC: log(1 + (n_AU + n_IC) / (n_AC + n_IU)).
 

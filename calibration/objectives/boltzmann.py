@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibration.objectives.objective import OBJECTIVES, Knob
+from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.top_label import top_label
 
 # Its inverse square, which double backward forms, is still a float32.
 LEAST_DOUBT = 1e-15
 
 
-def boltzmann_confidence(probabilities: Tensor, sharpness: Knob) -> Tensor:
+def boltzmann_confidence(probabilities: Tensor, sharpness: Real) -> Tensor:
     """Σ_k p_k e^{a p_k} / Σ_k e^{a p_k}: a smooth maximum of each row (N, K) → (N,).
 
     It tends to max p as the sharpness a grows and to 1/K as it vanishes. A certain row has
@@ -23,7 +23,7 @@ def boltzmann_confidence(probabilities: Tensor, sharpness: Knob) -> Tensor:
 
 
 @OBJECTIVES.register("confidence_bce")
-def confidence_bce(logits: Tensor, labels: Tensor, *, sharpness: Knob = 30.0) -> Tensor:
+def confidence_bce(logits: Tensor, labels: Tensor, *, sharpness: Real = 30.0) -> Tensor:
     """Mean of −[r log ĉ + (1 − r) log(1 − ĉ)], r = correct, ĉ = Boltzmann confidence.
 
     BO4SC Eq. 12–13; ``correct`` carries no gradient.
@@ -36,7 +36,7 @@ def confidence_bce(logits: Tensor, labels: Tensor, *, sharpness: Knob = 30.0) ->
     return torch.where(correct > 0, right, wrong).mean()
 
 
-def _boltzmann_doubt(probabilities: Tensor, sharpness: Knob) -> Tensor:
+def _boltzmann_doubt(probabilities: Tensor, sharpness: Real) -> Tensor:
     """1 − ``boltzmann_confidence``, to full relative precision.
 
     1 − max p is summed from the other classes: float32 rounds the difference to 0 from a logit

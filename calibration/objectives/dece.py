@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibration.objectives.objective import OBJECTIVES, Knob
+from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.rank_accuracy import soft_accuracy
 from calibration.objectives.soft_bins import bin_centres, mean_absolute_gap, soft_bins
 from calibration.objectives.top_label import top_label
@@ -16,8 +16,8 @@ def dece(
     labels: Tensor,
     *,
     bins: int = 15,
-    accuracy_temperature: Knob = 100.0,
-    bin_temperature: Knob = 0.01,
+    accuracy_temperature: Real = 100.0,
+    bin_temperature: Real = 0.01,
 ) -> Tensor:
     """Σ_m w_m |acc_m − conf_m| over soft bins, with the soft accuracy of the true class's rank.
 

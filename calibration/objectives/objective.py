@@ -1,10 +1,11 @@
 """What an objective is: a differentiable calibration error of a batch.
 
-An objective is a plain function ``name(logits (N, K), labels (N,), *, knobs)`` that returns a
-0-dim tensor to be minimised. Its scale is that of a mean: it does not grow with N. Knobs that
-are real numbers may be 0-dim tensors, to be differentiated or batched over; whole numbers are
-Python integers. All are safe under double backward and torch.func's transforms, and finite,
-with a finite gradient, at saturated logits and in batches that are all right or all wrong.
+An objective is a plain function ``name(logits (N, K), labels (N,), *, hyperparameters)`` that
+returns a 0-dim tensor to be minimised. Its scale is that of a mean: it does not grow with N.
+Hyperparameters that are real numbers may be 0-dim tensors, to be differentiated or batched over;
+whole numbers are Python integers. All are safe under double backward and torch.func's transforms,
+and finite, with a finite gradient, at saturated logits and in batches that are all right or all
+wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 from calibration.registry import Registry
 
 Objective = Callable[..., Tensor]
-Knob = Tensor | float
+Real = Tensor | float
 
 OBJECTIVES: Registry[Objective] = Registry("objective", "calsweep.objectives")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibration.objectives.objective import Knob
+from calibration.objectives.objective import Real
 
 
-def soft_accuracy(probabilities: Tensor, labels: Tensor, temperature: Knob) -> Tensor:
+def soft_accuracy(probabilities: Tensor, labels: Tensor, temperature: Real) -> Tensor:
     """relu(2 − rank_y) per sample, rank_y = ½ + Σ_j σ(t (p_j − p_y)), (N, K) → (N,).
 
     All-pairs ranking of Qin et al. 2010 as used by Bohdal et al. 2021 (meta-calibration): the

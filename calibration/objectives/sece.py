@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibration.objectives.objective import OBJECTIVES, Knob
+from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.rank_accuracy import soft_accuracy
 from calibration.objectives.top_label import top_label
 
@@ -14,8 +14,8 @@ def sece(
     logits: Tensor,
     labels: Tensor,
     *,
-    bandwidth: Knob = 0.01,
-    accuracy_temperature: Knob = 100.0,
+    bandwidth: Real = 0.01,
+    accuracy_temperature: Real = 100.0,
 ) -> Tensor:
     """Mean |SACC_i − z_i|, SACC_i = Σ_j acc_j k(z_i, z_j) / Σ_j k(z_i, z_j), z = confidence.
 

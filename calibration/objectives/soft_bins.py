@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calibration.objectives.objective import Knob
+from calibration.objectives.objective import Real
 
 LEAST_MASS = 1e-12
 
@@ -20,7 +20,7 @@ def bin_centres(bins: int, like: Tensor) -> Tensor:
     return (torch.arange(bins, dtype=like.dtype, device=like.device) + 0.5) / bins
 
 
-def soft_bins(confidence: Tensor, centres: Tensor, temperature: Knob) -> Tensor:
+def soft_bins(confidence: Tensor, centres: Tensor, temperature: Real) -> Tensor:
     """Memberships (N, M): softmax over m of −(confidence − a_m)²/T, a_m the M bins' centres.
 
     As T → 0 each sample belongs to the nearest centre's bin alone (Karandikar et al. 2021).

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calibration.objectives.objective import OBJECTIVES, Knob
+from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.soft_bins import bin_centres, mean_absolute_gap
 from calibration.objectives.top_label import top_label
 
 
-def soft_memberships(confidence: Tensor, centres: Tensor, widths: Knob) -> Tensor:
+def soft_memberships(confidence: Tensor, centres: Tensor, widths: Real) -> Tensor:
     """relu(1 − |confidence − centre_m| / width_m): (N,) and (M,) → (N, M).
 
     Piecewise linear, 1 at a centre and 0 from a width away on; differentiable in the centres
@@ -26,7 +26,7 @@ def histogram_ece(
     *,
     bins: int = 15,
     centres: Tensor | None = None,
-    widths: Knob | None = None,
+    widths: Real | None = None,
 ) -> Tensor:
     """Σ_m w_m |acc_m − conf_m| over triangular bins, hard accuracy.
 

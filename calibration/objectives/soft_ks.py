@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from calibration.objectives.objective import OBJECTIVES, Knob
+from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.top_label import top_label
 
 
 @OBJECTIVES.register("soft_ks")
-def soft_ks(logits: Tensor, labels: Tensor, *, sharpness: Knob = 100.0) -> Tensor:
+def soft_ks(logits: Tensor, labels: Tensor, *, sharpness: Real = 100.0) -> Tensor:
     """(1/s) log mean_j cosh(s G(conf_j)), G(z) = Σ_{conf_i ≤ z} (conf_i − correct_i) / N.
 
     The log-sum-exp of the 2N numbers ±G, lowered by log(2N)/s so that 0 is perfect: between

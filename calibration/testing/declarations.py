@@ -1,4 +1,4 @@
-"""What a training method declares: a line about itself, its knobs and their domains."""
+"""What a training method declares: a line about itself, its hyperparameters and their domains."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from calibration.testing.contract import require, require_error
 def check_declaration(method: type[Method]) -> None:
     """Raise ``ContractError`` if a listing, a sweep or a user's mistake would come to harm.
 
-    Every knob has a default; defaults and the ends of every domain are valid; unknown knobs,
-    wrong types and values beyond the bounds raise ``SettingError`` with the method's name,
-    the knob and the value.
+    Every hyperparameter has a default; defaults and the ends of every domain are valid; unknown
+    hyperparameters, wrong types and values beyond the bounds raise ``SettingError`` with the
+    method's name, the hyperparameter and the value.
     """
     about = method.__name__
     description = getattr(method, "description", "")
@@ -32,28 +32,30 @@ def check_declaration(method: type[Method]) -> None:
     names = method.inference_state
     listed = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
     require(listed, about, f"inference_state must be a tuple of names, found {names!r}")
-    knobs = method.Hyperparameters
-    derived = issubclass(knobs, MethodHyperparameters)
+    hyperparameters = method.Hyperparameters
+    derived = issubclass(hyperparameters, MethodHyperparameters)
     require(derived, about, "Hyperparameters must be a subclass of MethodHyperparameters")
-    _check_valid(knobs, about)
-    _check_refused(knobs, about)
+    _check_valid(hyperparameters, about)
+    _check_refused(hyperparameters, about)
 
 
-def _check_valid(knobs: type[MethodHyperparameters], about: str) -> None:
-    for name, field in knobs.model_fields.items():
+def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> None:
+    for name, field in hyperparameters.model_fields.items():
         require(not field.is_required(), about, f"hyperparameter {name!r} must have a default")
     # Pydantic takes a default as it is: written out and read in, it is checked like any value.
-    _require_accepted(knobs, knobs().model_dump(), about, "the defaults")
-    for name, domain in knobs.domains().items():
+    _require_accepted(hyperparameters, hyperparameters().model_dump(), about, "the defaults")
+    for name, domain in hyperparameters.domains().items():
         for value in _ends(domain):
-            _require_accepted(knobs, {name: value}, about, f"{domain}, the domain of {name!r},")
+            _require_accepted(
+                hyperparameters, {name: value}, about, f"{domain}, the domain of {name!r},"
+            )
 
 
 def _require_accepted(
-    knobs: type[MethodHyperparameters], values: dict[str, Any], about: str, what: str
+    hyperparameters: type[MethodHyperparameters], values: dict[str, Any], about: str, what: str
 ) -> None:
     try:
-        knobs.checked(values, about)
+        hyperparameters.checked(values, about)
     except SettingError as error:
         require(False, about, f"{what} must be valid: {error}")
 
@@ -62,17 +64,21 @@ def _ends(domain: Domain) -> tuple[Value, ...]:
     return domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
 
 
-def _check_refused(knobs: type[MethodHyperparameters], about: str) -> None:
-    for name, value, what in _mistakes(knobs):
-        call = partial(knobs.checked, {name: value}, about)
-        words = (about, name) if name not in knobs.model_fields else (about, name, repr(value))
+def _check_refused(hyperparameters: type[MethodHyperparameters], about: str) -> None:
+    for name, value, what in _mistakes(hyperparameters):
+        call = partial(hyperparameters.checked, {name: value}, about)
+        words = (
+            (about, name)
+            if name not in hyperparameters.model_fields
+            else (about, name, repr(value))
+        )
         require_error(call, SettingError, words, about, f"{what} ({name} = {value!r})")
 
 
-def _mistakes(knobs: type[MethodHyperparameters]) -> Iterator[tuple[str, Any, str]]:
-    """Knob, bad value, and what is wrong with it."""
-    yield "no_such_knob", 1.0, "an unknown hyperparameter"
-    for name, field in knobs.model_fields.items():
+def _mistakes(hyperparameters: type[MethodHyperparameters]) -> Iterator[tuple[str, Any, str]]:
+    """Hyperparameter, bad value, and what is wrong with it."""
+    yield "no_such_hyperparameter", 1.0, "an unknown hyperparameter"
+    for name, field in hyperparameters.model_fields.items():
         default = field.default
         if isinstance(default, bool):
             yield name, "yes", "a word for a boolean"

@@ -46,10 +46,10 @@ def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = 
     Raises ``ContractError`` naming the method and the situation at the first broken rule.
     """
     check_declaration(method)
-    knobs = {"lr": LEARNING_RATE} | (hyperparameters or {})
+    hyperparameters = {"lr": LEARNING_RATE} | (hyperparameters or {})
     with _alone():
         shared = _class_attributes(method)
-        few = _Trained.by(method, knobs, problems.two_clouds())
+        few = _Trained.by(method, hyperparameters, problems.two_clouds())
         few.check_predictions()
         few.check_repeatable(after=problems.ten_patterns())
         few.check_test_data_is_unread()
@@ -57,16 +57,16 @@ def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = 
         few.check_resumption()
         changed = difference(shared, _class_attributes(method))
         require(changed is None, method.__name__, f"training must leave the class alone: {changed}")
-        many = _Trained.by(method, knobs, problems.ten_clouds())
+        many = _Trained.by(method, hyperparameters, problems.ten_clouds())
         many.check_predictions()
         many.check_another_seed()
         many.check_held_out()
         many.check_resumption()
         for problem in (problems.two_patterns(), problems.ten_patterns()):
-            images = _Trained.by(method, knobs, problem)
+            images = _Trained.by(method, hyperparameters, problem)
             images.check_predictions()
             images.check_resumption()
-        _Trained.by(method, knobs, problems.lonely_pattern())
+        _Trained.by(method, hyperparameters, problems.lonely_pattern())
 
 
 @contextmanager
@@ -104,18 +104,20 @@ class _Trained:
     """A finished run of a method on one problem, and the checks that compare others with it."""
 
     method: type[Method]
-    knobs: dict[str, Any]
+    hyperparameters: dict[str, Any]
     problem: Problem
     run: TrainingRun
     splits: Splits
     checkpoint: bytes
 
     @classmethod
-    def by(cls, method: type[Method], knobs: dict[str, Any], problem: Problem) -> _Trained:
+    def by(
+        cls, method: type[Method], hyperparameters: dict[str, Any], problem: Problem
+    ) -> _Trained:
         """Train under watch; the checkpoint is from half-way."""
         _seed_global_generators(0)
         about = _about(method, problem)
-        made = watch(_make(method, knobs), about)
+        made = watch(_make(method, hyperparameters), about)
         splits = problem.splits(made)
         checkpoint = b""
         with _named(about):
@@ -125,7 +127,7 @@ class _Trained:
                 if run.epoch <= problem.training.epochs // 2:
                     checkpoint = _stored(run.state_dict())
                 run.run_epoch()
-        return cls(method, knobs, problem, run, splits, checkpoint)
+        return cls(method, hyperparameters, problem, run, splits, checkpoint)
 
     @property
     def about(self) -> str:
@@ -152,7 +154,7 @@ class _Trained:
     def check_repeatable(self, *, after: Problem) -> None:
         """The same seed gives the same, whatever the process has done before."""
         _seed_global_generators(1)
-        other = _make(self.method, self.knobs)
+        other = _make(self.method, self.hyperparameters)
         with _named(self.about):
             after.run(other, after.splits(other), seed=1).run_epoch()
         _seed_global_generators(2)
@@ -223,7 +225,7 @@ class _Trained:
 
     def _fresh(self, splits: Splits, *, seed: int = 0) -> TrainingRun:
         with _named(self.about):
-            return self.problem.run(_make(self.method, self.knobs), splits, seed=seed)
+            return self.problem.run(_make(self.method, self.hyperparameters), splits, seed=seed)
 
     def _train(self, splits: Splits, *, seed: int = 0) -> TrainingRun:
         return _finish(self._fresh(splits, seed=seed), self.about)
@@ -243,8 +245,8 @@ def _about(method: type[Method], problem: Problem) -> str:
     return f"{method.__name__} ({problem.name})"
 
 
-def _make(method: type[Method], knobs: dict[str, Any]) -> Method:
-    return method(method.Hyperparameters.checked(knobs, f"method {method.__name__!r}"))
+def _make(method: type[Method], hyperparameters: dict[str, Any]) -> Method:
+    return method(method.Hyperparameters.checked(hyperparameters, f"method {method.__name__!r}"))
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def costs(sweep: SweepRecords, comparisons: pd.DataFrame, baseline: Baseline) ->
                 "gpu_seconds": search.gpu_seconds + confirm.gpu_seconds,
                 "wall_seconds": _covered([*search.spans, *confirm.spans]),
                 "seconds_per_training": confirm.per_training,
-                **_brought(comparisons, dataset, method),
+                **_gains(comparisons, dataset, method),
             }
         )
     table = pd.DataFrame(lines, columns=_COLUMNS)
@@ -96,7 +96,7 @@ def _covered(spans: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _brought(comparisons: pd.DataFrame, dataset: str, method: str) -> dict[str, Any]:
+def _gains(comparisons: pd.DataFrame, dataset: str, method: str) -> dict[str, Any]:
     same = (comparisons["dataset"] == dataset) & (comparisons["row"] == method)
     rows = comparisons[same & (comparisons["comparison"] == CHOSEN)]
     by_metric = {row["metric"]: row for row in rows.to_dict("records")}

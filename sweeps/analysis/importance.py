@@ -1,4 +1,4 @@
-"""Which knobs mattered in every search."""
+"""Which hyperparameters mattered in every search."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import pandas as pd
 
 from sweeps.analysis.records import SweepRecords
 
-_COLUMNS = ["dataset", "row", "knob", "importance", "trials"]
+_COLUMNS = ["dataset", "row", "hyperparameter", "importance", "trials"]
 
 
 def importance(sweep: SweepRecords) -> pd.DataFrame:
-    """The share of each searched knob in what made trials differ, by dataset and method.
+    """The share of each searched hyperparameter in what made trials differ, by dataset and method.
 
-    ``trials`` is the number of finished trials it was estimated from: a handful ranks knobs
-    roughly at best. Searches that have not ended, or had too few trials, have no rows; see
-    ``Study.importance``.
+    ``trials`` is the number of finished trials it was estimated from: a handful ranks
+    hyperparameters roughly at best. Searches that have not ended, or had too few trials, have no
+    rows; see ``Study.importance``.
     """
     lines = []
     for cell in sweep.cells.values():
         found = cell.importance or {"shares": {}}
-        for knob, share in found["shares"].items():
-            lines.append((cell.dataset, cell.row, knob, float(share), found["trials"]))
+        for hyperparameter, share in found["shares"].items():
+            lines.append((cell.dataset, cell.row, hyperparameter, float(share), found["trials"]))
     return pd.DataFrame(lines, columns=_COLUMNS)

@@ -16,7 +16,7 @@ from sweeps.store import EvaluationRecord, TrialRecord, TrialSummary
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """A search trial: ``values`` are its objectives', ``searched`` its searched knobs.
+    """A search trial: ``values`` are its objectives', ``searched`` its searched hyperparameters.
 
     ``on_front``: no other trial of its cell beats it in all objectives; ``best``: its settings
     were chosen to be confirmed.
@@ -58,7 +58,7 @@ class CellRecords:
     """One row on one dataset.
 
     ``chosen`` are the hyperparameters to confirm, None while the search goes on or if all of
-    it failed; ``importance`` is how much each knob mattered, as the store keeps it.
+    it failed; ``importance`` is how much each hyperparameter mattered, as the store keeps it.
     """
 
     dataset: str

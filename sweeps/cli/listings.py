@@ -31,12 +31,12 @@ def methods(options: argparse.Namespace, console: Console) -> int:
 
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in METHODS:
-        knobs = METHODS[name].Hyperparameters
-        domains = knobs.domains()
+        hyperparameters = METHODS[name].Hyperparameters
+        domains = hyperparameters.domains()
         described = [
-            f"{knob} = {format_value(field.default)}"
-            + (f" {describe_domain(domains[knob])}" if knob in domains else "")
-            for knob, field in knobs.model_fields.items()
+            f"{hyperparameter} = {format_value(field.default)}"
+            + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
+            for hyperparameter, field in hyperparameters.model_fields.items()
         ]
         table.add_row(name, METHODS[name].description, "\n".join(described))
     console.print(table)

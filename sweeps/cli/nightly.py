@@ -212,8 +212,8 @@ def _alarm(webhook: str, night: Night) -> Iterator[None]:
     except BaseException as error:
         if webhook:
             reason = masked(" ".join(str(error).split())) or type(error).__name__
-            said = f"The night came to no verdict: {reason}"
-            problem = report_failure(webhook, night.suite.name, night.date, said)
+            message = f"The night came to no verdict: {reason}"
+            problem = report_failure(webhook, night.suite.name, night.date, message)
             if problem:
                 night.tell(problem)
         raise

@@ -76,9 +76,9 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     with threads(1):
         written = write_report(sweep.records, sweep.store, options.baseline, write)
     analysis = written.analysis
-    said = [*map(str, headlines(sweep.records, analysis).values()), across(analysis)]
-    said.append(outdated(sweep.records, written.analysis))
-    for sentence in filter(None, said):
+    sentences = [*map(str, headlines(sweep.records, analysis).values()), across(analysis)]
+    sentences.append(outdated(sweep.records, written.analysis))
+    for sentence in filter(None, sentences):
         say(console, sentence, "")
     place = sweep.store.location(sweep.name, "report.html")
     if "report.html" in written.failures:

@@ -10,25 +10,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sweeps.engine.cell import Cell, Entry
+from sweeps.engine.cell import Cell, PlannedTrial
 from sweeps.engine.progress import describe_best, format_value
 from sweeps.host.console import print_whole, say
 from sweeps.sweep import Sweep
 
 
-class Trial(NamedTuple):
+class TrialStatus(NamedTuple):
     """One trial as it stands: ``state`` is done, failed, pruned, running or waiting."""
 
-    entry: Entry
+    planned: PlannedTrial
     state: str
     epoch: int
     nll: float
     seconds: float
 
 
-def trials(sweep: Sweep) -> list[Trial]:
+def trials(sweep: Sweep) -> list[TrialStatus]:
     """Every trial that has been suggested or is to be confirmed, in the order of the plan."""
-    return [_trial(sweep, entry) for entry in sweep.plan.entries.values()]
+    return [_trial(sweep, trial) for trial in sweep.plan.trials.values()]
 
 
 def state(sweep: Sweep) -> str:
@@ -61,27 +61,27 @@ def print_status(sweep: Sweep, console: Console, *, every_trial: bool = False) -
         say(console, f"report    {sweep.store.location(sweep.name, 'report.html')}")
 
 
-def _trial(sweep: Sweep, entry: Entry) -> Trial:
-    ended = sweep.plan.summary(entry)
+def _trial(sweep: Sweep, trial: PlannedTrial) -> TrialStatus:
+    ended = sweep.plan.summary(trial)
     if ended is not None:
-        return Trial(entry, ended.status, ended.epochs, ended.nll, ended.seconds)
-    live = sweep.store.live(entry.key)
+        return TrialStatus(trial, ended.status, ended.epochs, ended.nll, ended.seconds)
+    live = sweep.store.live(trial.key)
     if not live or not live.get("curve"):
-        return Trial(entry, "waiting", 0, math.nan, 0.0)
+        return TrialStatus(trial, "waiting", 0, math.nan, 0.0)
     curve: list[dict[str, Any]] = live["curve"]
     best = min(
         (float(row["validation/nll"]) for row in curve if "validation/nll" in row), default=math.nan
     )
     seconds = live["times"][-1] - live["times"][0]
-    return Trial(entry, "running", int(curve[-1]["epoch"]), best, seconds)
+    return TrialStatus(trial, "running", int(curve[-1]["epoch"]), best, seconds)
 
 
-def _cell_table(sweep: Sweep, found: list[Trial]) -> Table:
+def _cell_table(sweep: Sweep, found: list[TrialStatus]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("dataset", "row", "search", "confirm", "running", "failed", "best so far"):
         table.add_column(heading)
     for cell in sweep.plan.cells.values():
-        here = [trial for trial in found if trial.entry.cell == (cell.dataset, cell.row)]
+        here = [trial for trial in found if trial.planned.cell == (cell.dataset, cell.row)]
         table.add_row(
             Text(cell.dataset),
             Text(cell.row),
@@ -94,38 +94,38 @@ def _cell_table(sweep: Sweep, found: list[Trial]) -> Table:
     return table
 
 
-def _trial_table(sweep: Sweep, found: list[Trial]) -> Table:
+def _trial_table(sweep: Sweep, found: list[TrialStatus]) -> Table:
     table = Table(box=None, pad_edge=False)
     headings = [*("trial", "dataset", "row", "phase", "state", "epoch", "validation NLL", "s")]
     headings.append("settings")
     for heading in headings:
         table.add_column(heading, no_wrap=heading == "trial")
     for trial in found:
-        entry = trial.entry
-        phase = entry.config.phase
-        which = f"seed {entry.config.seed}" if phase == "confirm" else f"#{entry.number}"
+        planned = trial.planned
+        phase = planned.config.phase
+        which = f"seed {planned.config.seed}" if phase == "confirm" else f"#{planned.number}"
         table.add_row(
-            entry.key[:12],
-            Text(entry.config.dataset_name),
-            Text(entry.row),
+            planned.key[:12],
+            Text(planned.config.dataset_name),
+            Text(planned.row),
             f"{phase} {which}",
             Text(trial.state, style="red" if trial.state == "failed" else ""),
             str(trial.epoch or ""),
             "" if math.isnan(trial.nll) else f"{trial.nll:.4f}",
             f"{trial.seconds:.1f}",
-            Text(" ".join(_searched(sweep, entry))),
+            Text(" ".join(_searched(sweep, planned))),
         )
     return table
 
 
-def _searched(sweep: Sweep, entry: Entry) -> Iterator[str]:
-    for name in sweep.plan.cells[entry.cell].study.space.searched:
-        yield f"{name}={format_value(entry.config.hyperparameters[name])}"
+def _searched(sweep: Sweep, trial: PlannedTrial) -> Iterator[str]:
+    for name in sweep.plan.cells[trial.cell].study.space.searched:
+        yield f"{name}={format_value(trial.config.hyperparameters[name])}"
 
 
-def _count(found: list[Trial], phase: str) -> int:
+def _count(found: list[TrialStatus], phase: str) -> int:
     ended = ("done", "failed", "pruned")
-    return sum(trial.entry.config.phase == phase and trial.state in ended for trial in found)
+    return sum(trial.planned.config.phase == phase and trial.state in ended for trial in found)
 
 
 def _budget(cell: Cell) -> str:

@@ -77,7 +77,9 @@ def _print_running(store: Store, key: str, console: Console) -> None:
 
 
 def _print_settings(key: str, config: Mapping[str, Any], console: Console) -> None:
-    knobs = " ".join(f"{n}={format_value(v)}" for n, v in config["hyperparameters"].items())
+    hyperparameters = " ".join(
+        f"{n}={format_value(v)}" for n, v in config["hyperparameters"].items()
+    )
     training = " ".join(f"{n}={format_value(v)}" for n, v in config["training"].items())
     model = " ".join(
         [config["model"]["name"], *(f"{n}={v}" for n, v in config["model"]["options"].items())]
@@ -87,7 +89,7 @@ def _print_settings(key: str, config: Mapping[str, Any], console: Console) -> No
         f"trial      {key}",
         f"what       {config['method']} on {config['dataset_name']}, {config['phase']} phase, "
         f"seed {config['seed']}",
-        f"settings   {knobs}",
+        f"settings   {hyperparameters}",
         f"training   {training}",
         f"model      {model}",
         f"data       {config['fingerprint']}",

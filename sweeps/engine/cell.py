@@ -1,4 +1,4 @@
-"""What a sweep consists of: its cells, and the trial that each entry of a cell stands for."""
+"""What a sweep consists of: its cells, and the trials of each cell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Phase = Literal["search", "confirm"]
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedTrial:
     """One trial's place in the sweep: ``number`` counts within its cell and phase."""
 
     key: str
@@ -67,7 +67,7 @@ class Cell:
 
 
 class Cells:
-    """Makes the cells of a spec and the entries of their trials."""
+    """Makes the cells of a spec and their trials."""
 
     def __init__(self, loaded: LoadedSpec) -> None:
         self.loaded = loaded
@@ -98,16 +98,18 @@ class Cells:
         study_id = f"{file_name(dataset)}/{file_name(row)}/{_digest(identity)}"
         return Cell(dataset, row, study, study_id, self.spec.confirm_seeds)
 
-    def search_entry(self, cell: Cell, number: int, hyperparameters: dict[str, Any]) -> Entry:
+    def search_trial(
+        self, cell: Cell, number: int, hyperparameters: dict[str, Any]
+    ) -> PlannedTrial:
         """A cell's search trial ``number``."""
         config = self.config(cell.dataset, cell.row, hyperparameters, self.spec.seed, "search")
-        return Entry(config.key(), config, number, cell.row, cell.study_id)
+        return PlannedTrial(config.key(), config, number, cell.row, cell.study_id)
 
-    def confirm_entry(self, cell: Cell, chosen: dict[str, Value], repeat: int) -> Entry:
+    def confirm_trial(self, cell: Cell, chosen: dict[str, Value], repeat: int) -> PlannedTrial:
         """A cell's confirm trial with its seed number ``repeat``."""
         seed = self.spec.seed + 1 + repeat
         config = self.config(cell.dataset, cell.row, chosen, seed, "confirm")
-        return Entry(config.key(), config, repeat, cell.row, cell.study_id)
+        return PlannedTrial(config.key(), config, repeat, cell.row, cell.study_id)
 
     def config(
         self,

@@ -85,7 +85,9 @@ def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits
 def _try(loaded: LoadedSpec, name: str, row: str) -> float:
     spec, dataset = loaded.spec, loaded.datasets[name]
     space = spec.space(row)
-    chosen = space.fixed | {knob: extremes(domain)[0] for knob, domain in space.searched.items()}
+    chosen = space.fixed | {
+        hyperparameter: extremes(domain)[0] for hyperparameter, domain in space.searched.items()
+    }
     method = make_method(spec.methods[row].method, chosen)
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
     config = spec.row_training(row)

@@ -38,7 +38,7 @@ COURSE = 100_000
 def estimate(loaded: LoadedSpec) -> dict[tuple[str, str], float]:
     """Seconds that one trial trains at most, by dataset and row: all epochs, nothing stopped.
 
-    Searched knobs are in the middle of their domains. NaN where a row cannot be run here.
+    Searched hyperparameters are in the middle of their domains. NaN where a row cannot be run here.
     """
     spec = loaded.spec
     return {
@@ -52,7 +52,9 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
     parts: dict[bool, Splits] = {}
     for row in spec.methods:
         space = spec.space(row)
-        middle = {knob: _middle(domain) for knob, domain in space.searched.items()}
+        middle = {
+            hyperparameter: _middle(domain) for hyperparameter, domain in space.searched.items()
+        }
         try:
             method = make_method(spec.methods[row].method, space.fixed | middle)
             held_out = method.needs_held_out

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from calibration.hyperparameters import Value
-from sweeps.engine.cell import Cell, Cells, Entry, objective_values
+from sweeps.engine.cell import Cell, Cells, PlannedTrial, objective_values
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import current_version, missing_evaluations
 from sweeps.search import Result
@@ -30,8 +30,8 @@ class Hooks:
 
     asked: Callable[[Cell, int], None] = lambda cell, number: None
     told: Callable[[Cell, int], None] = lambda cell, number: None
-    started: Callable[[Entry], None] = lambda entry: None
-    done: Callable[[Entry], None] = lambda entry: None
+    started: Callable[[PlannedTrial], None] = lambda trial: None
+    done: Callable[[PlannedTrial], None] = lambda trial: None
 
 
 class Confirmed(NamedTuple):
@@ -71,13 +71,13 @@ class Plan:
         self._summaries: dict[tuple[str, str], TrialSummary] = {}
         self._confirmed: dict[str, Confirmed] = {}
         self.reasons: Counter[str] = Counter()
-        self.entries: dict[str, Entry] = {}
+        self.trials: dict[str, PlannedTrial] = {}
         self._replaying = False
         self._seen: set[str] = set()
         self._checked: set[str] = set()
-        self._running: dict[str, list[Entry]] = {}
+        self._running: dict[str, list[PlannedTrial]] = {}
         self._deaths: defaultdict[str, float] = defaultdict(float)
-        self._queue: deque[Entry] = deque()
+        self._queue: deque[PlannedTrial] = deque()
         self._make = Cells(loaded)
         self.cells = {
             (dataset, row): self._make.cell(dataset, row, self.options.extra)
@@ -96,8 +96,8 @@ class Plan:
             for number in range(max(suggestions, default=-1) + 1):
                 if cell.study.budget is not None and number >= cell.study.budget:
                     break  # of a larger budget than this spec's
-                entry = self._suggested(cell, number, suggestions.get(number))
-                self._consider(entry or self._ask(cell))
+                trial = self._suggested(cell, number, suggestions.get(number))
+                self._consider(trial or self._ask(cell))
         # Only now: a search bounded by time looks finished before all of it is taken over.
         self._replaying = False
         for cell in self.cells.values():
@@ -105,7 +105,7 @@ class Plan:
 
     def _suggested(
         self, cell: Cell, number: int, suggestion: Mapping[str, Any] | None
-    ) -> Entry | None:
+    ) -> PlannedTrial | None:
         """The trial of a persisted suggestion; None if it was damaged or cannot be the study's."""
         if suggestion is None:
             return None
@@ -116,7 +116,7 @@ class Plan:
             reason = f"its study cannot have made it ({error})"
             self.store.reject_suggestion(self.spec.name, cell.study_id, number, reason)
             return None
-        return self._make.search_entry(cell, number, hyperparameters)
+        return self._make.search_trial(cell, number, hyperparameters)
 
     @property
     def trained(self) -> int:
@@ -152,34 +152,34 @@ class Plan:
             and all(cell.study.exhausted for cell in self.cells.values())
         )
 
-    def next(self) -> Entry | None:
+    def next(self) -> PlannedTrial | None:
         """The next trial to train, now marked as running."""
         while True:
-            entry = self._next_queued()
-            if entry is None:
+            trial = self._next_queued()
+            if trial is None:
                 cell = self._next_to_search()
                 if cell is None:
                     return None
-                entry = self._ask(cell)
-                if not self._is_to_be_trained(entry):
+                trial = self._ask(cell)
+                if not self._is_to_be_trained(trial):
                     continue
             # A search trial that is not done has no record; a confirmed one may lack calibrators
             # only.
-            if entry.config.phase == "search" or self.store.record(entry.key) is None:
-                self._trained.add(entry.key)
-            self._seen.add(entry.key)
-            self._running[entry.key] = [entry]
-            self.cells[entry.cell].running += 1
-            self.hooks.started(entry)
-            return entry
+            if trial.config.phase == "search" or self.store.record(trial.key) is None:
+                self._trained.add(trial.key)
+            self._seen.add(trial.key)
+            self._running[trial.key] = [trial]
+            self.cells[trial.cell].running += 1
+            self.hooks.started(trial)
+            return trial
 
-    def report(self, entry: Entry, body: Mapping[str, Any]) -> bool:
+    def report(self, trial: PlannedTrial, body: Mapping[str, Any]) -> bool:
         """A trial has reached a rung; True when it is to be stopped, and is then filed so."""
-        study = self.cells[entry.cell].study
+        study = self.cells[trial.cell].study
         stop = False
         reached = rung_values(body["curve"], study.rungs)
         for epoch, nll in reached.items():
-            stop = study.report(entry.number, epoch, nll)
+            stop = study.report(trial.number, epoch, nll)
             if stop:  # what it did at later rungs it did while the question was open
                 break
         if stop:
@@ -188,7 +188,7 @@ class Plan:
                 f"validation NLL was {list(reached.values())[-1]:.4g}"
             )
             outcome = TrialOutcome(**body, status="pruned", reason=reason)
-            self.store.file_stopped(self.spec.name, entry.study_id, entry.key, outcome)
+            self.store.file_stopped(self.spec.name, trial.study_id, trial.key, outcome)
         return stop
 
     def complete(self, key: str) -> None:
@@ -198,66 +198,66 @@ class Plan:
         self.cells[waiting[0].cell].running -= 1
         first, *others = waiting  # the others waited for the first one's record
         self._settle(first, self._outcome(first))
-        for entry in others:
-            self._consider(entry)
+        for trial in others:
+            self._consider(trial)
 
-    def died(self, entry: Entry, cause: str, weight: float = 1.0) -> None:
+    def died(self, trial: PlannedTrial, cause: str, weight: float = 1.0) -> None:
         """The trial's process ended without a record: begin again, or give the trial up.
 
         ``weight`` is how much of a death it counts: a lost machine is not the trial's doing.
         """
-        self._deaths[entry.key] += weight
-        deaths = self._deaths[entry.key]
-        if self._ended(entry) is not None:
-            self.complete(entry.key)
+        self._deaths[trial.key] += weight
+        deaths = self._deaths[trial.key]
+        if self._ended(trial) is not None:
+            self.complete(trial.key)
         elif int(deaths + 1e-9) > self.spec.retries:
             times = f"{deaths:g} times" if deaths == int(deaths) else "too often"
-            self._give_up(entry, f"its process died {times}, the last time so: {cause}")
-            self.complete(entry.key)
+            self._give_up(trial, f"its process died {times}, the last time so: {cause}")
+            self.complete(trial.key)
         else:
-            waiting = self._running.pop(entry.key)
-            self.cells[entry.cell].running -= 1
+            waiting = self._running.pop(trial.key)
+            self.cells[trial.cell].running -= 1
             self._queue.extendleft(reversed(waiting))
 
-    def _give_up(self, entry: Entry, reason: str) -> None:
-        record = self._outcome(entry)
+    def _give_up(self, trial: PlannedTrial, reason: str) -> None:
+        record = self._outcome(trial)
         if record is None:
             about: dict[str, Any] = {
-                "config": entry.config.model_dump(mode="json"),
+                "config": trial.config.model_dump(mode="json"),
                 "environment": environment(),
                 "status": "failed",
                 "reason": reason,
             }
-            live = self.store.live(entry.key) or {}
+            live = self.store.live(trial.key) or {}
             reached = {n: live[n] for n in ("lineage", "times", "curve") if n in live}
             try:
                 outcome = TrialOutcome(**about, **reached)
             except ValidationError:  # a live curve that somebody edited
                 outcome = TrialOutcome(**about)
-            self.store.file_record(entry.key, outcome)
+            self.store.file_record(trial.key, outcome)
             return
         tag = self.spec.evaluation.tag
         there = self.store.evaluations(record, tag)
         for name in missing_evaluations(there, self.spec.calibrator_names):
             found = EvaluationRecord(failed=reason, version=current_version(name), made=time.time())
-            self.store.write_evaluation(entry.key, tag, name, found)
+            self.store.write_evaluation(trial.key, tag, name, found)
 
-    def summary(self, entry: Entry) -> TrialSummary | None:
+    def summary(self, trial: PlannedTrial) -> TrialSummary | None:
         """What has come of a trial; None while it has not ended."""
-        known = self._confirmed.get(entry.key)  # perhaps not evaluated yet
-        return known.record.summary if known else self._summaries.get((entry.study_id, entry.key))
+        known = self._confirmed.get(trial.key)  # perhaps not evaluated yet
+        return known.record.summary if known else self._summaries.get((trial.study_id, trial.key))
 
-    def result(self, entry: Entry) -> Confirmed | None:
+    def result(self, trial: PlannedTrial) -> Confirmed | None:
         """The record and the evaluations of a confirm trial; None while it has not ended."""
-        return self._confirmed.get(entry.key)
+        return self._confirmed.get(trial.key)
 
-    def confirmed(self, dataset: str, row: str) -> list[Entry]:
+    def confirmed(self, dataset: str, row: str) -> list[PlannedTrial]:
         """The confirm trials of a cell, by seed; empty while its search goes on."""
         cell = self.cells[dataset, row]
         chosen = self.chosen(cell)
         if chosen is None:
             return []
-        return [self._make.confirm_entry(cell, chosen, i) for i in range(self.spec.confirm_seeds)]
+        return [self._make.confirm_trial(cell, chosen, i) for i in range(self.spec.confirm_seeds)]
 
     def chosen(self, cell: Cell) -> dict[str, Value] | None:
         """The hyperparameters to confirm; None while the search goes on or if all of it failed."""
@@ -266,27 +266,27 @@ class Plan:
         if not cell.study.space.searched:
             return cell.study.space.fixed
         best = cell.study.best()
-        return None if best is None else self.search_entry(cell, best).config.hyperparameters
+        return None if best is None else self.search_trial(cell, best).config.hyperparameters
 
-    def search_entry(self, cell: Cell, number: int) -> Entry:
+    def search_trial(self, cell: Cell, number: int) -> PlannedTrial:
         """A cell's search trial ``number``."""
-        return self.entries[f"{cell.study_id}/search/{number}"]
+        return self.trials[f"{cell.study_id}/search/{number}"]
 
-    def searched(self, entry: Entry) -> dict[str, Value]:
+    def searched(self, trial: PlannedTrial) -> dict[str, Value]:
         """The hyperparameters of a search trial that were searched."""
-        names = self.cells[entry.cell].study.space.searched
-        return {name: entry.config.hyperparameters[name] for name in names}
+        names = self.cells[trial.cell].study.space.searched
+        return {name: trial.config.hyperparameters[name] for name in names}
 
-    def search_entries(self, cell: Cell) -> list[Entry]:
+    def search_trials(self, cell: Cell) -> list[PlannedTrial]:
         """A cell's search trials so far, by number."""
-        return [self.search_entry(cell, number) for number in range(cell.study.asked)]
+        return [self.search_trial(cell, number) for number in range(cell.study.asked)]
 
-    def _next_queued(self) -> Entry | None:
+    def _next_queued(self) -> PlannedTrial | None:
         """The first queued trial that nobody has trained or is training meanwhile."""
         while self._queue:
-            entry = self._queue.popleft()
-            if self._is_to_be_trained(entry):
-                return entry
+            trial = self._queue.popleft()
+            if self._is_to_be_trained(trial):
+                return trial
         return None
 
     def _next_to_search(self) -> Cell | None:
@@ -296,34 +296,34 @@ class Plan:
                 return self._turns[0]
         return None
 
-    def _ask(self, cell: Cell) -> Entry:
+    def _ask(self, cell: Cell) -> PlannedTrial:
         number, hyperparameters = cell.study.ask()
-        entry = self._make.search_entry(cell, number, hyperparameters)
+        trial = self._make.search_trial(cell, number, hyperparameters)
         if self.options.persist:
-            suggestion = {"number": number, "hyperparameters": hyperparameters, "key": entry.key}
+            suggestion = {"number": number, "hyperparameters": hyperparameters, "key": trial.key}
             self.store.write_suggestion(self.spec.name, cell.study_id, number, suggestion)
         self.hooks.asked(cell, number)
-        return entry
+        return trial
 
-    def _consider(self, entry: Entry) -> None:
+    def _consider(self, trial: PlannedTrial) -> None:
         """Settle a trial whose record exists, wait for one that runs, queue any other."""
-        if self._is_to_be_trained(entry):
-            self._queue.append(entry)
+        if self._is_to_be_trained(trial):
+            self._queue.append(trial)
 
-    def _is_to_be_trained(self, entry: Entry) -> bool:
+    def _is_to_be_trained(self, trial: PlannedTrial) -> bool:
         """False if its record exists, and it is settled, or if it runs, and is waited for."""
-        self.entries[f"{entry.study_id}/{entry.config.phase}/{entry.number}"] = entry
-        record = self._ended(entry)
+        self.trials[f"{trial.study_id}/{trial.config.phase}/{trial.number}"] = trial
+        record = self._ended(trial)
         if record is not None:
-            self._settle(entry, record)
+            self._settle(trial, record)
             return False
-        if entry.key in self._running:
-            self._running[entry.key].append(entry)
+        if trial.key in self._running:
+            self._running[trial.key].append(trial)
             return False
         return True
 
-    def _settle(self, entry: Entry, record: TrialRecord | None) -> None:
-        cell = self.cells[entry.cell]
+    def _settle(self, trial: PlannedTrial, record: TrialRecord | None) -> None:
+        cell = self.cells[trial.cell]
         status = "failed" if record is None else record.status
         cell.done += 1
         cell.failed += status == "failed"
@@ -331,15 +331,15 @@ class Plan:
         if status == "failed":
             self.reasons[record.reason if record else "no record was filed"] += 1
         if record is not None:
-            self._summaries[entry.study_id, entry.key] = record.summary
-        if entry.config.phase == "search":
-            self._tell(cell, entry.number, record)
-            self.hooks.told(cell, entry.number)
+            self._summaries[trial.study_id, trial.key] = record.summary
+        if trial.config.phase == "search":
+            self._tell(cell, trial.number, record)
+            self.hooks.told(cell, trial.number)
             self._confirm_when_searched(cell)
-        elif record is not None and entry.key not in self._confirmed:
-            self._confirmed[entry.key] = Confirmed(record, self._evaluations(record))
+        elif record is not None and trial.key not in self._confirmed:
+            self._confirmed[trial.key] = Confirmed(record, self._evaluations(record))
         if record is not None:
-            self.hooks.done(entry)
+            self.hooks.done(trial)
 
     def _tell(self, cell: Cell, number: int, record: TrialRecord | None) -> None:
         for epoch, nll in rung_values(record.curve if record else (), cell.study.rungs).items():
@@ -363,10 +363,10 @@ class Plan:
             cell.hopeless = True
             return
         for repeat in range(self.spec.confirm_seeds):
-            self._consider(self._make.confirm_entry(cell, chosen, repeat))
+            self._consider(self._make.confirm_trial(cell, chosen, repeat))
 
     def _keep_importance(self, cell: Cell) -> None:
-        """Which knobs mattered, once a search has ended: for reports, which make no study."""
+        """Keep which hyperparameters mattered in an ended search: reports make no study."""
         study, sweep = cell.study, self.spec.name
         if not self.options.persist or not study.space.searched:
             return
@@ -376,27 +376,27 @@ class Plan:
             found = {"trials": finished, "shares": study.importance()}
             self.store.write_importance(sweep, cell.study_id, found)
 
-    def _outcome(self, entry: Entry) -> TrialRecord | None:
+    def _outcome(self, trial: PlannedTrial) -> TrialRecord | None:
         if self.spec.scheduler.name == "none":  # nothing is stopped: one request less
-            return self.store.record(entry.key)
-        return self.store.outcome(self.spec.name, entry.study_id, entry.key)
+            return self.store.record(trial.key)
+        return self.store.outcome(self.spec.name, trial.study_id, trial.key)
 
     def _evaluations(self, record: TrialRecord) -> dict[str, EvaluationRecord]:
         if record.status != "done":
             return {}
         return self.store.evaluations(record, self.spec.evaluation.tag)
 
-    def _ended(self, entry: Entry) -> TrialRecord | None:
+    def _ended(self, trial: PlannedTrial) -> TrialRecord | None:
         """The trial's record, if nothing of the trial is left to do."""
-        record = self._outcome(entry)
-        if entry.key not in self._checked:  # where a trial is first met
-            self._checked.add(entry.key)
+        record = self._outcome(trial)
+        if trial.key not in self._checked:  # where a trial is first met
+            self._checked.add(trial.key)
             if self.options.persist:
-                self.store.clear_trial(entry.key, record)
+                self.store.clear_trial(trial.key, record)
         if record is None:
             return None
-        first_seen = self.options.persist and entry.key not in self._seen
-        self._seen.add(entry.key)
+        first_seen = self.options.persist and trial.key not in self._seen
+        self._seen.add(trial.key)
         again = first_seen and self.options.retry_failed
         if again and record.status == "failed":
             self.store.retire(record)
@@ -404,10 +404,10 @@ class Plan:
         # Once, where a sweep is taken up: a file that has changed since is not taken over.
         if first_seen and record.status == "done" and not self.store.intact(record):
             return None
-        if record.status != "done" or entry.config.phase == "search":
+        if record.status != "done" or trial.config.phase == "search":
             return record
         there = self._evaluations(record)
-        self._confirmed[entry.key] = Confirmed(record, there)
+        self._confirmed[trial.key] = Confirmed(record, there)
         # Who only reads takes what other versions have made, and says so.
         if missing_evaluations(
             there, self.spec.calibrator_names, failed=again, outdated=self.options.persist

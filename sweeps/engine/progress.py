@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.metrics import METRICS
-from sweeps.engine.cell import Cell, Entry
+from sweeps.engine.cell import Cell, PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.host.console import say, visible
 
@@ -51,7 +51,7 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, entry: Entry) -> None:
+    def update(self, trial: PlannedTrial) -> None:
         """A trial has ended; without a terminal a line is printed now and then."""
         now = time.monotonic()
         if self._live is not None:
@@ -59,7 +59,7 @@ class Progress:
         if now - self._last_line < LINE_EVERY_SECONDS and not self.plan.finished:
             return
         self._last_line = now
-        cell = self.plan.cells[entry.cell]
+        cell = self.plan.cells[trial.cell]
         say(
             self.console,
             f"{self.plan.done}/{self.plan.total} done, {self.plan.failed} failed, "
@@ -96,7 +96,7 @@ class Progress:
 
 
 def describe_best(plan: Plan, cell: Cell) -> str:
-    """The best validation objective so far and the searched knobs that gave it."""
+    """The best validation objective so far and the searched hyperparameters that gave it."""
     number = cell.study.best()
     if number is None:
         return ""
@@ -105,8 +105,8 @@ def describe_best(plan: Plan, cell: Cell) -> str:
         f"validation {METRICS.title(objective.metric)} {value:.4f}"
         for objective, value in zip(plan.spec.search.objective, values, strict=True)
     ]
-    knobs = plan.searched(plan.search_entry(cell, number)).items()
-    return " ".join([*shown, "", *(f"{name}={format_value(v)}" for name, v in knobs)])
+    hyperparameters = plan.searched(plan.search_trial(cell, number)).items()
+    return " ".join([*shown, "", *(f"{name}={format_value(v)}" for name, v in hyperparameters)])
 
 
 def format_value(value: object) -> str:

@@ -73,10 +73,10 @@ def end_processes(directory: Path, seconds: float = _SECONDS) -> None:
 
 def main() -> None:
     """Wait for the end of whoever holds the other end of standard input, then clean up."""
-    told = sys.stdin.buffer.read()
+    output = sys.stdin.buffer.read()
     # One that was killed before it had told all of the name has started nothing yet.
-    if told.endswith(b"\n"):
-        reap(Path(os.fsdecode(told[:-1])))
+    if output.endswith(b"\n"):
+        reap(Path(os.fsdecode(output[:-1])))
 
 
 if __name__ == "__main__":

@@ -107,26 +107,26 @@ def _findings(evaluation: StoredEvaluation) -> list[str]:
         else f"calibrators fitted on {fitted} rows and measured on {measured} others"
     )
     as_is = f"ECE {number(plain['ece'])} and NLL {number(plain['nll'])}"
-    said = [
+    sentences = [
         f"{how[0].upper()}{how[1:]} ({procedure(evaluation)}). As they are, the predictions have "
         f"{as_is}."
     ]
     if evaluation.cross_fitted:
-        said.append(f"{FLATTERED[0].upper()}{FLATTERED[1:]}.")
+        sentences.append(f"{FLATTERED[0].upper()}{FLATTERED[1:]}.")
     if winner == "identity":
         return [
-            *said,
+            *sentences,
             "No calibrator has a lower cross-fitted validation NLL: use them as they are.",
         ]
     best: Any = rows.loc[winner]
-    said.append(
+    sentences.append(
         f"{winner}, chosen by cross-fitted validation NLL, has ECE {number(best['ece'])}, where "
         f"perfect calibration would read {number(best['floor'])} by chance, and NLL "
         f"{number(best['nll'])}; against none: {evaluation.verdict(winner, 'ece')} in ECE, "
         f"{evaluation.verdict(winner, 'nll')} in NLL, {evaluation.verdict(winner, 'error')} in "
         "error (paired bootstrap, Holm-corrected)."
     )
-    return said
+    return sentences
 
 
 def _with_intervals(leaderboard: pd.DataFrame, tidy: pd.DataFrame) -> pd.DataFrame:

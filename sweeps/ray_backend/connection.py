@@ -125,13 +125,13 @@ def _reach(address: str) -> None:
 def _join(address: str, options: dict[str, Any]) -> None:
     import ray
 
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
         try:
-            with _into(said):
+            with _into(output):
                 ray.init(**options)
         except (ConnectionError, ValueError, ImportError, RuntimeError) as error:
-            said.seek(0)
-            raise UserError(f"--address {address}: {_refusal(error, said.read())}") from None
+            output.seek(0)
+            raise UserError(f"--address {address}: {_refusal(error, output.read())}") from None
 
 
 @contextmanager
@@ -148,8 +148,8 @@ def _into(file: IO[str]) -> Iterator[None]:
         os.close(kept)
 
 
-def _refusal(error: Exception, said: str) -> str:
-    if "InvalidAuthToken" in said or "Unauthenticated" in said:
+def _refusal(error: Exception, output: str) -> str:
+    if "InvalidAuthToken" in output or "Unauthenticated" in output:
         return (
             "the Ray cluster there wants a token, and this process has none or another; set "
             "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file with the cluster's token"

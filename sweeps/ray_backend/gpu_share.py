@@ -61,7 +61,9 @@ def training_bytes(loaded: LoadedSpec) -> float:
 
 def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     space = spec.space(row)
-    largest = {knob: extremes(domain)[-1] for knob, domain in space.searched.items()}
+    largest = {
+        hyperparameter: extremes(domain)[-1] for hyperparameter, domain in space.searched.items()
+    }
     method = make_method(spec.methods[row].method, space.fixed | largest)
     rows = len(splits.train.labels)
     size = spec.row_training(row).batch_size

@@ -14,7 +14,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.errors import UserError
 from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
@@ -47,7 +47,7 @@ class PlanSearcher(Searcher):
         self,
         plan: Plan,
         terms: Terms,
-        on_event: Callable[[Entry], None],
+        on_event: Callable[[PlannedTrial], None],
         still_ours: Callable[[], None] = lambda: None,
         room: Callable[[], int] = lambda: 10**9,
     ) -> None:
@@ -62,7 +62,7 @@ class PlanSearcher(Searcher):
         """Some worker has trained: what another lacks is its own node's fault."""
         self._turned_away: set[str] = set()
         self.causes: dict[str, str] = {}
-        self._entries: dict[str, Entry] = {}
+        self._trials: dict[str, PlannedTrial] = {}
         _LIVE[id(self)] = self
 
     def close(self) -> None:
@@ -76,27 +76,27 @@ class PlanSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """A configuration; None to wait; FINISHED when nothing will come any more."""
         self._guarded(self.still_ours)
-        if len(self._entries) >= self.room():
+        if len(self._trials) >= self.room():
             return None
-        entry = self._guarded(self.plan.next)
-        if entry is None:
+        trial = self._guarded(self.plan.next)
+        if trial is None:
             return str(Searcher.FINISHED) if self.plan.finished else None
-        self._entries[trial_id] = entry
-        rungs = self.plan.cells[entry.cell].study.rungs if entry.config.phase == "search" else []
-        return {ASSIGNMENT: Assignment(entry.config, tuple(rungs), self.terms)}
+        self._trials[trial_id] = trial
+        rungs = self.plan.cells[trial.cell].study.rungs if trial.config.phase == "search" else []
+        return {ASSIGNMENT: Assignment(trial.config, tuple(rungs), self.terms)}
 
     def stops(self, trial_id: str, body: str) -> bool:
         """Whether the plan stops a trial that has come so far."""
-        entry = self._entries[trial_id]
-        return bool(self._guarded(lambda: self.plan.report(entry, json.loads(body))))
+        trial = self._trials[trial_id]
+        return bool(self._guarded(lambda: self.plan.report(trial, json.loads(body))))
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """The trial's record lies in the store, unless its process died."""
-        entry = self._entries.pop(trial_id)
+        trial = self._trials.pop(trial_id)
         if result and "unfit" in result:
-            self._turn_away(entry, result["unfit"])
+            self._turn_away(trial, result["unfit"])
             return
         if result and "store_error" in result:
             self.failure = StoreError(result["store_error"])
@@ -109,13 +109,13 @@ class PlanSearcher(Searcher):
                     "install the same on every node"
                 )
                 raise self.failure
-            self._guarded(lambda: self.plan.died(entry, cause, weight_of(cause)))
+            self._guarded(lambda: self.plan.died(trial, cause, weight_of(cause)))
         else:
             self.attended = True
-            self._guarded(lambda: self.plan.complete(entry.key))
-        self.on_event(entry)
+            self._guarded(lambda: self.plan.complete(trial.key))
+        self.on_event(trial)
 
-    def _turn_away(self, entry: Entry, reason: str) -> None:
+    def _turn_away(self, trial: PlannedTrial, reason: str) -> None:
         """A node that joined cannot train: the others go on, if there are any that can."""
         if not self.attended:
             self.failure = StoreError(reason)
@@ -123,8 +123,8 @@ class PlanSearcher(Searcher):
         if reason not in self._turned_away:
             self._turned_away.add(reason)
             log.warning("%s; its trials go to other nodes", reason)
-        self._guarded(lambda: self.plan.died(entry, reason, LOST_NODE))
-        self.on_event(entry)
+        self._guarded(lambda: self.plan.died(trial, reason, LOST_NODE))
+        self.on_event(trial)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the plan is rebuilt from the store."""
@@ -175,8 +175,8 @@ class PlanScheduler(FIFOScheduler):
         # Tune's own get_error looks where the file comes only later.
         written = Path(trial.error_file) if trial.error_file else None
         lines = written.read_text().splitlines() if written and written.exists() else []
-        told = [line.strip() for line in lines if line.strip() and "Failure #" not in line]
-        self.searcher.causes[trial.trial_id] = " ".join(told)[:500] or "for no known reason"
+        message = [line.strip() for line in lines if line.strip() and "Failure #" not in line]
+        self.searcher.causes[trial.trial_id] = " ".join(message)[:500] or "for no known reason"
 
 
 class Forget(Callback):

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.host.environment import variables
 from sweeps.host.process import quiet
@@ -54,7 +54,7 @@ def train(
     store: Store,
     *,
     cluster: Cluster,
-    on_event: Callable[[Entry], None],
+    on_event: Callable[[PlannedTrial], None],
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
     workspace: Path,
@@ -87,7 +87,7 @@ def _run(
     store: Store,
     cluster: Cluster,
     workspace: Path,
-    on_event: Callable[[Entry], None],
+    on_event: Callable[[PlannedTrial], None],
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
 ) -> None:

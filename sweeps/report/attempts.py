@@ -30,8 +30,10 @@ class Attempts:
         except StoreError:
             raise
         except Exception as error:  # a plot, a table or a user's own calibrator may raise anything
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            reason = visible(said if len(said) <= _LONGEST_REASON else f"{said[:_LONGEST_REASON]}…")
+            message = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = visible(
+                message if len(message) <= _LONGEST_REASON else f"{message[:_LONGEST_REASON]}…"
+            )
             self.failures[name] = reason
             LOG.warning("report: %s could not be made: %s", visible(name, keep=""), reason)
             LOG.debug("report: %s", visible(name, keep=""), exc_info=error)

@@ -16,11 +16,11 @@ from sweeps.report.wording import convergence_note, count, dagger, interval, num
 from sweeps.spec import ORACLE
 
 
-def markdown(analysis: Analysis, said: Sequence[str] = ()) -> str:
+def markdown(analysis: Analysis, sentences: Sequence[str] = ()) -> str:
     """A Markdown table for each dataset, after sentences to begin with."""
     if analysis.leaderboard.empty:
         return "No confirmed trial.\n"
-    pieces = [f"{markdown_text(sentence)}\n" for sentence in said]
+    pieces = [f"{markdown_text(sentence)}\n" for sentence in sentences]
     for dataset, heads, rows in _tables(analysis):
         texts = [[markdown_text(cell) for cell in row] for row in (heads, *rows)]
         head, *body = (f"| {' | '.join(row)} |" for row in texts)

@@ -107,18 +107,20 @@ def across(analysis: Analysis, metric: str = "nll") -> str:
     best = str(ranks.average.index[0])
     first = [str(name) for name, rank in ranks.average.items() if rank == ranks.average.iloc[0]]
     has = "has" if len(first) == 1 else "share"
-    said = (
+    best_rank = (
         f"Over {ranks.datasets} datasets, {listed(first)} {has} the best mean rank in "
         f"{METRICS.title(metric)}: {ranks.average.iloc[0]:.2f} among {len(ranks.average)} rows"
     )
     if math.isnan(ranks.friedman_p) or ranks.friedman_p >= 0.05:
         tested = p_value(ranks.friedman_p)
-        return f"{said}; but the ranks differ no more than chance explains (Friedman {tested})."
+        return (
+            f"{best_rank}; but the ranks differ no more than chance explains (Friedman {tested})."
+        )
     group = next((g for g in ranks.groups if best in g), ())
     beaten = [str(m) for m in ranks.average.index if m != best and m not in group]
     if not beaten:
-        return f"{said}; it is not told apart from any other method (Nemenyi)."
-    return f"{said}; it is told apart from {listed(beaten)} (Nemenyi)."
+        return f"{best_rank}; it is not told apart from any other method (Nemenyi)."
+    return f"{best_rank}; it is told apart from {listed(beaten)} (Nemenyi)."
 
 
 def _of(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
@@ -136,16 +138,16 @@ def _winner(
     name = quoted(label(winner["row"], winner["calibrator"]))
     chosen = ", chosen on validation data," if was_choice else ""
     ece = " ".join(filter(None, [number(winner["ece"]), interval(winner, "ece")]))
-    said = f"On {dataset}, {name}{chosen} has ECE {ece}"
+    result = f"On {dataset}, {name}{chosen} has ECE {ece}"
     if math.isnan(winner["floor"]):
-        return f"{said}."
+        return f"{result}."
     tidy = _of(analysis.results, dataset)
     mine = (tidy["row"] == winner["row"]) & (tidy["calibrator"] == winner["calibrator"])
     seeds = tidy[mine]
     where = count(test_rows, "test point")
     if own_draws and len(seeds) > 1:
         where = f"{len(seeds)} × {where}"
-    by_chance = f"{said} where perfect calibration would read {number(winner['floor'])} by chance"
+    by_chance = f"{result} where perfect calibration would read {number(winner['floor'])} by chance"
     if like_perfect(seeds, own_draws):
         return f"{by_chance}: it cannot be told from perfectly calibrated on {where}."
     most = number(most_by_chance(seeds, own_draws))
@@ -209,11 +211,11 @@ def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
     found, baseline = _claims(dataset, analysis)
     found = found[~found["row"].isin(winners["row"])]
     first, *further = claimed()
-    told = {first: (*DIFFERENT, UNDECIDED)} | dict.fromkeys(further, DIFFERENT)
+    shown = {first: (*DIFFERENT, UNDECIDED)} | dict.fromkeys(further, DIFFERENT)
     parts = [
-        f"in {METRICS.title(metric)}: {said}"
-        for metric, verdicts in told.items()
-        if (said := _by_verdict(found[found["metric"] == metric], verdicts))
+        f"in {METRICS.title(metric)}: {verdicts_text}"
+        for metric, verdicts in shown.items()
+        if (verdicts_text := _by_verdict(found[found["metric"] == metric], verdicts))
     ]
     if not parts:
         return ""
@@ -237,13 +239,13 @@ def _by_verdict(lines: pd.DataFrame, verdicts: Sequence[str]) -> str:
 def _failures(
     dataset: str, trained: pd.DataFrame, analysis: Analysis, methods: Sequence[str], planned: int
 ) -> str:
-    said = []
+    sentences = []
     missing = [name for name in methods if name not in set(trained["row"])]
     if missing:
-        said.append(f"No result for {listed(missing)}.")
+        sentences.append(f"No result for {listed(missing)}.")
     fewer = trained.groupby("row", sort=False)["seeds"].max()
     for method, seeds in fewer[fewer < planned].items():
-        said.append(
+        sentences.append(
             f"{quoted(str(method))} has results on {seeds} of {planned} seeds only"
             + (" and cannot win." if (dataset, method) in analysis.selection.cannot_win else ".")
         )
@@ -253,5 +255,5 @@ def _failures(
         if where == dataset and reason == FEWER_SEEDS
     ]
     if failed:
-        said.append(f"Without a result on some seeds, and so never chosen: {listed(failed)}.")
-    return " ".join(said)
+        sentences.append(f"Without a result on some seeds, and so never chosen: {listed(failed)}.")
+    return " ".join(sentences)

@@ -75,7 +75,7 @@ def _is_share(metric: str) -> bool:
 
 
 def _chosen(sweep: SweepRecords, dataset: str, ours: str) -> str:
-    """The searched knobs of a row as the search left them: ``inner_steps=5 outer_lr=2.0``."""
+    """A row's searched hyperparameters as found: ``inner_steps=5 outer_lr=2.0``."""
     cell = sweep.cells.get((dataset, ours.partition(" + ")[0]))
     chosen = None if cell is None else cell.chosen
     if cell is None or chosen is None:
@@ -123,14 +123,14 @@ def notes(sweep: SweepRecords, lines: pd.DataFrame) -> str:
     """What the numbers and signs of the table mean."""
     table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
-    said = [f"mean ± standard deviation over {sweep.spec.confirm_seeds} seeds"]
+    remarks = [f"mean ± standard deviation over {sweep.spec.confirm_seeds} seeds"]
     if table.percent:
-        said[0] += ", shares in per cent"
+        remarks[0] += ", shares in per cent"
     if table.published:
-        said.append("[…] as published")
+        remarks.append("[…] as published")
     if lines["like_perfect"].any() or lines["published_like_perfect"].any():
-        said.append("≈ cannot be told from perfect calibration on so many test rows")
-    return "; ".join(said) + "." + convergence_note(lines["converged"])
+        remarks.append("≈ cannot be told from perfect calibration on so many test rows")
+    return "; ".join(remarks) + "." + convergence_note(lines["converged"])
 
 
 def table_rows(lines: pd.DataFrame, table: PublishedTable) -> list[list[str]]:

@@ -73,7 +73,9 @@ def write_report(
         name = f"figures/{drawing.name}.png"
         picture = attempts.part(name, partial(_draw, drawing, name, write), None)
         pictures += [] if picture is None else [picture]
-    said = attempts.part("the summary", partial(summary, sweep, analysis), f"# {sweep.spec.name}\n")
+    summary_text = attempts.part(
+        "the summary", partial(summary, sweep, analysis), f"# {sweep.spec.name}\n"
+    )
 
     def whole_page() -> bytes:
         return page(sweep, analysis, gathered, pictures, lines, attempts).encode()
@@ -81,18 +83,18 @@ def write_report(
     attempts.part("report.html", partial(_write, write, "report.html", whole_page), None)
     if attempts.failures:
         missing = "; ".join(f"{what} ({why})" for what, why in attempts.failures.items())
-        said += f"\n{markdown_text(f'Could not be made: {missing}')}\n"
-    return WrittenReport(analysis, said, lines, attempts.failures)
+        summary_text += f"\n{markdown_text(f'Could not be made: {missing}')}\n"
+    return WrittenReport(analysis, summary_text, lines, attempts.failures)
 
 
 def summary(sweep: SweepRecords, analysis: Analysis) -> str:
     """What came of the sweep as a page of Markdown."""
-    said = [f"{sweep.done} trials, {sweep.failed} failed."]
+    sentences = [f"{sweep.done} trials, {sweep.failed} failed."]
     if analysis.leaderboard.empty:
-        return f"# {sweep.spec.name}\n\n{said[0]} No confirmed trial.\n"
-    said += [*map(str, headlines(sweep, analysis).values()), across(analysis)]
-    said.append(outdated(sweep, analysis))
-    return f"# {sweep.spec.name}\n\n{exports.markdown(analysis, [s for s in said if s])}"
+        return f"# {sweep.spec.name}\n\n{sentences[0]} No confirmed trial.\n"
+    sentences += [*map(str, headlines(sweep, analysis).values()), across(analysis)]
+    sentences.append(outdated(sweep, analysis))
+    return f"# {sweep.spec.name}\n\n{exports.markdown(analysis, [s for s in sentences if s])}"
 
 
 def parquet(table: pd.DataFrame) -> bytes:

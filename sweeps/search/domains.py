@@ -1,8 +1,8 @@
-"""What a spec writes for one knob: a value or a domain, perhaps with a condition.
+"""What a spec writes for one hyperparameter: a value or a domain, perhaps with a condition.
 
 A plain value is fixed, a list is a choice; the other forms are ``{choice: [...]}``,
 ``{uniform: [low, high]}``, ``{loguniform: [low, high]}`` and ``{integer: [low, high]}`` (with
-``log: true`` if wanted). A mapping may add ``when: {other_knob: value or list}``.
+``log: true`` if wanted). A mapping may add ``when: {other_hyperparameter: value or list}``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Condition = dict[str, tuple[Value, ...]]
 
 DOMAIN_FORMS = (
     "a value, a list, {uniform|loguniform|integer: [low, high]} or {choice: [...]}, "
-    "the mappings with 'when: {other_knob: value}' if wanted"
+    "the mappings with 'when: {other_hyperparameter: value}' if wanted"
 )
 # Beyond it not every whole number is a float, and samplers reckon in floats.
 LARGEST_WHOLE = 2**53
@@ -28,11 +28,11 @@ def parse_domain(written: Any) -> Value | Domain:
 
     Raises ``ValueError`` saying what was found and which forms are possible.
     """
-    return parse_knob(written)[0]
+    return parse_hyperparameter(written)[0]
 
 
-def parse_knob(written: Any) -> tuple[Value | Domain, Condition]:
-    """As ``parse_domain``, with the condition under which the knob is searched ({} if none)."""
+def parse_hyperparameter(written: Any) -> tuple[Value | Domain, Condition]:
+    """As ``parse_domain``, with the condition under which it is searched ({} if none)."""
     if isinstance(written, Value):
         return written, {}
     if isinstance(written, list | tuple):
@@ -124,13 +124,16 @@ def points(domain: Domain, resolution: int) -> list[Value]:
 
 def _when(written: Any) -> Condition:
     if not isinstance(written, Mapping) or not written:
-        raise ValueError(f"found {written!r} after 'when'; write {{other_knob: value or list}}")
+        raise ValueError(
+            f"found {written!r} after 'when'; write {{other_hyperparameter: value or list}}"
+        )
     condition: Condition = {}
     for name, values in written.items():
         listed = values if isinstance(values, list | tuple) else [values]
         if not isinstance(name, str) or not listed or any(not isinstance(v, Value) for v in listed):
             raise ValueError(
-                f"found {{{name!r}: {values!r}}} after 'when'; write another knob's name and a "
+                f"found {{{name!r}: {values!r}}} after 'when'; write another "
+                "hyperparameter's name and a "
                 "value of it, or a list of values"
             )
         condition[name] = tuple(listed)

@@ -1,4 +1,4 @@
-"""Optuna's side of a suggestion: values that are given, domains, one more knob."""
+"""Optuna's side of a suggestion: values that are given, domains, one more hyperparameter."""
 
 from __future__ import annotations
 
@@ -41,14 +41,18 @@ class Guided(samplers.BaseSampler):
         """What the sampler relates to each other, and all that is given."""
         if self._related is None:
             self._related = self._inner.infer_relative_search_space(study, trial)
-        return self._related | {knob: domain for knob, (_, domain) in self._given.items()}
+        return self._related | {
+            hyperparameter: domain for hyperparameter, (_, domain) in self._given.items()
+        }
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """The sampler's values, and over them those given."""
         sampled = self._inner.sample_relative(study, trial, self._related or {})
-        return sampled | {knob: value for knob, (value, _) in self._given.items()}
+        return sampled | {
+            hyperparameter: value for hyperparameter, (value, _) in self._given.items()
+        }
 
     def sample_independent(
         self,
@@ -57,7 +61,7 @@ class Guided(samplers.BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """The sampler's value for one more knob."""
+        """The sampler's value for one more hyperparameter."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
@@ -85,7 +89,7 @@ def distribution(domain: Domain) -> BaseDistribution:
 
 
 def suggest(trial: optuna.Trial, name: str, domain: BaseDistribution) -> Value:
-    """The trial's value of one more knob."""
+    """The trial's value of one more hyperparameter."""
     match domain:
         case FloatDistribution():
             return trial.suggest_float(name, domain.low, domain.high, log=domain.log)

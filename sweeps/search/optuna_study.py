@@ -46,7 +46,12 @@ class OptunaStudy:
             self._sampler = self._made("grid" if listed else config.sampler)
             related = self._sampler.related()
             self._related = (
-                None if related is None else {knob: self._distributions[knob] for knob in related}
+                None
+                if related is None
+                else {
+                    hyperparameter: self._distributions[hyperparameter]
+                    for hyperparameter in related
+                }
             )
         self._replayer = self._sampler if self._sampler.keeps_notes else self._made("random")
         self._running: dict[int, optuna.Trial] = {}
@@ -58,7 +63,7 @@ class OptunaStudy:
             )
 
     def next(self, number: int, given: Configuration, *, replayed: bool) -> Configuration:
-        """The searched knobs of the next trial, those that are ``given`` as they are.
+        """The searched hyperparameters of the next trial, those that are ``given`` as they are.
 
         A ``replayed`` trial needs no suggestion. Raises ``SamplerError`` if the sampler fails.
         """
@@ -87,9 +92,11 @@ class OptunaStudy:
         with quiet(QUIET):
             trial = self._study.ask(self._always if listed is None else listed)
         chosen: Configuration = trial.params
-        for knob, domain in self._distributions.items():
-            if knob in self._space.conditions and self._space.active(knob, chosen):
-                chosen[knob] = suggest(trial, knob, domain)
+        for hyperparameter, domain in self._distributions.items():
+            if hyperparameter in self._space.conditions and self._space.active(
+                hyperparameter, chosen
+            ):
+                chosen[hyperparameter] = suggest(trial, hyperparameter, domain)
         self._running[number] = trial
         return chosen
 

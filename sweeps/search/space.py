@@ -1,8 +1,8 @@
-"""Search spaces: the knobs of a method that are fixed, and those that are searched.
+"""Search spaces: the hyperparameters of a method that are fixed, and those that are searched.
 
-Knobs that a spec leaves out are searched over the method's own default domains. A knob with
-a condition is searched only while the others have the values it asks for, and stays at the
-method's default otherwise.
+Hyperparameters that a spec leaves out are searched over the method's own default domains. A
+hyperparameter with a condition is searched only while the others have the values it asks for, and
+stays at the method's default otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sweeps.search.domains import (
     extremes,
     member,
     parse_domain,
-    parse_knob,
+    parse_hyperparameter,
     points,
 )
 
@@ -42,11 +42,11 @@ Configuration = dict[str, Value]
 
 @dataclass(frozen=True)
 class Space:
-    """The knobs of one method: those with a fixed value and those to search.
+    """The hyperparameters of one method: those with a fixed value and those to search.
 
-    ``conditions`` maps a knob to the values of others under which it is searched, those up
-    the chain included; in ``searched`` a knob stands after all that switch it. ``grid``
-    holds the only points to try, if a spec lists them; ``first`` points to begin with.
+    ``conditions`` maps a hyperparameter to the values of others under which it is searched, those
+    up the chain included; in ``searched`` a hyperparameter stands after all that switch it.
+    ``grid`` holds the only points to try, if a spec lists them; ``first`` points to begin with.
     """
 
     fixed: Configuration
@@ -57,7 +57,7 @@ class Space:
 
     @property
     def size(self) -> float:
-        """How many points there are at most; infinite with a continuous knob."""
+        """How many points there are at most; infinite with a continuous hyperparameter."""
         counts: list[float] = []
         for domain in self.searched.values():
             match domain:
@@ -69,18 +69,18 @@ class Space:
                     return math.inf
         return math.prod(counts)
 
-    def active(self, knob: str, chosen: Mapping[str, Value]) -> bool:
-        """Whether ``knob`` is searched beside the values chosen so far.
+    def active(self, hyperparameter: str, chosen: Mapping[str, Value]) -> bool:
+        """Whether ``hyperparameter`` is searched beside the values chosen so far.
 
-        A knob that is itself left at its default switches nothing on.
+        A hyperparameter that is itself left at its default switches nothing on.
         """
-        conditions = self.conditions.get(knob, {})
+        conditions = self.conditions.get(hyperparameter, {})
         return all(name in chosen and chosen[name] in conditions[name] for name in conditions)
 
     def checked(self, point: Mapping[str, Any]) -> Configuration:
-        """Some of the searched knobs' values, in the domains' own types.
+        """Some of the searched hyperparameters' values, in the domains' own types.
 
-        Raises ``ValueError`` naming the knob and its domain if one is not searched, lies
+        Raises ``ValueError`` naming the hyperparameter and its domain if one is not searched, lies
         outside its domain or is switched off by the others.
         """
         chosen: Configuration = {}
@@ -105,8 +105,8 @@ def resolve(
 ) -> Space:
     """The space of ``method`` with the spec's overrides over its default domains.
 
-    With a ``grid`` its points are all there is to try: knobs they leave out keep their
-    fixed value or default. Raises ``ValueError`` naming the knob, what was found and what
+    With a ``grid`` its points are all there is to try: hyperparameters they leave out keep their
+    fixed value or default. Raises ``ValueError`` naming the hyperparameter, what was found and what
     would be right: values the method refuses, conditions that cannot hold, points outside
     their domain.
     """
@@ -115,9 +115,9 @@ def resolve(
     direct: dict[str, Condition] = {}
     for name, value in written.items():
         try:
-            own[name], direct[name] = parse_knob(value)
+            own[name], direct[name] = parse_hyperparameter(value)
         except ValueError as error:
-            raise ValueError(f"knob {name!r}: {error}") from None
+            raise ValueError(f"hyperparameter {name!r}: {error}") from None
     fixed = {n: k for n, k in own.items() if isinstance(k, Value)}
     if grid:
         return _listed(kind, method, own, direct, grid, try_first)
@@ -125,17 +125,17 @@ def resolve(
     _check_values(kind, method, fixed, searched)
     direct = {name: _reachable(name, direct[name], kind, fixed, searched) for name in direct}
     conditions = {n: closed for n in searched if (closed := _closed(n, direct))}
-    # A knob has more conditions than any that switches it, so this puts those before it.
+    # A hyperparameter has more conditions than any that switches it, so this puts those before it.
     ordered = {n: searched[n] for n in sorted(searched, key=lambda n: len(conditions.get(n, {})))}
     space = Space(fixed, ordered, conditions)
     return replace(space, first=_each("try_first", try_first, space.checked))
 
 
 def grid(space: Space, resolution: int) -> list[Configuration]:
-    """Every combination of the searched knobs, each once, in a fixed order.
+    """Every combination of the searched hyperparameters, each once, in a fixed order.
 
     Choices bring their own points; ranges are cut into ``resolution`` even steps (even in
-    the logarithm for log ranges; whole numbers are rounded and kept distinct). Knobs that
+    the logarithm for log ranges; whole numbers are rounded and kept distinct). Hyperparameters that
     are switched off are left out. A listed grid is given back as it is.
     """
     if space.grid:
@@ -157,16 +157,16 @@ def grid_size(space: Space, resolution: int) -> int:
     """How many points ``grid`` would give, without building them."""
     if space.grid:
         return len(space.grid)
-    knobs = list(space.searched.items())
+    hyperparameters = list(space.searched.items())
 
     @cache
     def count(index: int, switched_on: frozenset[str]) -> int:
-        if index == len(knobs):
+        if index == len(hyperparameters):
             return 1
-        name, domain = knobs[index]
+        name, domain = hyperparameters[index]
         if name in space.conditions and name not in switched_on:
             return count(index + 1, switched_on)
-        # Values that switch the same knobs lead to equally many points: count them once.
+        # Values that switch the same hyperparameters lead to equally many points: count them once.
         outcomes = Counter(
             frozenset(k for k in switched_on if value in space.conditions[k].get(name, (value,)))
             for value in points(domain, resolution)
@@ -184,7 +184,7 @@ def _listed(
     grid: Sequence[Mapping[str, Any]],
     try_first: Sequence[Mapping[str, Any]],
 ) -> Space:
-    """The space of a listed grid: every knob a choice among the values in the points."""
+    """The space of a listed grid: every hyperparameter a choice among the values in the points."""
     if try_first:
         raise ValueError("try_first: a listed grid has its own order; leave 'try_first' out")
     fixed = {n: k for n, k in own.items() if isinstance(k, Value)}
@@ -192,7 +192,9 @@ def _listed(
 
     def checked(point: Mapping[str, Any]) -> Configuration:
         if not point:
-            raise ValueError("found an empty point; write at least one knob, e.g. {lr: 0.1}")
+            raise ValueError(
+                "found an empty point; write at least one hyperparameter, e.g. {lr: 0.1}"
+            )
         inside = written.checked({n: v for n, v in point.items() if n in own})
         kind.checked(fixed | dict(point), f"method {method!r}")
         return dict(point) | inside
@@ -203,10 +205,13 @@ def _listed(
             raise ValueError(f"grid[{index}]: {point!r} stands there twice; keep one")
     for name in written.searched:
         if direct[name]:
-            raise ValueError(f"knob {name!r}: in a grid the points say when it is set; no 'when'")
+            raise ValueError(
+                f"hyperparameter {name!r}: in a grid the points say when it is set; no 'when'"
+            )
         if not any(name in point for point in listed):
             raise ValueError(
-                f"knob {name!r}: no point of the grid sets it; fix it or write it in the points"
+                f"hyperparameter {name!r}: no point of the grid sets it; fix it or write "
+                "it in the points"
             )
     names = dict.fromkeys(name for point in listed for name in point)
     values = {n: tuple(dict.fromkeys(p[n] for p in listed if n in p)) for n in names}
@@ -246,7 +251,7 @@ def _check_values(
 
 
 def _reachable(
-    knob: str,
+    hyperparameter: str,
     condition: Condition,
     kind: type[Hyperparameters],
     fixed: Mapping[str, Value],
@@ -255,9 +260,10 @@ def _reachable(
     """The part of a condition that the search decides; the rest holds whatever it does."""
     left: Condition = {}
     for other, values in condition.items():
-        at = f"knob {knob!r}: its 'when' asks for {_conditions_text({other: values})}"
+        wanted = _conditions_text({other: values})
+        at = f"hyperparameter {hyperparameter!r}: its 'when' asks for {wanted}"
         if other not in kind.model_fields:
-            raise ValueError(f"{at}; unknown knob: {_known(other, kind.model_fields)}")
+            raise ValueError(f"{at}; unknown hyperparameter: {_known(other, kind.model_fields)}")
         domain = searched.get(other)
         if domain is None:
             value = fixed[other] if other in fixed else kind.model_fields[other].default
@@ -276,18 +282,26 @@ def _reachable(
     return left
 
 
-def _closed(knob: str, direct: Mapping[str, Condition], path: tuple[str, ...] = ()) -> Condition:
-    """What must hold for ``knob`` to be searched, all the way up the chain."""
-    if knob in path:
-        circle = " → ".join((*path[path.index(knob) :], knob))
-        raise ValueError(f"knob {knob!r}: its 'when' leads back to itself: {circle}")
+def _closed(
+    hyperparameter: str, direct: Mapping[str, Condition], path: tuple[str, ...] = ()
+) -> Condition:
+    """What must hold for ``hyperparameter`` to be searched, all the way up the chain."""
+    if hyperparameter in path:
+        circle = " → ".join((*path[path.index(hyperparameter) :], hyperparameter))
+        raise ValueError(
+            f"hyperparameter {hyperparameter!r}: its 'when' leads back to itself: {circle}"
+        )
     closed: Condition = {}
-    for other, values in direct.get(knob, {}).items():
-        for name, allowed in (*_closed(other, direct, (*path, knob)).items(), (other, values)):
+    for other, values in direct.get(hyperparameter, {}).items():
+        for name, allowed in (
+            *_closed(other, direct, (*path, hyperparameter)).items(),
+            (other, values),
+        ):
             both = tuple(v for v in closed.get(name, allowed) if v in allowed)
             if not both:
                 raise ValueError(
-                    f"knob {knob!r}: its conditions can never hold together: {name!r} would "
+                    f"hyperparameter {hyperparameter!r}: its conditions can never hold "
+                    f"together: {name!r} would "
                     f"have to be {closed[name]!r} and {allowed!r} at once"
                 )
             closed[name] = both

@@ -216,11 +216,11 @@ class Study:
         return self._optuna.trials()
 
     def importance(self) -> dict[str, float]:
-        """How much of the objective's variance each knob explains, most first; they sum to 1.
+        """The share of the objective's variance that each hyperparameter explains, most first.
 
         By fANOVA (Hutter et al. 2014) of the finished trials, on the first objective; PED-ANOVA
-        looks at the best tenth of the trials, which of a dozen is one. Knobs that only some
-        trials have are left out. Empty if nothing can be said: fewer than ``FEWEST_TRIALS``
+        looks at the best tenth of the trials, which of a dozen is one. Hyperparameters that only
+        some trials have are left out. Empty if nothing can be said: fewer than ``FEWEST_TRIALS``
         finished, or all equally good.
         """
         done = [result.values[0] for result in self._results.values() if result.state == "done"]
@@ -255,7 +255,7 @@ class Study:
             self._events.append(event)
 
     def _given(self, number: int, suggestion: dict[str, Any]) -> Configuration:
-        """The searched knobs of a persisted suggestion."""
+        """The searched hyperparameters of a persisted suggestion."""
         if self.points:
             wanted = list(self.points[number]) if number < len(self.points) else []
         else:
@@ -291,9 +291,10 @@ def unsupported(config: SearchConfig, space: Space) -> str | None:
         )
     if space.conditions and not sampler.conditions:
         others = " or ".join(name for name, other in SAMPLERS.items() if other.conditions)
-        knob = next(iter(space.conditions))
+        hyperparameter = next(iter(space.conditions))
         return (
-            f"{config.sampler} searches no knob with a condition, and {knob!r} has one; "
+            f"{config.sampler} searches no hyperparameter with a condition, and "
+            f"{hyperparameter!r} has one; "
             f"write {others}, or leave 'when' out"
         )
     return None

@@ -1,7 +1,7 @@
 """What the fields of a spec mean: one source for the JSON Schema and for ``calsweep check``.
 
 A field's own description comes first. The library's settings have none: those of training,
-of protocols and of all methods are described here, and any other knob or option by the
+of protocols and of all methods are described here, and any other hyperparameter or option by the
 docstring of the class that declares it.
 """
 

@@ -1,6 +1,6 @@
 """The JSON Schema of specs (draft 2020-12), from which editors complete and complain.
 
-It knows what is registered here and now: datasets, models, methods with their knobs,
+It knows what is registered here and now: datasets, models, methods with their hyperparameters,
 calibrators, samplers. What only a loaded spec can show (files, conditions between fields) is left
 to ``check``.
 """
@@ -20,7 +20,7 @@ from calibration.registry import Registry
 from calibration.training import TrainingConfig
 from sweeps.search import SAMPLERS
 from sweeps.spec.descriptions import declaring, note, plain
-from sweeps.spec.knob_schema import WHEN, knob_schema, value_schema
+from sweeps.spec.hyperparameter_schema import WHEN, hyperparameter_schema, value_schema
 from sweeps.spec.meaning import table_metrics
 from sweeps.spec.schema import Spec
 
@@ -120,23 +120,25 @@ def _calibrators() -> _Schema:
 
 
 def _row_of(method: str, definitions: _Schema) -> _Schema:
-    """A row whose method is known, with the knobs it has. New knobs join ``definitions``."""
+    """A row whose method is known, with its hyperparameters; new ones join ``definitions``."""
     kind = METHODS[method].Hyperparameters
-    knobs: _Schema = {}
+    hyperparameters: _Schema = {}
     values: _Schema = {}
     for name in kind.model_fields:
-        # Knobs that methods inherit are told once.
+        # Hyperparameters that methods inherit are told once.
         key = f"{declaring(kind, name).__name__}.{name}"
-        if f"knob.{key}" not in definitions:
+        if f"hyperparameter.{key}" not in definitions:
             definitions[f"value.{key}"] = value_schema(kind, name)
-            definitions[f"knob.{key}"] = knob_schema(kind, name, _reference(f"value.{key}"))
-        knobs[name] = _reference(f"knob.{key}")
+            definitions[f"hyperparameter.{key}"] = hyperparameter_schema(
+                kind, name, _reference(f"value.{key}")
+            )
+        hyperparameters[name] = _reference(f"hyperparameter.{key}")
         values[name] = _reference(f"value.{key}")
     point = {"type": "object", "properties": values, "additionalProperties": False}
     return {
         "type": ["object", "null"],
         "description": METHODS[method].description,
-        "properties": _own(point) | knobs,
+        "properties": _own(point) | hyperparameters,
         "additionalProperties": False,
     }
 
@@ -146,7 +148,7 @@ def _reference(name: str) -> _Schema:
 
 
 def _own(point: Mapping[str, Any]) -> _Schema:
-    """What every row may say beside its knobs."""
+    """What every row may say beside its hyperparameters."""
     points = {"type": "array", "items": point}
     return {
         "method": _reference("method")
@@ -159,7 +161,7 @@ def _own(point: Mapping[str, Any]) -> _Schema:
 
 
 def _any_row() -> _Schema:
-    """A row with ``method:``, whose knobs are those of that method."""
+    """A row with ``method:``, whose hyperparameters are those of that method."""
     by_method = [
         {
             "if": {"properties": {"method": {"const": name}}, "required": ["method"]},

@@ -173,20 +173,20 @@ def _one_line(message: str) -> str:
 def _invalid(path: Path, text: str, error: yaml.YAMLError) -> SpecError:
     """What is wrong with the YAML, on which line and below which top-level key."""
     begun = line = 0
-    said = str(error)
+    problem = str(error)
     if isinstance(error, yaml.MarkedYAMLError):
         mark, context = error.problem_mark, error.context_mark
         begun = line = mark.line if mark else 0
-        said = str(error.problem)
+        problem = str(error.problem)
         # A block goes back to the start of the file; what was opened and not closed, to its start.
         if context and context.line != line and "block" not in str(error.context):
             begun = context.line
-            said += f" ({error.context} of line {begun + 1})"
+            problem += f" ({error.context} of line {begun + 1})"
     elif isinstance(error, yaml.reader.ReaderError):
         begun = line = text.count("\n", 0, int(error.position))
-        said = f"the character {chr(int(error.character))!r} is not allowed"
+        problem = f"the character {chr(int(error.character))!r} is not allowed"
     location = _key_above(text, begun)
-    return SpecError(place(path, location, {location: line + 1}, f"not valid YAML: {said}"))
+    return SpecError(place(path, location, {location: line + 1}, f"not valid YAML: {problem}"))
 
 
 def _key_above(text: str, line: int) -> Location:

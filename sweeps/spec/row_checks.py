@@ -1,4 +1,4 @@
-"""Whether a spec's rows can be run: their names, methods, knobs and own training settings."""
+"""Whether a spec's rows can be run: names, methods, hyperparameters, training settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_EPOCHS = 10_000_000
 ORACLE = "oracle (true posterior)"
 RESERVED_ROWS = ("oracle", ORACLE)
 
-_KNOB = re.compile(r"^knob '([^']*)': ")
+_HYPERPARAMETER = re.compile(r"^hyperparameter '([^']*)': ")
 _HYPERPARAMETER = re.compile(r"hyperparameter '([^']*)'")
 _POINT = re.compile(r"^(grid|try_first)\[(\d+)\]: ")
 
@@ -67,11 +67,12 @@ def _check_method(name: str, row: Row) -> None:
     kind = named(location, lambda: METHODS[row.method])
     if not (isinstance(kind, type) and issubclass(kind, Method)):
         raise ProblemError(location, f"{row.method!r} is not a subclass of Method")
-    for knob in kind.Hyperparameters.model_fields:
-        if knob in ROW_KEYS:
+    for hyperparameter in kind.Hyperparameters.model_fields:
+        if hyperparameter in ROW_KEYS:
             raise ProblemError(
                 location,
-                f"method {row.method!r} has a knob {knob!r}, which means something else in a row; "
+                f"method {row.method!r} has a hyperparameter {hyperparameter!r}, which means "
+                "something else in a row; "
                 "rename it in the method",
             )
 
@@ -122,17 +123,17 @@ def _check_space(spec: Spec, name: str) -> None:
         if size > LARGEST_GRID:
             raise ProblemError(
                 location,
-                f"its grid has {size} points, more than {LARGEST_GRID}; fix some knobs or "
+                f"its grid has {size} points, more than {LARGEST_GRID}; fix some or "
                 "lower search.resolution",
             )
 
 
 def _located(location: Location, message: str) -> ProblemError:
-    """A complaint about a space at the point or knob that it names."""
+    """A complaint about a space at the point or hyperparameter that it names."""
     if point := _POINT.match(message):
         return ProblemError((*location, point[1], int(point[2])), message[point.end() :])
-    if knob := _KNOB.match(message):
-        return ProblemError((*location, knob[1]), message[knob.end() :])
-    if knob := _HYPERPARAMETER.search(message):
-        return ProblemError((*location, knob[1]), message)
+    if hyperparameter := _HYPERPARAMETER.match(message):
+        return ProblemError((*location, hyperparameter[1]), message[hyperparameter.end() :])
+    if hyperparameter := _HYPERPARAMETER.search(message):
+        return ProblemError((*location, hyperparameter[1]), message)
     return ProblemError(location, message)

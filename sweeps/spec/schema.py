@@ -52,7 +52,7 @@ _WrittenComponent = Annotated[
 
 
 class Row(_Part):
-    """One line of the comparison: a method, its knobs and its own training settings.
+    """One line of the comparison: a method, its hyperparameters and its own training settings.
 
     ``grid`` lists the points of a grid search instead of its product; ``try_first`` lists
     known-good points that the search begins with.
@@ -60,7 +60,7 @@ class Row(_Part):
 
     method: str
     training: dict[str, Any] = {}
-    knobs: dict[str, Any] = {}
+    hyperparameters: dict[str, Any] = {}
     grid: list[dict[str, Any]] = []
     try_first: list[dict[str, Any]] = []
 
@@ -75,25 +75,32 @@ def _rows(written: Any) -> Any:
         for item in written:
             single = {item: None} if isinstance(item, str) else item
             if not isinstance(single, dict) or len(single) != 1:
-                raise ValueError("write a method's name, or {name: {knob: …}}, for every entry")
+                raise ValueError(
+                    "write a method's name, or {name: {hyperparameter: …}}, for every entry"
+                )
             pairs += single.items()
     else:
-        raise ValueError("write 'all', a list of names, or a mapping from names to their knobs")
+        raise ValueError(
+            "write 'all', a list of names, or a mapping from names to their hyperparameters"
+        )
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice!r} stands there twice; give one of them a name and 'method:'")
-    return {name: _row(name, knobs) for name, knobs in pairs}
+    return {name: _row(name, hyperparameters) for name, hyperparameters in pairs}
 
 
 def _row(name: Any, written: Any) -> Any:
     if isinstance(written, Row):
         return written
     if written is not None and not isinstance(written, dict):
-        raise ValueError(f"found {written!r} for {name!r}; write its knobs as {{knob: value}}")
-    knobs = dict(written or {})
-    own = {key: knobs.pop(key) for key in ROW_KEYS if key in knobs}
-    return {"method": name} | own | {"knobs": knobs}
+        raise ValueError(
+            f"found {written!r} for {name!r}; write its hyperparameters as "
+            "{hyperparameter: value}"
+        )
+    hyperparameters = dict(written or {})
+    own = {key: hyperparameters.pop(key) for key in ROW_KEYS if key in hyperparameters}
+    return {"method": name} | own | {"hyperparameters": hyperparameters}
 
 
 def _protocol(written: Any) -> Any:
@@ -252,7 +259,7 @@ class Spec(_Part):
     def space(self, row: str) -> Space:
         """The search space of one of the spec's rows."""
         chosen = self.methods[row]
-        return resolve(chosen.method, chosen.knobs, chosen.grid, chosen.try_first)
+        return resolve(chosen.method, chosen.hyperparameters, chosen.grid, chosen.try_first)
 
     def row_training(self, row: str) -> TrainingConfig:
         """The training settings of one row. Raises ``SettingError`` if they do not fit."""

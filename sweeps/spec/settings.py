@@ -37,12 +37,12 @@ def settings(spec: Spec, written: Mapping[str, Any]) -> list[Setting]:
     for name in Spec.model_fields:
         if name in LISTED_ELSEWHERE:
             continue
-        value, said = getattr(spec, name), written.get(name)
+        value, given = getattr(spec, name), written.get(name)
         if isinstance(value, Component):
-            found += _choice(name, value, said, note(Spec, name))
+            found += _choice(name, value, given, note(Spec, name))
         elif isinstance(value, BaseModel):
             standard = Spec.model_fields[name].default
-            found += _nested(spec, name, value, standard, _as_mapping(name, said))
+            found += _nested(spec, name, value, standard, _as_mapping(name, given))
         else:
             is_default = name not in written
             found.append(_setting(spec, name, value, note(Spec, name), default=is_default))
@@ -50,17 +50,17 @@ def settings(spec: Spec, written: Mapping[str, Any]) -> list[Setting]:
 
 
 def _nested(
-    spec: Spec, prefix: str, value: BaseModel, standard: BaseModel, said: Mapping[str, Any]
+    spec: Spec, prefix: str, value: BaseModel, standard: BaseModel, given: Mapping[str, Any]
 ) -> Iterator[Setting]:
     for name in type(value).model_fields:
         inner = getattr(value, name)
         # A named protocol brings values that nobody wrote and that are no defaults.
-        is_default = name not in said and inner == getattr(standard, name)
+        is_default = name not in given and inner == getattr(standard, name)
         yield _setting(spec, f"{prefix}.{name}", inner, note(type(value), name), default=is_default)
 
 
-def _choice(name: str, value: Component, said: Any, about: Note) -> Iterator[Setting]:
-    yield Setting(name, value.name, about.unit, said is None, about.text)
+def _choice(name: str, value: Component, given: Any, about: Note) -> Iterator[Setting]:
+    yield Setting(name, value.name, about.unit, given is None, about.text)
     if value.name not in MODELS:
         for option, chosen in value.options.items():
             yield Setting(f"{name}.{option}", _shown(chosen), "", False, "an option of its own")
@@ -74,10 +74,10 @@ def _choice(name: str, value: Component, said: Any, about: Note) -> Iterator[Set
         )
 
 
-def _as_mapping(name: str, said: Any) -> Mapping[str, Any]:
-    if isinstance(said, str):
-        return {_SHORT_FORMS[name]: said}
-    return said if isinstance(said, Mapping) else {}
+def _as_mapping(name: str, given: Any) -> Mapping[str, Any]:
+    if isinstance(given, str):
+        return {_SHORT_FORMS[name]: given}
+    return given if isinstance(given, Mapping) else {}
 
 
 def _setting(spec: Spec, field: str, value: Any, about: Note, *, default: bool) -> Setting:

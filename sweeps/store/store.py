@@ -156,17 +156,17 @@ class Store:
         path = f"{trial_directory(key)}/record.json"
         record = {**outcome.model_dump(), "key": key, "attempt": attempt, "files": entries}
         content = sealed(path, record)
-        filed = False
+        created = False
         try:
             if self.record(key) is None:
                 for name, file in files.items():
                     self._files.write(f"{attempt_directory(key, attempt)}/{name}", file)
-                filed = self._sealed.create(path, content, lambda: self.record(key))
+                created = self._sealed.create(path, content, lambda: self.record(key))
         finally:
-            if files and not filed:
+            if files and not created:
                 self._withdraw(key, attempt)
         self._forget(key)
-        return filed
+        return created
 
     def trial_location(self, key: str) -> str:
         """Where a trial's files lie, to be shown to people."""
@@ -327,7 +327,7 @@ class Store:
         return self._sealed.read(path, sweep, lambda c: self._sealed.content(path, c))
 
     def write_importance(self, sweep: str, study: str, importance: dict[str, Any]) -> None:
-        """Keep how much each knob mattered in a study that has ended."""
+        """Keep how much each hyperparameter mattered in a study that has ended."""
         path = f"{study_directory(sweep, 'importance', study)}.json"
         self._sealed.write(path, importance)
 
@@ -477,5 +477,5 @@ def _first(error: ValueError) -> str:
         return str(error)
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
-    said = first["msg"].removeprefix("Value error, ")
-    return f"{place}: {said}" if place else said
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{place}: {message}" if place else message

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from sweeps.analysis import Analysis
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.errors import UserError
 
 
@@ -34,10 +34,10 @@ class TrackingSession(Protocol):
     open: bool
     """Whether the sweep is shown as running."""
 
-    def publish(self, trial: Entry) -> None:
+    def publish(self, trial: PlannedTrial) -> None:
         """Show what has come of a trial; nothing if it has no outcome."""
 
-    def publish_live(self, trial: Entry) -> None:
+    def publish_live(self, trial: PlannedTrial) -> None:
         """Show a running trial's curve up to its last checkpoint."""
 
     def publish_sweep(self, summary: str, analysis: Analysis | None = None) -> None:

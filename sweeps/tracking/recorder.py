@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sweeps.analysis import Analysis
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.tracking.backend import TrackingBackend, TrackingError, TrackingSession
 
 LIVE_SECONDS = 2.0
@@ -29,7 +29,7 @@ _REFUSALS = 3
 
 def sync(
     backend: TrackingBackend,
-    trials: Iterable[Entry],
+    trials: Iterable[PlannedTrial],
     summary: str | None,
     analysis: Analysis | None = None,
 ) -> int:
@@ -78,7 +78,7 @@ class _Close(NamedTuple):
 
 
 class _Started(NamedTuple):
-    entry: Entry
+    trial: PlannedTrial
 
 
 class Recorder:
@@ -92,9 +92,9 @@ class Recorder:
     def __init__(self, backend: TrackingBackend) -> None:
         self.backend = backend
         self.error = ""
-        self._events: queue.SimpleQueue[Entry | _Started | _Close] = queue.SimpleQueue()
-        self._waiting: deque[Entry] = deque()
-        self._running: dict[str, Entry] = {}
+        self._events: queue.SimpleQueue[PlannedTrial | _Started | _Close] = queue.SimpleQueue()
+        self._waiting: deque[PlannedTrial] = deque()
+        self._running: dict[str, PlannedTrial] = {}
         self._live_due: dict[str, float] = {}
         self._live_after = 0.0
         self._refusals: Counter[str] = Counter()
@@ -113,14 +113,14 @@ class Recorder:
         """How many trials wait to be published."""
         return self._submitted - self._settled - self._set_aside
 
-    def started(self, entry: Entry) -> None:
+    def started(self, trial: PlannedTrial) -> None:
         """Show this trial's curve while it grows."""
-        self._events.put(_Started(entry))
+        self._events.put(_Started(trial))
 
-    def submit(self, entry: Entry) -> None:
+    def submit(self, trial: PlannedTrial) -> None:
         """Publish this trial, whose outcome has landed, when its turn comes."""
         self._submitted += 1
-        self._events.put(entry)
+        self._events.put(trial)
 
     def close(
         self,
@@ -187,12 +187,12 @@ class Recorder:
         except queue.Empty:
             return
 
-    def _take(self, event: Entry | _Started | _Close) -> None:
+    def _take(self, event: PlannedTrial | _Started | _Close) -> None:
         if isinstance(event, _Close):
             self._closing = event
         elif isinstance(event, _Started):
-            self._running[event.entry.key] = event.entry
-            self._live_due[event.entry.key] = time.monotonic() + LIVE_SECONDS
+            self._running[event.trial.key] = event.trial
+            self._live_due[event.trial.key] = time.monotonic() + LIVE_SECONDS
         else:
             self._forget(event.key)
             self._waiting.append(event)
@@ -208,21 +208,21 @@ class Recorder:
             return False
         if not self._waiting:
             return True
-        entry = self._waiting[0]
+        trial = self._waiting[0]
         try:
-            session.publish(entry)
+            session.publish(trial)
         except Exception as error:  # whatever tracking does, the sweep goes on
             self._failed(error)
             if self._connected() is None:
                 return False
             self._waiting.popleft()
-            self._refusals[entry.key] += 1
-            if self._refusals[entry.key] >= _REFUSALS:
+            self._refusals[trial.key] += 1
+            if self._refusals[trial.key] >= _REFUSALS:
                 self._set_aside += 1
                 return True
             if not self._waiting:
                 self._stay_away()
-            self._waiting.append(entry)
+            self._waiting.append(trial)
         else:
             self._waiting.popleft()
             self._settled += 1

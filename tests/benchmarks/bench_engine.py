@@ -205,7 +205,7 @@ def calsweep(trials: int, seeds: int, calibrators: str) -> dict[str, float]:
 
     from rich.console import Console
 
-    from sweeps.engine.cell import Entry
+    from sweeps.engine.cell import PlannedTrial
     from sweeps.runner import run_sweep
     from sweeps.store import Store
     from sweeps.tracking.mlflow.publisher import Publisher
@@ -213,9 +213,9 @@ def calsweep(trials: int, seeds: int, calibrators: str) -> dict[str, float]:
     published: dict[str, float] = {}
     publish = Publisher.publish
 
-    def timed(self: Publisher, entry: Entry) -> None:
-        publish(self, entry)
-        published[entry.config.phase] = time.time()
+    def timed(self: Publisher, trial: PlannedTrial) -> None:
+        publish(self, trial)
+        published[trial.config.phase] = time.time()
 
     Publisher.publish = timed  # type: ignore[method-assign]
     place = Path(os.environ["BENCH_DIRECTORY"]) / "runs"
@@ -244,7 +244,7 @@ def simulate(trials: int) -> dict[str, float]:
 
     import psutil
 
-    from sweeps.engine.cell import Entry
+    from sweeps.engine.cell import PlannedTrial
     from sweeps.engine.plan import Hooks, Plan
     from sweeps.engine.trial import TrialRun
     from sweeps.report.write import write_report
@@ -267,30 +267,32 @@ def simulate(trials: int) -> dict[str, float]:
     plan.replay()
     chance = random.Random(0)
 
-    def file(entry: Entry) -> None:
+    def file(trial: PlannedTrial) -> None:
         nonlocal made, arrays
-        if made is None or entry.config.phase == "confirm":
+        if made is None or trial.config.phase == "confirm":
             calibrators = plan.spec.calibrator_names
-            trial = TrialRun(entry.config, store, calibrators=calibrators, evaluation=Evaluation())
-            trial.advance(600)
-            made = recorded(store, entry.key)
+            attempt = TrialRun(
+                trial.config, store, calibrators=calibrators, evaluation=Evaluation()
+            )
+            attempt.advance(600)
+            made = recorded(store, trial.key)
             arrays = encode_arrays(store.predictions(made))
             return
         outcome = changed(
             made,
-            config=entry.config.model_dump(mode="json"),
+            config=trial.config.model_dump(mode="json"),
             validation=made.validation | {"nll": chance.random()},
             lineage=f"{chance.getrandbits(128):032x}",
         )
-        store.file_record(entry.key, outcome, {"predictions.npz": arrays})
+        store.file_record(trial.key, outcome, {"predictions.npz": arrays})
 
     made: TrialRecord | None = None
     arrays = b""
     process = psutil.Process()
     marks: list[tuple[int, float, float]] = []
-    while (entry := plan.next()) is not None:
-        file(entry)
-        plan.complete(entry.key)
+    while (trial := plan.next()) is not None:
+        file(trial)
+        plan.complete(trial.key)
         while recorder.backlog > 20:
             time.sleep(0.005)
         if plan.done % (trials // 10) == 0:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sweeps.engine.cell import Cells, Entry
+from sweeps.engine.cell import Cells, PlannedTrial
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
@@ -79,12 +79,12 @@ class Recordings:
         return sum(map(len, self._made.values()))
 
     def _record(self, config: TrialConfig) -> Recording:
-        trial = TrialRun(
+        attempt = TrialRun(
             config, self._store, calibrators=self._calibrators, evaluation=self._evaluation
         )
-        while not trial.advance(60):
+        while not attempt.advance(60):
             continue
-        record = self._store.record(trial.key)
+        record = self._store.record(attempt.key)
         if record is None or record.status != "done":
             raise RuntimeError(f"the recorded training failed: {record}")
         files = {name: self._store.file(record, name) or b"" for name in record.files}
@@ -104,20 +104,20 @@ class Worker:
         self._recordings, self._store, self._evaluation = recordings, store, evaluation
         self.filed: Counter[str] = Counter()
 
-    def carry_out(self, entry: Entry) -> None:
+    def carry_out(self, trial: PlannedTrial) -> None:
         """The nearest recording as this trial's record, its NLL told apart by the key."""
-        made = self._recordings.nearest(entry.config)
-        apart = 1 + 0.1 * int(entry.key[:8], 16) / 16**8
+        made = self._recordings.nearest(trial.config)
+        apart = 1 + 0.1 * int(trial.key[:8], 16) / 16**8
         validation = made.record.validation
         outcome = changed(
             made.record,
-            config=entry.config.model_dump(mode="json"),
+            config=trial.config.model_dump(mode="json"),
             validation=validation | {"nll": validation["nll"] * apart},
-            lineage=entry.key,
+            lineage=trial.key,
         )
-        self.filed[entry.key] += self._store.file_record(entry.key, outcome, made.files)
+        self.filed[trial.key] += self._store.file_record(trial.key, outcome, made.files)
         for name, evaluation in made.evaluations.items():
-            self._store.write_evaluation(entry.key, self._evaluation.tag, name, evaluation)
+            self._store.write_evaluation(trial.key, self._evaluation.tag, name, evaluation)
 
 
 @dataclass
@@ -148,9 +148,9 @@ class Parts:
         """Time every trial that the recorder's thread publishes."""
         publish = publisher.publish  # type: ignore[attr-defined]
 
-        def timed(this: Any, entry: Entry) -> None:
+        def timed(this: Any, trial: PlannedTrial) -> None:
             with self.timed("publish"):
-                publish(this, entry)
+                publish(this, trial)
 
         publisher.publish = timed  # type: ignore[attr-defined]
 
@@ -241,33 +241,33 @@ def simulate(
     run = Run(Queue(slots), parts or Parts(), [])
     queue, timed = run.queue, run.parts.timed
     terms = Terms.of(plan.spec, plan.store.root)
-    searcher = PlanSearcher(plan, terms, lambda entry: None, room=lambda: slots)
+    searcher = PlanSearcher(plan, terms, lambda trial: None, room=lambda: slots)
 
     def fill(pool: ThreadPoolExecutor) -> None:
         while True:
-            trial = str(len(run.durations))
+            trial_id = str(len(run.durations))
             with timed("suggest") as taken:
-                given = searcher.suggest(trial)
+                given = searcher.suggest(trial_id)
                 if not isinstance(given, dict):
                     taken.nothing = True
                     return
             queue.work(run.parts.cpu["suggest"][-1] + tune_seconds)
-            entry = searcher._entries[trial]
-            relative = recordings.relative_duration(entry.config)
+            trial = searcher._trials[trial_id]
+            relative = recordings.relative_duration(trial.config)
             run.durations.append(relative)
-            queue.start((trial, pool.submit(carried_out, entry)), relative * mean_seconds)
+            queue.start((trial_id, pool.submit(carried_out, trial)), relative * mean_seconds)
 
-    def carried_out(entry: Entry) -> None:
+    def carried_out(trial: PlannedTrial) -> None:
         with timed("worker"):
-            worker.carry_out(entry)
+            worker.carry_out(trial)
 
     with ThreadPoolExecutor(FILING) as pool:
         fill(pool)
         while queue.running:
-            trial, filed = queue.next_end()
+            trial_id, filed = queue.next_end()
             filed.result()
             with timed("complete"):
-                searcher.on_trial_complete(trial)
+                searcher.on_trial_complete(trial_id)
             queue.work(run.parts.cpu["complete"][-1])
             while recorder is not None and recorder.backlog > MOST_UNPUBLISHED:
                 time.sleep(0.01)

@@ -62,7 +62,7 @@ class Numbered(Searcher):
             return None
         self.asked += 1
         self.running.add(trial_id)
-        return self.shared | {"trial": {f"knob {i}": self.asked for i in range(40)}}
+        return self.shared | {"trial": {f"hyperparameter {i}": self.asked for i in range(40)}}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False

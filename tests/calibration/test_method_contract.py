@@ -132,7 +132,7 @@ class NamesNoTuple(Honest):
     inference_state = "scale"  # type: ignore[assignment]
 
 
-class RequiredKnob(MethodHyperparameters):
+class RequiredHyperparameter(MethodHyperparameters):
     strength: Annotated[float, Field(ge=0, le=1)]
 
 
@@ -160,8 +160,8 @@ class Clamps(MethodHyperparameters):
     ] = 0.5
 
 
-def declaring(knobs: Any) -> type[Method]:
-    return type(f"With{knobs.__name__}", (Honest,), {"Hyperparameters": knobs})
+def declaring(hyperparameters: Any) -> type[Method]:
+    return type(f"With{hyperparameters.__name__}", (Honest,), {"Hyperparameters": hyperparameters})
 
 
 class Idle(Honest):
@@ -338,11 +338,14 @@ BROKEN = [
     (Unwritten, "must write step"),
     (NamesNoTuple, "inference_state must be a tuple of names, found 'scale'"),
     (declaring(dict), "Hyperparameters must be a subclass of MethodHyperparameters"),
-    (declaring(RequiredKnob), "hyperparameter 'strength' must have a default"),
+    (declaring(RequiredHyperparameter), "hyperparameter 'strength' must have a default"),
     (declaring(InvalidDefault), "the defaults must be valid: .*'strength' = 2.0"),
     (declaring(WideDomain), r"Uniform\(.*\), the domain of 'strength', must be valid: .* = 5.0"),
     (declaring(TakesWords), r"a word for a number \(lr = '1'\) must raise SettingError"),
-    (declaring(ForgivesTypos), r"an unknown hyperparameter \(no_such_knob = 1.0\) must raise"),
+    (
+        declaring(ForgivesTypos),
+        r"an unknown hyperparameter \(no_such_hyperparameter = 1.0\) must raise",
+    ),
     (declaring(Clamps), r"a value out of bounds \(strength = 2\) must raise SettingError"),
     (Idle, r"\(MLP, 2 classes, mini-batches\): must learn separable data to an accuracy of 0.95"),
     (RaisesOnOne, "must not raise ValueError: one sample has no variance"),

@@ -295,8 +295,8 @@ def test_a_database_can_be_written_to_without_a_server(
     monkeypatch.setenv("PGPASSWORD", service.database.password)
     found = runs_of(uri.replace("postgresql:", "postgresql+psycopg2:"))
     assert len(found) == len(trained) + 1
-    for entry in trained:
-        run = found[entry.key]
+    for trial in trained:
+        run = found[trial.key]
         assert steps(uri.replace("postgresql:", "postgresql+psycopg2:"), run) == PUBLISHED_STEPS
     service.told.directories.append(tmp_path)
 

@@ -47,7 +47,7 @@ class Simulated:
         self.store = Store(directory / "runs")
         self.plan = Plan(load_spec(directory / "spec.yaml"), self.store)
         self.started: Counter[str] = Counter()
-        self.plan.hooks = Hooks(started=lambda entry: self.started.update([entry.key]))
+        self.plan.hooks = Hooks(started=lambda trial: self.started.update([trial.key]))
         self.plan.replay()
         recordings = Recordings(self.plan, directory / "made")
         self.worker = Worker(recordings, self.store, self.plan.spec.evaluation)
@@ -110,9 +110,9 @@ def test_a_trial_that_is_given_out_is_looked_for_once(
     looks: list[Any] = []
     read = store._files.read
     monkeypatch.setattr(store._files, "read", lambda name: looks.append(name) or read(name))
-    searcher = PlanSearcher(plan, Terms.of(plan.spec, store.root), lambda entry: None)
+    searcher = PlanSearcher(plan, Terms.of(plan.spec, store.root), lambda trial: None)
     given_out = searcher.suggest("1")
-    assert looks == [f"records/{searcher._entries['1'].key}/record.json"]
+    assert looks == [f"records/{searcher._trials['1'].key}/record.json"]
     assert given_out[ASSIGNMENT].rungs == ()
 
 

@@ -56,15 +56,16 @@ class Paced(LossMethod):
     Hyperparameters = PacedHyperparameters
 
     def loss(self, output, labels, numbers):
-        knobs, progress = self.hyperparameters, float(numbers["progress"])
-        if knobs.log:
-            with open(knobs.log, "a") as log:
-                log.write(f"{knobs.lr} {progress:.6f} {os.getpid()}\\\\n")
-        time.sleep(knobs.pause)
-        if progress >= knobs.at:
-            self.misbehave(knobs.mode)
+        hyperparameters, progress = self.hyperparameters, float(numbers["progress"])
+        if hyperparameters.log:
+            with open(hyperparameters.log, "a") as log:
+                log.write(f"{hyperparameters.lr} {progress:.6f} {os.getpid()}\\\\n")
+        time.sleep(hyperparameters.pause)
+        if progress >= hyperparameters.at:
+            self.misbehave(hyperparameters.mode)
         loss = F.cross_entropy(output.logits, labels)
-        return loss * float("nan") if knobs.mode == "nan" and progress >= knobs.at else loss
+        broken = hyperparameters.mode == "nan" and progress >= hyperparameters.at
+        return loss * float("nan") if broken else loss
 
     def misbehave(self, mode):
         if mode == "raise":
@@ -104,7 +105,7 @@ class Scene:
     def hurry(self) -> None:
         """From now on the method makes no pauses: what it learns stays the same."""
         path = self.directory / "paced.py"
-        path.write_text(path.read_text().replace("time.sleep(knobs.pause)", "pass"))
+        path.write_text(path.read_text().replace("time.sleep(hyperparameters.pause)", "pass"))
 
     def words(self, *arguments: str, command: str = "run") -> list[str]:
         """The command, as it is typed."""
@@ -204,19 +205,19 @@ def _record(path: Path) -> TrialRecord:
     return TrialRecord(**{n: v for n, v in values.items() if n not in SEAL})
 
 
-def retrained(record: TrialRecord, scene: Scene, **knobs: Any) -> TrialRecord:
+def retrained(record: TrialRecord, scene: Scene, **hyperparameters: Any) -> TrialRecord:
     """The record of the same training, made in this process without any disturbance."""
     sys.modules.pop("paced", None)  # that of another scene
     sys.path.insert(0, str(scene.directory))
     try:
-        return _retrained(record, scene.directory / "calm", knobs)
+        return _retrained(record, scene.directory / "calm", hyperparameters)
     finally:
         sys.path.remove(str(scene.directory))
 
 
-def _retrained(record: TrialRecord, place: Path, knobs: dict[str, Any]) -> TrialRecord:
+def _retrained(record: TrialRecord, place: Path, hyperparameters: dict[str, Any]) -> TrialRecord:
     config = TrialConfig.model_validate(record.config)
-    config = config.model_copy(update={"hyperparameters": config.hyperparameters | knobs})
+    config = config.model_copy(update={"hyperparameters": config.hyperparameters | hyperparameters})
     store = Store(place)
     TrialRun(config, store, calibrators=[], evaluation=Evaluation()).advance(600)
     made = store.record(config.key())

@@ -168,11 +168,11 @@ def test_a_read_only_store_is_said_in_one_message_and_left_as_it_is(
         assert "Read-only file system" in message or "is read-only" in message
         assert main(["status", "here", "--store", runs]) == 0  # who only reads may
         # In the midst of training it is the same.
-        entry = plan.next()
-        assert entry is not None
-        trial = TrialRun(entry.config, store, calibrators=[], evaluation=plan.spec.evaluation)
+        trial = plan.next()
+        assert trial is not None
+        attempt = TrialRun(trial.config, store, calibrators=[], evaluation=plan.spec.evaluation)
         with pytest.raises(StoreError, match="is read-only"):
-            trial.advance(600)
+            attempt.advance(600)
         assert everything(place) == before
         subprocess.run(["mount", "-o", "remount,rw", place], check=True)
         finish(place / "spec.yaml", store)

@@ -87,7 +87,7 @@ def test_failed_trials_and_only_those_are_tried_again_on_request(swept: Scene) -
     # Mended: the method behaves from now on.
     module = swept.directory / "paced.py"
     text = module.read_text().replace("mode):\n", "mode):\n        return\n")
-    module.write_text(text.replace('knobs.mode == "nan"', "False"))
+    module.write_text(text.replace('hyperparameters.mode == "nan"', "False"))
     failed = {key for key, record in swept.records().items() if record.status == "failed"}
     mended = swept.run("--retry-failed")
     assert mended.returncode == 0, mended.stdout + mended.stderr

@@ -42,7 +42,7 @@ class Raw:
             files = [path for path in self.directory.rglob("*") if path.is_file()]
             return sorted(str(path.relative_to(self.directory)) for path in files)
         found = self.bucket.objects.filter(Prefix=f"{self.prefix}/")
-        return sorted(entry.key.removeprefix(f"{self.prefix}/") for entry in found)
+        return sorted(trial.key.removeprefix(f"{self.prefix}/") for trial in found)
 
     def read(self, name: str) -> bytes:
         if self.bucket is None:

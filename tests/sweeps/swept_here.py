@@ -52,9 +52,9 @@ def _quoted(text: str) -> str:
 
 
 def _make_fail(plan: Plan, store: Store) -> None:
-    entry = plan.confirmed("blobs-1.7", "bo4sc")[1]
-    record = store.record(entry.key)
+    trial = plan.confirmed("blobs-1.7", "bo4sc")[1]
+    record = store.record(trial.key)
     assert record is not None
     assert record.status == "done"
     store.retire(record)
-    store.file_record(entry.key, changed(record, status="failed", reason="<b>as planned</b>"))
+    store.file_record(trial.key, changed(record, status="failed", reason="<b>as planned</b>"))

@@ -64,8 +64,8 @@ def read_baseline(nights: Nights) -> AcceptedNight | None:
         if digest(results) != about.digest:
             raise ValueError(f"{COPY} is of another night")
     except (OSError, ValueError, KeyError) as error:  # pydantic's and pyarrow's are among them
-        said = "it is not a baseline" if isinstance(error, ValidationError) else str(error)
-        raise UserError(f"{path}: is damaged: {said}; {remedy}") from None
+        problem = "it is not a baseline" if isinstance(error, ValidationError) else str(error)
+        raise UserError(f"{path}: is damaged: {problem}; {remedy}") from None
     return AcceptedNight(about, results)
 
 

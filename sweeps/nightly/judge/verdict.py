@@ -116,8 +116,8 @@ class Verdict:
         """The content of ``verdict.json``."""
         accepted = None
         if self.baseline is not None:
-            said = {name: getattr(self.baseline, name) for name in Acceptance.model_fields}
-            accepted = said | {"first": self.first}
+            fields = {name: getattr(self.baseline, name) for name in Acceptance.model_fields}
+            accepted = fields | {"first": self.first}
         content = {
             "format": _FORMAT,
             "suite": self.suite,

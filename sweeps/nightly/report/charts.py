@@ -52,8 +52,8 @@ def chart_data(
         return ChartData(recent, empty, "", {})
     reference = baseline.about.reference_seconds
     at_speed = comparable(recent, "", reference)
-    said = _past_verdicts(nights, [str(night) for night in recent["night"].unique()])
-    return ChartData(at_speed, baseline.results, baseline.about.night, said)
+    past_verdicts = _past_verdicts(nights, [str(night) for night in recent["night"].unique()])
+    return ChartData(at_speed, baseline.results, baseline.about.night, past_verdicts)
 
 
 def title(metric: str) -> str:
@@ -89,7 +89,7 @@ def history_chart(cell: tuple[str, ...], metric: str, shown: ChartData) -> Chart
             "opacity": 1,
             "symbol": [_symbol(night, shown) for night in nights],
         },
-        "text": [_said(cell, metric, night, shown) for night in nights],
+        "text": [_hover_text(cell, metric, night, shown) for night in nights],
         "hovertemplate": "%{x|%-d %b %Y}<br>%{y:.4f} %{text}<extra></extra>",
     }
     heading = f"{cell_name(cell)}, {title(metric)}"
@@ -166,7 +166,7 @@ def _symbol(night: str, shown: ChartData) -> str:
     return "diamond" if night == shown.baseline_night else "circle"
 
 
-def _said(cell: tuple[str, ...], metric: str, night: str, shown: ChartData) -> str:
+def _hover_text(cell: tuple[str, ...], metric: str, night: str, shown: ChartData) -> str:
     if night == shown.baseline_night:
         return "baseline"
     return words(shown.verdicts.get((*cell, metric, night), ""))

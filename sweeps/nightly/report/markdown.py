@@ -101,8 +101,8 @@ def _changed(verdict: Verdict) -> list[str]:
         for what, before, now in changed_rows(verdict)
     ]
     commits = [f"- {markdown_text(commit)}" for commit in verdict.commits]
-    said = ["## Since the baseline", "\n".join(listed) or "Nothing that is known has changed."]
-    return [*said, *(["Commits:", "\n".join(commits)] if commits else [])]
+    sentences = ["## Since the baseline", "\n".join(listed) or "Nothing that is known has changed."]
+    return [*sentences, *(["Commits:", "\n".join(commits)] if commits else [])]
 
 
 def _sweeps(verdict: Verdict) -> list[str]:
@@ -116,7 +116,7 @@ def _sweeps(verdict: Verdict) -> list[str]:
 
 def _days(verdict: Verdict) -> list[str]:
     recent = verdict.days[-MOST_DAYS:]
-    said = []
+    sentences = []
     for status, words in (
         ("missed", "not run"),
         ("unfinished", "not finished"),
@@ -124,5 +124,5 @@ def _days(verdict: Verdict) -> list[str]:
     ):
         nights = [day.night for day in recent if day.status == status]
         if nights:
-            said.append(f"{count(len(nights), 'night')} {words}: {', '.join(nights)}.")
-    return [" ".join(said)] if said else []
+            sentences.append(f"{count(len(nights), 'night')} {words}: {', '.join(nights)}.")
+    return [" ".join(sentences)] if sentences else []

@@ -230,11 +230,11 @@ def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
 
 def _metrics(verdict: Verdict) -> dict[str, float]:
     """Counts, speed, and what each cell came to."""
-    said = verdict.lines["verdict"] if len(verdict.lines) else pd.Series(dtype=str)
+    verdicts = verdict.lines["verdict"] if len(verdict.lines) else pd.Series(dtype=str)
     found = {
         "trials": float(sum(each.done for each in verdict.sweeps)),
         "failed": float(sum(each.failed for each in verdict.sweeps)),
-        **{f"cells/{word}": float((said == word).sum()) for word in ("worse", "better")},
+        **{f"cells/{word}": float((verdicts == word).sum()) for word in ("worse", "better")},
         "speed": verdict.speed,
     }
     for _, line in verdict.lines.iterrows():

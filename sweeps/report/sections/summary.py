@@ -11,13 +11,13 @@ from sweeps.report.templates import rendered
 
 def _summary(context: ReportContext) -> Markup:
     sweep, analysis = context.sweep, context.analysis
-    told = [
+    sentences = [
         *headlines(sweep, analysis).values(),
         Headline(across(analysis)),
         Headline(outdated(sweep, analysis)),
     ]
     return context.room.take(
-        rendered("summary", sweep=sweep, baseline=analysis.baseline, told=told)
+        rendered("summary", sweep=sweep, baseline=analysis.baseline, sentences=sentences)
     )
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @SAMPLERS.register("random")
 class Random(Sampler):
-    """Every knob on its own, evenly over its domain."""
+    """Every hyperparameter on its own, evenly over its domain."""
 
     description = "random search"
     learns = False

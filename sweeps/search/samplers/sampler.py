@@ -40,7 +40,7 @@ class Sampler(ABC):
     several_objectives: ClassVar[bool] = True
     """Can improve more than one objective."""
     conditions: ClassVar[bool] = True
-    """Can search knobs that only some trials have."""
+    """Can search hyperparameters that only some trials have."""
     learns: ClassVar[bool] = True
     """Suggests by what earlier trials came to, in the order in which they happened to end."""
     keeps_notes: ClassVar[bool] = True
@@ -62,18 +62,18 @@ class Sampler(ABC):
         """The sampler of one trial."""
 
     def related(self) -> list[str] | None:
-        """The knobs it relates to each other; any others it draws one by one, at random.
+        """The hyperparameters it relates to each other; any others it draws one by one, at random.
 
         None: it finds out from the trials, as Optuna's samplers do by themselves.
         """
         return None
 
     def always(self) -> list[str]:
-        """The knobs that every trial has, and that leave a choice."""
+        """The hyperparameters that every trial has, and that leave a choice."""
         return [
-            knob
-            for knob, domain in sorted(self.space.searched.items())
-            if knob not in self.space.conditions
+            hyperparameter
+            for hyperparameter, domain in sorted(self.space.searched.items())
+            if hyperparameter not in self.space.conditions
             and not (isinstance(domain, Choice) and len(domain.values) == 1)
         ]
 

@@ -19,11 +19,11 @@ class TPE(Sampler):
     keeps_notes = False
 
     def make(self, seed: int) -> BaseSampler:
-        """Optuna's ``TPESampler``; it groups knobs that are searched together."""
+        """Optuna's ``TPESampler``; it groups hyperparameters that are searched together."""
         from optuna.exceptions import ExperimentalWarning
         from optuna.samplers import TPESampler
 
-        # With several objectives TPE treats knobs one by one and needs no groups.
+        # With several objectives TPE treats hyperparameters one by one and needs no groups.
         grouped = bool(self.space.conditions) and self.objectives == 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)

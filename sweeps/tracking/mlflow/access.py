@@ -101,9 +101,9 @@ def _ask(uri: str, path: str, **query: str) -> Response | None:
     asking.start()
     asking.join(2 * ANSWER_SECONDS)
     if insecure:
-        said = without_secrets(" ".join(insecure[0].split()), uri)[-200:]
+        message = without_secrets(" ".join(insecure[0].split()), uri)[-200:]
         raise UserError(
-            f"{_server(uri)}: no secure connection can be made: {said}; if its certificate is "
+            f"{_server(uri)}: no secure connection can be made: {message}; if its certificate is "
             "your own, name it in MLFLOW_TRACKING_SERVER_CERT_PATH"
         )
     return answers[0] if answers else None
@@ -114,10 +114,10 @@ def _is_of_mlflow(answer: Response) -> bool:
     if answer.status_code >= 500 or answer.status_code in BUSY:
         return True
     try:
-        said = answer.json()
+        message = answer.json()
     except ValueError:
         return False
-    return isinstance(said, dict) and (answer.status_code == 200 or "error_code" in said)
+    return isinstance(message, dict) and (answer.status_code == 200 or "error_code" in message)
 
 
 def _found(answer: Response | None, *names: str) -> Any:
@@ -202,7 +202,7 @@ def _check_database(uri: str) -> None:
     try:
         sqlalchemy.create_engine(url, poolclass=NullPool, connect_args=timeout).connect().close()
     except OperationalError as error:
-        said = without_secrets(str(error.orig).strip(), uri)
-        if any(words in said for words in _REFUSALS):
+        message = without_secrets(str(error.orig).strip(), uri)
+        if any(words in message for words in _REFUSALS):
             remedy = "a password is read from PGPASSWORD, or stands in the URI"
-            raise UserError(f"{masked(uri)}: {said.splitlines()[-1]} ({remedy})") from None
+            raise UserError(f"{masked(uri)}: {message.splitlines()[-1]} ({remedy})") from None

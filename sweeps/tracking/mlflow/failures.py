@@ -9,8 +9,8 @@ _LONGEST_REASON = 300
 
 def reason(error: Exception, uri: str) -> str:
     """What went wrong with MLflow, in one line; of a web page nothing but that it came."""
-    said, page, _ = f"{type(error).__name__}: {error}".partition("Response body: '<")
-    line = " ".join(said.split())
+    message, page, _ = f"{type(error).__name__}: {error}".partition("Response body: '<")
+    line = " ".join(message.split())
     line = without_secrets(f"{line} It was a web page, not MLflow" if page else line, uri)
     # What was tried stands at the beginning, and at the end why it failed.
     half = _LONGEST_REASON // 2

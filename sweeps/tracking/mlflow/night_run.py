@@ -120,8 +120,8 @@ class NightRun:
         numbers = [Metric(name[:LONGEST_NAME], value, now, 0) for name, value in metrics.items()]
         for start in range(0, len(numbers), MOST_METRICS):
             client.log_batch(self._run, metrics=numbers[start : start + MOST_METRICS])
-        told = [RunTag(name, value[:LONGEST_TAG]) for name, value in named.items()]
-        client.log_batch(self._run, tags=told)
+        run_tags = [RunTag(name, value[:LONGEST_TAG]) for name, value in named.items()]
+        client.log_batch(self._run, tags=run_tags)
         with scratch_directory() as directory:
             for name, content in files.items():
                 (directory / name).write_bytes(content)

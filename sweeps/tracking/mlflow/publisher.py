@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sweeps.analysis import Analysis
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.host.scratch import scratch_directory
 from sweeps.store import Store, TrialRecord, file_name
@@ -114,49 +114,49 @@ class Publisher:
         self.open = True
         """The sweep's own run is RUNNING."""
 
-    def publish(self, entry: Entry) -> None:
+    def publish(self, trial: PlannedTrial) -> None:
         """Bring one trial's run to what its outcome says; nothing if it has none."""
-        outcome = self.store.outcome(self.sweep, entry.study_id, entry.key)
+        outcome = self.store.outcome(self.sweep, trial.study_id, trial.key)
         if outcome is None:
             return
-        tag, confirm = self.plan.spec.evaluation.tag, entry.config.phase == "confirm"
+        tag, confirm = self.plan.spec.evaluation.tag, trial.config.phase == "confirm"
         measured = content.measured_by(tag)
         evaluations = (
             content.of_calibrators(self.store.evaluations(outcome, tag))
             if confirm and outcome.status == "done"
             else {}
         )
-        stamp = content.stamp(entry, outcome, tag, evaluations)
-        run = self.runs.get(entry.key)
+        stamp = content.stamp(trial, outcome, tag, evaluations)
+        run = self.runs.get(trial.key)
         if run is not None:
-            if self._is_complete(run, entry, ENDS[outcome.status], stamp):
+            if self._is_complete(run, trial, ENDS[outcome.status], stamp):
                 return
             remeasured = confirm and run.published and run.published.split(",")[0] != measured
             if run.lineage != outcome.lineage or remeasured:
-                self._discard(entry)
+                self._discard(trial)
                 run = None
         if run is None and self.database is not None:
-            self._insert(self.database, entry, outcome, evaluations, stamp)
+            self._insert(self.database, trial, outcome, evaluations, stamp)
         else:
-            run = run or self._create(entry, outcome.lineage, content.span(outcome)[0])
-            self._complete(run, entry, outcome, evaluations, stamp)
+            run = run or self._create(trial, outcome.lineage, content.span(outcome)[0])
+            self._complete(run, trial, outcome, evaluations, stamp)
         self.published += 1
 
-    def publish_live(self, entry: Entry) -> None:
+    def publish_live(self, trial: PlannedTrial) -> None:
         """Bring a running trial's curve to where its last checkpoint is."""
-        live = self.store.live(entry.key)
+        live = self.store.live(trial.key)
         if not live or not live["times"]:
             return
-        run = self.runs.get(entry.key)
+        run = self.runs.get(trial.key)
         if run is not None and run.lineage != live["lineage"]:
-            self._discard(entry)
+            self._discard(trial)
             run = None
         if run is not None and run.published:
             return
         parameters: dict[str, str] = {}
         if run is None:
-            run = self._create(entry, live["lineage"], content.milliseconds(live["times"][0]))
-            parameters = content.parameters(entry.config)
+            run = self._create(trial, live["lineage"], content.milliseconds(live["times"][0]))
+            parameters = content.parameters(trial.config)
         elif run.status != "RUNNING":
             self.client.update_run(run.run_id, status="RUNNING")
             run.status = "RUNNING"
@@ -263,22 +263,22 @@ class Publisher:
         self.client.update_run(known.run_id, status="RUNNING")
         return known.run_id
 
-    def _is_complete(self, run: Known, entry: Entry, status: str, stamp: str) -> bool:
+    def _is_complete(self, run: Known, trial: PlannedTrial, status: str, stamp: str) -> bool:
         # One that was stamped and not ended, or ended otherwise, was left half-way.
-        renamed = run.row != entry.row and run.row not in self.plan.spec.methods
+        renamed = run.row != trial.row and run.row not in self.plan.spec.methods
         return run.published == stamp and run.status == status and not renamed
 
-    def _discard(self, entry: Entry) -> None:
+    def _discard(self, trial: PlannedTrial) -> None:
         """To the trash with a run that tells of another training than the store does."""
-        self.client.delete_run(self.runs.pop(entry.key).run_id)
+        self.client.delete_run(self.runs.pop(trial.key).run_id)
 
-    def _tags(self, entry: Entry, lineage: str) -> dict[str, str]:
-        return content.trial_tags(self.sweep, entry, lineage) | {PARENT: self.parent}
+    def _tags(self, trial: PlannedTrial, lineage: str) -> dict[str, str]:
+        return content.trial_tags(self.sweep, trial, lineage) | {PARENT: self.parent}
 
     def _insert(
         self,
         database: Database,
-        entry: Entry,
+        trial: PlannedTrial,
         outcome: TrialRecord,
         evaluations: content.Evaluations,
         stamp: str,
@@ -287,15 +287,15 @@ class Publisher:
         start, end = content.span(outcome)
         lineage = outcome.lineage
         rows = _whole_curve(outcome, after=-1)
-        tags = self._tags(entry, lineage) | content.outcome_tags(entry, outcome)
+        tags = self._tags(trial, lineage) | content.outcome_tags(trial, outcome)
         run = FinishedRun(
-            run_id=database.new_id(self.experiment, self.sweep, entry.key, lineage, stamp),
-            name=content.run_name(self.plan, entry),
+            run_id=database.new_id(self.experiment, self.sweep, trial.key, lineage, stamp),
+            name=content.run_name(self.plan, trial),
             status=ENDS[outcome.status],
             start=start,
             end=end,
             tags=tags | {PUBLISHED: stamp},
-            parameters=content.parameters(entry.config),
+            parameters=content.parameters(trial.config),
             points=[
                 *(p for row in rows for p in row),
                 *content.result_points(outcome, evaluations),
@@ -303,29 +303,29 @@ class Publisher:
         )
         place = f"{self._artifacts.rstrip('/')}/{run.run_id}/artifacts"
         try:
-            write_files(place, content.trial_files(self.store, entry, outcome))
+            write_files(place, content.trial_files(self.store, trial, outcome))
             database.insert(self.experiment, place, run)
         except BaseException:  # of a run that is not there nothing is left
             shutil.rmtree(local_path(place), ignore_errors=True)
             raise
-        self.runs[entry.key] = Known(run.run_id, place, run.status, entry.row, lineage, stamp)
+        self.runs[trial.key] = Known(run.run_id, place, run.status, trial.row, lineage, stamp)
 
-    def _create(self, entry: Entry, lineage: str, start: int) -> Known:
+    def _create(self, trial: PlannedTrial, lineage: str, start: int) -> Known:
         run = self.client.create_run(
             self.experiment,
             start_time=start,
-            tags=self._tags(entry, lineage),
-            run_name=content.run_name(self.plan, entry),
+            tags=self._tags(trial, lineage),
+            run_name=content.run_name(self.plan, trial),
         )
         uri = run.info.artifact_uri
-        known = Known(run.info.run_id, uri, "RUNNING", entry.row, lineage, step=-1, bare=True)
-        self.runs[entry.key] = known
+        known = Known(run.info.run_id, uri, "RUNNING", trial.row, lineage, step=-1, bare=True)
+        self.runs[trial.key] = known
         return known
 
     def _complete(
         self,
         run: Known,
-        entry: Entry,
+        trial: PlannedTrial,
         outcome: TrialRecord,
         evaluations: content.Evaluations,
         stamp: str,
@@ -336,16 +336,16 @@ class Publisher:
         run.bare = False
         points = content.result_points(outcome, evaluations)
         rows += [[point] for point in points if there.get(point.name) != point.value]
-        tags = content.outcome_tags(entry, outcome) | {PUBLISHED: stamp}
-        if run.row != entry.row:
-            self.client.update_run(run.run_id, name=content.run_name(self.plan, entry))
-        self._log(run, rows, parameters=content.parameters(entry.config), tags=tags)
+        tags = content.outcome_tags(trial, outcome) | {PUBLISHED: stamp}
+        if run.row != trial.row:
+            self.client.update_run(run.run_id, name=content.run_name(self.plan, trial))
+        self._log(run, rows, parameters=content.parameters(trial.config), tags=tags)
         self.store_artifacts(
-            run.run_id, run.artifacts, content.trial_files(self.store, entry, outcome)
+            run.run_id, run.artifacts, content.trial_files(self.store, trial, outcome)
         )
         status = ENDS[outcome.status]
         self.client.set_terminated(run.run_id, status, content.span(outcome)[1])
-        run.status, run.row, run.published = status, entry.row, stamp
+        run.status, run.row, run.published = status, trial.row, stamp
 
     def _step(self, run: Known) -> int:
         if run.step is None:
@@ -405,12 +405,12 @@ class _Heard:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         call = getattr(self._client, name)
 
-        def told(*arguments: Any, **named: Any) -> Any:
+        def reported(*arguments: Any, **named: Any) -> Any:
             result = call(*arguments, **named)
             self._answered()
             return result
 
-        return told
+        return reported
 
 
 def _whole_curve(outcome: TrialRecord, *, after: int) -> list[list[MetricPoint]]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
 from sweeps.engine.progress import format_value
@@ -42,13 +42,13 @@ LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
 Evaluations = Mapping[str, EvaluationRecord]
 
 
-def run_name(plan: Plan, entry: Entry) -> str:
+def run_name(plan: Plan, trial: PlannedTrial) -> str:
     """A name that tells runs apart in a table: method, phase and what was varied."""
-    config = entry.config
-    searched = plan.cells[entry.cell].study.space.searched
-    knobs = [f"{n}={format_value(config.hyperparameters[n])}" for n in searched]
-    where = f"seed {config.seed}" if config.phase == "confirm" else f"#{entry.number}"
-    return " ".join([entry.row, config.dataset_name, where, *knobs])[:LONGEST_NAME]
+    config = trial.config
+    searched = plan.cells[trial.cell].study.space.searched
+    hyperparameters = [f"{n}={format_value(config.hyperparameters[n])}" for n in searched]
+    where = f"seed {config.seed}" if config.phase == "confirm" else f"#{trial.number}"
+    return " ".join([trial.row, config.dataset_name, where, *hyperparameters])[:LONGEST_NAME]
 
 
 def parameters(config: TrialConfig) -> dict[str, str]:
@@ -60,42 +60,42 @@ def parameters(config: TrialConfig) -> dict[str, str]:
     return {name: str(value)[:LONGEST_PARAMETER] for name, value in values.items()}
 
 
-def trial_tags(sweep: str, entry: Entry, lineage: str) -> dict[str, str]:
+def trial_tags(sweep: str, trial: PlannedTrial, lineage: str) -> dict[str, str]:
     """The tags of a run from its start."""
     return {
         SWEEP: sweep,
-        KEY: entry.key,
-        "calsweep.dataset": entry.config.dataset_name,
-        "calsweep.method": entry.config.method,
-        "calsweep.fingerprint": entry.config.fingerprint,
-        PHASE: entry.config.phase,
+        KEY: trial.key,
+        "calsweep.dataset": trial.config.dataset_name,
+        "calsweep.method": trial.config.method,
+        "calsweep.fingerprint": trial.config.fingerprint,
+        PHASE: trial.config.phase,
         LINEAGE: lineage,
-        **_row_tags(entry),
+        **_row_tags(trial),
     }
 
 
-def outcome_tags(entry: Entry, outcome: TrialRecord) -> dict[str, str]:
+def outcome_tags(trial: PlannedTrial, outcome: TrialRecord) -> dict[str, str]:
     """The tags that only a trial's end decides; the row's name, too, may have changed by then."""
-    tags = {**_row_tags(entry), STATUS: outcome.status}
+    tags = {**_row_tags(trial), STATUS: outcome.status}
     if outcome.reason:
         tags[REASON] = outcome.reason[:LONGEST_TAG]
     revision = outcome.environment.get("git")
     return tags | ({COMMIT: str(revision)} if revision else {})
 
 
-def _row_tags(entry: Entry) -> dict[str, str]:
-    cell = f"{entry.row} · {entry.config.dataset_name}"
-    return {ROW: entry.row[:LONGEST_TAG], CELL_TAG: cell[:LONGEST_TAG]}
+def _row_tags(trial: PlannedTrial) -> dict[str, str]:
+    cell = f"{trial.row} · {trial.config.dataset_name}"
+    return {ROW: trial.row[:LONGEST_TAG], CELL_TAG: cell[:LONGEST_TAG]}
 
 
-def stamp(entry: Entry, outcome: TrialRecord, tag: str, evaluations: Evaluations) -> str:
+def stamp(trial: PlannedTrial, outcome: TrialRecord, tag: str, evaluations: Evaluations) -> str:
     """What must be there for a run to be complete.
 
     It changes when calibrators are added or evaluated by another version, when they are evaluated
     or called in another way (its first part), and when the trial was recorded again.
     """
     parts = ["search"]
-    if entry.config.phase == "confirm":
+    if trial.config.phase == "confirm":
         names = [
             f"{name} {found.version}" for name, found in sorted(evaluated(evaluations).items())
         ]
@@ -190,10 +190,10 @@ def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def trial_files(store: Store, entry: Entry, outcome: TrialRecord) -> dict[str, bytes]:
+def trial_files(store: Store, trial: PlannedTrial, outcome: TrialRecord) -> dict[str, bytes]:
     """A run's artifacts: the record, and for confirmed trials what the figures are made of."""
     files = {"record.json": outcome.model_dump_json().encode()}
-    if entry.config.phase == "search" or outcome.status != "done":
+    if trial.config.phase == "search" or outcome.status != "done":
         return files
     files["predictions.parquet"] = predictions_parquet(store.predictions(outcome))
     further = {

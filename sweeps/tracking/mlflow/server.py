@@ -134,9 +134,9 @@ class MlflowServer:
 
     def _error(self, what: str) -> ServerError:
         lines = self._logged().strip().splitlines()[-5:]
-        said = without_secrets("\n".join(lines), self.uri) or "it said nothing"
-        said = "see above" if self._aloud else said
-        return ServerError(f"the MLflow server on {masked(self.uri)} {what}: {said}")
+        message = without_secrets("\n".join(lines), self.uri) or "it said nothing"
+        message = "see above" if self._aloud else message
+        return ServerError(f"the MLflow server on {masked(self.uri)} {what}: {message}")
 
     def _logged(self) -> str:
         """The end of what it has written, whose place in the file is the server's as well."""

@@ -63,18 +63,18 @@ def _describe(publisher: Publisher, tags: Mapping[str, str], metrics: Mapping[st
 
 def _mark_runs(publisher: Publisher, selection: Selection) -> None:
     """Tag the confirmed runs with what was chosen, and those that the plan has left behind."""
-    planned = {entry.key: entry for entry in publisher.plan.entries.values()}
+    planned = {trial.key: trial for trial in publisher.plan.trials.values()}
     marks: dict[str, dict[str, str]] = {}
     for key, run in publisher.runs.items():
-        entry = planned.get(key)
+        trial = planned.get(key)
         wanted: dict[str, str] = {}
-        if entry is None:
+        if trial is None:
             wanted = {SUPERSEDED: "true"}
-        elif entry.config.phase == "confirm" and entry.cell in selection.calibrators:
-            calibrator = selection.calibrators[entry.cell]
-            won = selection.is_winner(*entry.cell, calibrator)
+        elif trial.config.phase == "confirm" and trial.cell in selection.calibrators:
+            calibrator = selection.calibrators[trial.cell]
+            won = selection.is_winner(*trial.cell, calibrator)
             wanted = {CALIBRATOR: calibrator, WINNER: str(won).lower()}
-        if entry is not None and SUPERSEDED in run.marks:
+        if trial is not None and SUPERSEDED in run.marks:
             publisher.client.delete_tag(run.run_id, SUPERSEDED)
             run.marks = {n: value for n, value in run.marks.items() if n != SUPERSEDED}
         if not wanted.items() <= run.marks.items():

@@ -98,9 +98,9 @@ def _results(sweep: str) -> Json:
     return _runs(sweep, "confirm", "selected/nll", columns)
 
 
-def _search(sweep: str, knobs: Sequence[str]) -> Json:
+def _search(sweep: str, hyperparameters: Sequence[str]) -> Json:
     columns = [f"metrics.`selected/{name}`" for name in _selected()]
-    columns += [f"params.`{name}`" for name in knobs]
+    columns += [f"params.`{name}`" for name in hyperparameters]
     columns += [f"tags.`{name}`" for name in (DATASET, ROW, "calsweep.status")]
     return _runs(sweep, "search", "selected/nll", columns)
 

@@ -24,8 +24,8 @@ def test_smoothing_grows_from_none_at_chance_to_epsilon_at_certainty() -> None:
 
 
 def test_confidence_only_sets_the_target_and_carries_no_gradient(tiny) -> None:
-    knobs = {"epsilon": 0.3, "strength": 1.5, "lr": 0.1}
-    state, _ = tiny.step("confidence_label_smoothing", knobs)
+    hyperparameters = {"epsilon": 0.3, "strength": 1.5, "lr": 0.1}
+    state, _ = tiny.step("confidence_label_smoothing", hyperparameters)
     epsilon = confident_epsilon(tiny.logits(tiny.parameters), 0.3 * ONE, 1.5 * ONE)
 
     def loss(logits: Tensor) -> Tensor:

@@ -160,10 +160,10 @@ def test_exact_engines_lead_to_the_same_weights_even_with_dropout() -> None:
 
 @pytest.mark.parametrize("batch_size", ["full", 64])
 def test_statistics_of_the_inner_steps_are_kept(batch_size: str | int) -> None:
-    def buffers(method: str, knobs: dict, epochs: int) -> dict[str, torch.Tensor]:
+    def buffers(method: str, hyperparameters: dict, epochs: int) -> dict[str, torch.Tensor]:
         dataset = load_dataset("digits", {})
         run = TrainingRun(
-            make_method(method, {"lr": 0.01} | knobs),
+            make_method(method, {"lr": 0.01} | hyperparameters),
             dataset.split(PROTOCOLS["honest"], 1, held_out=True),
             model="small_cnn",
             model_options={"channels": [4, 8]},
@@ -177,9 +177,11 @@ def test_statistics_of_the_inner_steps_are_kept(batch_size: str | int) -> None:
 
     expected = buffers("standard", {}, 2 if batch_size == "full" else 1)
     # The first window of weights moves nothing that the network sees before its next one.
-    knobs = {"inner_steps": 2 if batch_size == "full" else 20, "warm_share": 0.0}
+    hyperparameters = {"inner_steps": 2 if batch_size == "full" else 20, "warm_share": 0.0}
     for engine in ("flat_unroll", "adjoint", "neumann"):
-        found = buffers("bo4sc", knobs | {"engine": engine}, 2 if batch_size == "full" else 1)
+        found = buffers(
+            "bo4sc", hyperparameters | {"engine": engine}, 2 if batch_size == "full" else 1
+        )
         for key, value in expected.items():
             torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
 

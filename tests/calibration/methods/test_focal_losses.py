@@ -82,13 +82,13 @@ def test_dual_focal_carries_gradient_through_the_runner_up() -> None:
 
 
 def test_two_term_form_adds_the_largest_wrong_class(rows: Rows) -> None:
-    knobs = {"gamma": 1.5, "alpha1": 0.7, "alpha2": 1.3, "gamma2": 2.5}
+    hyperparameters = {"gamma": 1.5, "alpha1": 0.7, "alpha2": 1.3, "gamma2": 2.5}
     expected = []
     for p, y in probabilities(rows):
         wrong = max(q for k, q in enumerate(p) if k != y)
         first = -0.7 * (1 - p[y]) ** 1.5 * math.log(p[y])
         expected.append(first - 1.3 * (1 - wrong) ** 2.5 * math.log(1 - wrong))
-    ours = loss_of("dual_focal", *rows, form="two_term", **knobs)
+    ours = loss_of("dual_focal", *rows, form="two_term", **hyperparameters)
     assert float(ours) == pytest.approx(mean(expected), rel=1e-10)
 
 

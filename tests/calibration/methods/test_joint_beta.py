@@ -65,8 +65,8 @@ def test_the_network_descends_through_a_map_held_still(tiny) -> None:
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_map_follows_adam_on_the_held_out_likelihood(tiny, steps: int) -> None:
-    knobs = {"lr": 0.1, "map_lr": 0.05, "map_steps": steps}
-    state, _ = tiny.step("joint_beta", knobs)
+    hyperparameters = {"lr": 0.1, "map_lr": 0.05, "map_steps": steps}
+    state, _ = tiny.step("joint_beta", hyperparameters)
     logits = tiny.logits(state.parameters, tiny.batch.held_out.inputs)
     leaf = torch.tensor([[1.0], [0.0], [0.0]]).double().repeat(1, 3).requires_grad_()
     oracle = torch.optim.Adam([leaf], lr=0.05)
@@ -81,8 +81,10 @@ def test_the_map_follows_adam_on_the_held_out_likelihood(tiny, steps: int) -> No
 
 def test_an_over_confident_network_is_tamed(tiny) -> None:
     # Parameters 8 times too large, and a learning rate that leaves them alone.
-    knobs = {"lr": 1e-12, "map_lr": 0.05, "map_steps": 20}
-    state = tiny.start(make_method("joint_beta", knobs))._replace(parameters=8 * tiny.parameters)
+    hyperparameters = {"lr": 1e-12, "map_lr": 0.05, "map_steps": 20}
+    state = tiny.start(make_method("joint_beta", hyperparameters))._replace(
+        parameters=8 * tiny.parameters
+    )
     held_out = tiny.batch.held_out
 
     def held_out_nll() -> float:
@@ -91,7 +93,7 @@ def test_an_over_confident_network_is_tamed(tiny) -> None:
 
     before = held_out_nll()
     for _ in range(10):
-        state, _ = tiny.step("joint_beta", knobs, state=state)
+        state, _ = tiny.step("joint_beta", hyperparameters, state=state)
     assert before > 2.0
     assert held_out_nll() < 1.1  # the labels are noise: log 3 is about the best there is
     assert bool((state.method["map"][:2] >= 0).all())

@@ -166,10 +166,10 @@ def test_every_engine_can_drive_every_meta_method(name: str, engine: str) -> Non
 def test_statistics_of_the_look_ahead_are_discarded(name: str, lookahead: str) -> None:
     """After one step BatchNorm has seen the training batch once, and nothing else."""
 
-    def buffers(method: str, knobs: dict) -> dict[str, Tensor]:
+    def buffers(method: str, hyperparameters: dict) -> dict[str, Tensor]:
         dataset = load_dataset("digits", {})
         run = TrainingRun(
-            make_method(method, {"lr": 0.05} | knobs),
+            make_method(method, {"lr": 0.05} | hyperparameters),
             dataset.split(PROTOCOLS["honest"], 1, held_out=True),
             model="small_cnn",
             model_options={"channels": [4, 8]},
@@ -179,12 +179,12 @@ def test_statistics_of_the_look_ahead_are_discarded(name: str, lookahead: str) -
         )
         return one_step(run)[2]["buffers"]
 
-    knobs = {
+    hyperparameters = {
         "multi_objective": {"weighting": "meta", "calibration": "mmce"},
         "joint_beta": {},
     }.get(name, {"lookahead": lookahead})
     expected = buffers("standard", {})
-    found = buffers(name, knobs)
+    found = buffers(name, hyperparameters)
     assert found.keys() == expected.keys() != set()
     for key, value in expected.items():
         # The same mean and variance in float32, though inside another differentiation.

@@ -27,12 +27,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_steps_are_pure_and_the_same_with_gradients_enabled(make_tiny, case: str) -> None:
-    name, knobs = CASES[case]
+    name, hyperparameters = CASES[case]
     tiny = make_tiny(optimiser=Adam(), batch_norm=True)
-    method = make_method(name, knobs)
+    method = make_method(name, hyperparameters)
     start = tiny.start(method)
     before = start.parameters.clone(), {k: v.clone() for k, v in start.method.items()}
-    plain, records = tiny.step(name, knobs, state=start)
+    plain, records = tiny.step(name, hyperparameters, state=start)
     generator = torch.Generator().manual_seed(0)
     traced, _ = method.step(tiny.learner, start, tiny.batch, tiny.numbers(method), generator)
     torch.testing.assert_close(plain.parameters, traced.parameters)
@@ -49,9 +49,9 @@ def test_steps_are_pure_and_the_same_with_gradients_enabled(make_tiny, case: str
 @pytest.mark.parametrize("case", [c for c in CASES if c != "multi-objective, meta"])
 def test_steps_can_be_batched_over_trials(make_tiny, case: str) -> None:
     """Under vmap; the meta-learned weights go through an engine with autograd of its own."""
-    name, knobs = CASES[case]
+    name, hyperparameters = CASES[case]
     tiny = make_tiny(optimiser=Adam(), batch_norm=True)
-    method = make_method(name, knobs)
+    method = make_method(name, hyperparameters)
     start, numbers = tiny.start(method), tiny.numbers(method)
 
     def step(parameters: torch.Tensor, lr: torch.Tensor) -> torch.Tensor:
@@ -68,18 +68,20 @@ def test_steps_can_be_batched_over_trials(make_tiny, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "schedule"),
+    ("hyperparameter", "schedule"),
     [("beta", "joint"), ("beta", "interleaved"), ("gradient_share", "gradient_balanced")],
 )
 def test_steps_can_be_differentiated_in_their_hyperparameters(
-    tiny, knob: str, schedule: str
+    tiny, hyperparameter: str, schedule: str
 ) -> None:
     method = make_method("mmce", {"schedule": schedule, "lr": 0.1})
     start, numbers = tiny.start(method), tiny.numbers(method)
     generator = torch.Generator()
 
     def distance(value: torch.Tensor) -> torch.Tensor:
-        state, _ = method.step(tiny.learner, start, tiny.batch, numbers | {knob: value}, generator)
+        state, _ = method.step(
+            tiny.learner, start, tiny.batch, numbers | {hyperparameter: value}, generator
+        )
         return state.parameters.square().sum()
 
-    assert torch.autograd.gradcheck(distance, (numbers[knob].requires_grad_(),))
+    assert torch.autograd.gradcheck(distance, (numbers[hyperparameter].requires_grad_(),))

@@ -14,8 +14,8 @@ from calibration.methods.mixup import mixing_share
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
 def test_shares_are_beta_distributed(alpha: float) -> None:
     generator = torch.Generator().manual_seed(3)
-    knob = torch.tensor(alpha)
-    shares = [float(mixing_share(knob, generator)) for _ in range(2000)]
+    hyperparameter = torch.tensor(alpha)
+    shares = [float(mixing_share(hyperparameter, generator)) for _ in range(2000)]
     assert stats.kstest(shares, stats.beta(alpha, alpha).cdf).pvalue > 0.01
     assert stats.kstest(shares, stats.beta(2 * alpha, alpha).cdf).pvalue < 1e-6
 

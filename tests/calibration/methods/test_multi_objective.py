@@ -37,16 +37,16 @@ def test_fixed_weights_sum_three_losses(tiny) -> None:
 
 @pytest.mark.parametrize(("progress", "share"), [(0.0, 0.0), (0.1, 0.25), (0.4, 1.0), (0.9, 1.0)])
 def test_scheduled_weights_ramp_up_behind_accuracy(tiny, progress: float, share: float) -> None:
-    knobs = {"weighting": "scheduled", "ramp": 0.4, **LAMBDAS}
-    _, records = tiny.step("multi_objective", knobs, progress=progress)
+    hyperparameters = {"weighting": "scheduled", "ramp": 0.4, **LAMBDAS}
+    _, records = tiny.step("multi_objective", hyperparameters, progress=progress)
     assert weights(records) == pytest.approx([1.5, 0.8 * share, 0.2 * share])
 
 
 def test_meta_weights_move_down_the_held_out_loss_one_step_ahead(tiny) -> None:
-    knobs: dict[str, Any] = {"weighting": "meta", "lr": 0.5, "outer_lr": 0.01, **LAMBDAS}
-    method = make_method("multi_objective", knobs)
+    hyperparameters: dict[str, Any] = {"weighting": "meta", "lr": 0.5, "outer_lr": 0.01, **LAMBDAS}
+    method = make_method("multi_objective", hyperparameters)
     start = tiny.start(method)
-    state, records = tiny.step("multi_objective", knobs)
+    state, records = tiny.step("multi_objective", hyperparameters)
     labels, held_out = tiny.batch.labels, tiny.batch.held_out
 
     def ahead(u: Tensor) -> float:
@@ -71,11 +71,11 @@ def test_meta_weights_move_down_the_held_out_loss_one_step_ahead(tiny) -> None:
 
 
 def test_meta_weights_start_at_the_lambdas_and_the_real_step_uses_the_new_ones(tiny) -> None:
-    knobs: dict[str, Any] = {"weighting": "meta", "lr": 0.1, "outer_lr": 0.1, **LAMBDAS}
-    start = tiny.start(make_method("multi_objective", knobs))
+    hyperparameters: dict[str, Any] = {"weighting": "meta", "lr": 0.1, "outer_lr": 0.1, **LAMBDAS}
+    start = tiny.start(make_method("multi_objective", hyperparameters))
     expected = torch.tensor([1.5, 0.8, 0.2]).double() / 2.5
     torch.testing.assert_close(start.method["u"].softmax(-1), expected)
-    state, records = tiny.step("multi_objective", knobs)
+    state, records = tiny.step("multi_objective", hyperparameters)
     names = ("lambda1", "lambda2", "lambda3")
     fixed, _ = tiny.step(
         "multi_objective", {"lr": 0.1} | dict(zip(names, weights(records), strict=True))

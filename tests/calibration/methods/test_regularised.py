@@ -20,7 +20,7 @@ from calibration.optimisers import Adam
 
 MEMBERS = [n for n in METHODS if issubclass(METHODS[n], Regularised)]
 SCHEDULES = ["joint", "switch", "interleaved", "gradient_balanced"]
-KNOBS: dict[str, dict[str, Any]] = {
+HYPERPARAMETERS: dict[str, dict[str, Any]] = {
     "sb_ece": {"bins": 7, "temperature": 0.05},
     "avuc": {"threshold": 0.3, "temperature": 0.4},
     "ks": {"sharpness": 20.0},
@@ -38,14 +38,14 @@ def test_every_objective_of_the_table_has_its_method() -> None:
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_joint_descends_base_plus_beta_times_objective(tiny, name: str) -> None:
-    knobs = KNOBS.get(name, {})
-    state, records = tiny.step(name, {"beta": 0.7, "lr": 0.1, **knobs})
+    hyperparameters = HYPERPARAMETERS.get(name, {})
+    state, records = tiny.step(name, {"beta": 0.7, "lr": 0.1, **hyperparameters})
     kind = METHODS[name]
     assert issubclass(kind, Regularised)
     labels = tiny.batch.labels
 
     def error(logits: Tensor) -> Tensor:
-        return OBJECTIVES[kind.objective](logits, labels, **knobs)
+        return OBJECTIVES[kind.objective](logits, labels, **hyperparameters)
 
     def loss(logits: Tensor) -> Tensor:
         return F.cross_entropy(logits, labels) + 0.7 * error(logits)
@@ -62,10 +62,10 @@ def test_joint_descends_base_plus_beta_times_objective(tiny, name: str) -> None:
 def test_search_domains_lie_within_the_bounds(name: str) -> None:
     domains = METHODS[name].Hyperparameters.domains()
     assert {"lr", "beta", "base"} <= domains.keys()
-    for knob, domain in domains.items():
+    for hyperparameter, domain in domains.items():
         values = domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
         for value in values:
-            make_method(name, {knob: value})
+            make_method(name, {hyperparameter: value})
 
 
 def test_base_losses_agree_with_their_own_methods(rows: tuple[Tensor, Tensor]) -> None:
@@ -103,11 +103,11 @@ def test_schedules_reach_every_base_loss(tiny, schedule: str) -> None:
 
 def test_switch_is_the_base_to_the_bit_before_and_joint_after(make_tiny) -> None:
     tiny = make_tiny(optimiser=Adam())
-    knobs = {"beta": 5.0, "schedule": "switch", "switch_at": 0.4}
+    hyperparameters = {"beta": 5.0, "schedule": "switch", "switch_at": 0.4}
     base, _ = tiny.step("standard")
     joint, _ = tiny.step("mmce", {"beta": 5.0})
-    before, records = tiny.step("mmce", knobs, progress=0.39)
-    after, _ = tiny.step("mmce", knobs, progress=0.4)
+    before, records = tiny.step("mmce", hyperparameters, progress=0.39)
+    after, _ = tiny.step("mmce", hyperparameters, progress=0.4)
     assert torch.equal(before.parameters, base.parameters)
     assert torch.equal(after.parameters, joint.parameters)
     assert not torch.equal(before.parameters, after.parameters)
@@ -115,8 +115,8 @@ def test_switch_is_the_base_to_the_bit_before_and_joint_after(make_tiny) -> None
 
 
 def test_interleaved_steps_on_training_then_on_held_out_data(tiny) -> None:
-    knobs = {"beta": 0.6, "schedule": "interleaved", "lr": 0.1, "weight_decay": 0.01}
-    state, records = tiny.step("sb_ece", knobs)
+    hyperparameters = {"beta": 0.6, "schedule": "interleaved", "lr": 0.1, "weight_decay": 0.01}
+    state, records = tiny.step("sb_ece", hyperparameters)
     batch = tiny.batch
     base = tiny.gradient(lambda x: F.cross_entropy(x, batch.labels), tiny.parameters)
     middle = tiny.parameters - 0.1 * (base + 0.01 * tiny.parameters)
@@ -135,11 +135,15 @@ def test_only_interleaved_asks_for_held_out_data_and_reads_it(tiny) -> None:
         held_out=tiny.batch.held_out._replace(labels=tiny.batch.held_out.labels.roll(1))
     )
     for schedule in SCHEDULES:
-        knobs = {"schedule": schedule}
-        one, _ = tiny.step("mmce", knobs)
-        two, _ = tiny.step("mmce", knobs, batch=other)
+        hyperparameters = {"schedule": schedule}
+        one, _ = tiny.step("mmce", hyperparameters)
+        two, _ = tiny.step("mmce", hyperparameters, batch=other)
         reads = not torch.equal(one.parameters, two.parameters)
-        assert reads == make_method("mmce", knobs).needs_held_out == (schedule == "interleaved")
+        assert (
+            reads
+            == make_method("mmce", hyperparameters).needs_held_out
+            == (schedule == "interleaved")
+        )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -180,12 +184,12 @@ def test_balanced_gradient_without_a_pull_is_the_base() -> None:
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_balanced_steps_lower_the_base_loss_to_first_order(tiny, name: str) -> None:
-    knobs = {"schedule": "gradient_balanced", "gradient_share": 2.0, "lr": 0.05}
-    method = make_method(name, knobs)
+    hyperparameters = {"schedule": "gradient_balanced", "gradient_share": 2.0, "lr": 0.05}
+    method = make_method(name, hyperparameters)
     state, labels = tiny.start(method), tiny.batch.labels
     for _ in range(10):
         slope = tiny.gradient(lambda x: F.cross_entropy(x, labels), state.parameters)
-        after, _ = tiny.step(name, knobs, state=state)
+        after, _ = tiny.step(name, hyperparameters, state=state)
         moved = state.parameters - after.parameters
         assert float(moved @ slope) >= 0.05 * float(slope @ slope) * (1 - 1e-9)
         assert float(moved.norm()) <= 0.05 * 3 * float(slope.norm()) * (1 + 1e-9)

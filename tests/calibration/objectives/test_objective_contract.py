@@ -18,12 +18,12 @@ Draw = Callable[..., tuple[Tensor, Tensor]]
 NAMES = list(OBJECTIVES)
 
 
-def real_knobs(name: str) -> dict[str, float]:
+def real_hyperparameters(name: str) -> dict[str, float]:
     parameters = inspect.signature(OBJECTIVES[name]).parameters.values()
     return {p.name: p.default for p in parameters if isinstance(p.default, float)}
 
 
-WITH_KNOBS = [name for name in NAMES if real_knobs(name)]
+WITH_HYPERPARAMETERS = [name for name in NAMES if real_hyperparameters(name)]
 
 
 def test_the_objectives_of_the_literature_are_there() -> None:
@@ -58,16 +58,18 @@ def test_derivatives_of_first_and_second_order(name: str, classes: int, draw: Dr
     assert torch.autograd.gradgradcheck(value, logits)
 
 
-@pytest.mark.parametrize("name", WITH_KNOBS)
-def test_derivatives_in_the_knobs(name: str, draw: Draw) -> None:
+@pytest.mark.parametrize("name", WITH_HYPERPARAMETERS)
+def test_derivatives_in_the_hyperparameters(name: str, draw: Draw) -> None:
     logits, labels = draw(7, 3, seed=4)
-    defaults = real_knobs(name)
-    # The logarithm of each knob, so that a step of 1e-6 suits 0.01 as well as 100.
+    defaults = real_hyperparameters(name)
+    # The logarithm of each hyperparameter, so that a step of 1e-6 suits 0.01 as well as 100.
     start = torch.zeros(len(defaults), dtype=torch.float64, requires_grad=True)
 
     def value(z: Tensor, logs: Tensor) -> Tensor:
         pairs = zip(defaults.items(), logs.exp(), strict=True)
-        return OBJECTIVES[name](z, labels, **{knob: 0.9 * at * by for (knob, at), by in pairs})
+        return OBJECTIVES[name](
+            z, labels, **{hyperparameter: 0.9 * at * by for (hyperparameter, at), by in pairs}
+        )
 
     inputs = (logits.requires_grad_(), start)
     assert torch.autograd.gradcheck(value, inputs)
@@ -76,14 +78,21 @@ def test_derivatives_in_the_knobs(name: str, draw: Draw) -> None:
     assert (slope != 0).all()
 
 
-@pytest.mark.parametrize("name", WITH_KNOBS)
-def test_a_knob_may_be_a_tensor_and_batched_over(name: str, draw: Draw) -> None:
+@pytest.mark.parametrize("name", WITH_HYPERPARAMETERS)
+def test_a_hyperparameter_may_be_a_tensor_and_batched_over(name: str, draw: Draw) -> None:
     logits, labels = draw()
     factors = torch.tensor([0.5, 0.9, 1.3], dtype=torch.float64)
-    stacked = {knob: default * factors for knob, default in real_knobs(name).items()}
-    batched = torch.vmap(lambda knobs: OBJECTIVES[name](logits, labels, **knobs))(stacked)
+    stacked = {
+        hyperparameter: default * factors
+        for hyperparameter, default in real_hyperparameters(name).items()
+    }
+    batched = torch.vmap(
+        lambda hyperparameters: OBJECTIVES[name](logits, labels, **hyperparameters)
+    )(stacked)
     single = [
-        OBJECTIVES[name](logits, labels, **{knob: float(v[i]) for knob, v in stacked.items()})
+        OBJECTIVES[name](
+            logits, labels, **{hyperparameter: float(v[i]) for hyperparameter, v in stacked.items()}
+        )
         for i in range(len(factors))
     ]
     torch.testing.assert_close(batched, torch.stack(single))

@@ -1,4 +1,4 @@
-"""What the objectives become as their knobs grow sharp or broad."""
+"""What the objectives become as their hyperparameters grow sharp or broad."""
 
 from __future__ import annotations
 

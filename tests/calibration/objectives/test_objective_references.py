@@ -195,9 +195,9 @@ def test_soft_binned_ece_and_brier_reliability_are_their_printed_formula(draw: D
     u = [normalised([math.exp(-((c - a) ** 2) / 0.02) for a in centres]) for c in confidence]
     pairs = zip(binned(u, confidence), binned(u, [float(c) for c in correct]), strict=True)
     expected = sum(w * (c - a) ** 2 for (w, c), (_, a) in pairs)
-    knobs = {"bins": 8, "temperature": 0.02}
-    assert brier_reliability(logits, labels, **knobs).item() == pytest.approx(expected)
-    assert sb_ece(logits, labels, **knobs).item() == pytest.approx(math.sqrt(expected))
+    hyperparameters = {"bins": 8, "temperature": 0.02}
+    assert brier_reliability(logits, labels, **hyperparameters).item() == pytest.approx(expected)
+    assert sb_ece(logits, labels, **hyperparameters).item() == pytest.approx(math.sqrt(expected))
 
 
 def test_avuc_is_its_printed_formula(draw: Draw) -> None:

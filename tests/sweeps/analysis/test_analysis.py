@@ -27,7 +27,7 @@ from sweeps.analysis import (
 )
 from sweeps.analysis.results import leaderboard
 from sweeps.analysis.selection import CHOSEN_BY, select
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.errors import UserError
@@ -69,9 +69,9 @@ def test_maps_are_chosen_on_validation_data(analysis: Analysis) -> None:
 
 def test_a_map_that_failed_on_a_seed_is_not_chosen(tmp_path: Path) -> None:
     plan = swept(tmp_path, SMALL)
-    entry = plan.confirmed("iris", "focal")[2]
+    trial = plan.confirmed("iris", "focal")[2]
     plan.store.write_evaluation(
-        entry.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", failed="x")
+        trial.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", failed="x")
     )
     found = analyse(read(plan))
     assert found.selection.calibrators["iris", "focal"] == "identity"
@@ -156,11 +156,11 @@ def test_the_leaderboard_has_intervals_over_seeds(
 
 def test_intervals_stay_within_what_a_metric_can_be(tmp_path: Path) -> None:
     plan = swept(tmp_path, SMALL)
-    entry = plan.confirmed("iris", "focal")[0]
-    extreme = evaluation(entry, "temperature")
+    trial = plan.confirmed("iris", "focal")[0]
+    extreme = evaluation(trial, "temperature")
     extreme["test"]["ece"] = 0.9
     plan.store.write_evaluation(
-        entry.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", **extreme)
+        trial.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", **extreme)
     )
     table = analyse(read(plan)).leaderboard.set_index(["row", "calibrator"])
     row = table.loc["focal", "temperature"]
@@ -238,12 +238,12 @@ def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
 
 
 def test_failed_seeds_leave_fewer_pairs(tmp_path: Path) -> None:
-    def fail(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
-        lost = entry.row == "focal" and entry.config.phase == "confirm" and entry.number < 3
+    def fail(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
+        lost = trial.row == "focal" and trial.config.phase == "confirm" and trial.number < 3
         return {"status": "failed", "reason": "x", "config": {}} if lost else record
 
-    def fail_one(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
-        return fail(entry, record) if entry.number == 1 else record
+    def fail_one(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
+        return fail(trial, record) if trial.number == 1 else record
 
     text = SMALL
     (tmp_path / "one").mkdir()
@@ -259,8 +259,8 @@ def test_failed_seeds_leave_fewer_pairs(tmp_path: Path) -> None:
 
 
 def test_a_baseline_that_failed_leaves_nothing_to_compare(tmp_path: Path) -> None:
-    def fail(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
-        lost = entry.cell == ("iris", "standard")
+    def fail(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
+        lost = trial.cell == ("iris", "standard")
         return {"status": "failed", "reason": "x", "config": {}} if lost else record
 
     plan = swept(tmp_path, change=fail)
@@ -347,16 +347,16 @@ calibrators: [temperature]
 
 def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
     plan = fresh(tmp_path, REAL)
-    while (entry := plan.next()) is not None:
+    while (trial := plan.next()) is not None:
         run = TrialRun(
-            entry.config,
+            trial.config,
             plan.store,
             calibrators=plan.spec.calibrator_names,
             evaluation=plan.spec.evaluation,
         )
         while not run.advance(60.0):
             pass
-        plan.complete(entry.key)
+        plan.complete(trial.key)
     found = analyse(read(plan))
     differences = []
     for ours, baseline in zip(

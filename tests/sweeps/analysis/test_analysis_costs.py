@@ -1,4 +1,4 @@
-"""What a sweep cost and which knobs mattered, on records made up so that the answer is known."""
+"""What a sweep cost and which hyperparameters mattered, on made-up records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from sweeps.analysis import Analysis, analyse
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from tests.analysed import SMALL, fresh, line, read, swept
 from tests.outcomes import outcome
@@ -54,8 +54,8 @@ def test_costs_are_those_of_the_records(analysis: Analysis) -> None:
 
 
 def test_trials_at_the_same_time_share_the_wall_time(tmp_path: Path) -> None:
-    def together(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
-        return record | {"times": [50.5, 51.0 + 0.5 * entry.number]}
+    def together(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
+        return record | {"times": [50.5, 51.0 + 0.5 * trial.number]}
 
     plan = swept(tmp_path, SMALL, together)
     row = analyse(read(plan)).costs.set_index("row").loc["standard"]
@@ -63,13 +63,13 @@ def test_trials_at_the_same_time_share_the_wall_time(tmp_path: Path) -> None:
     assert row["search_seconds"] + row["confirm_seconds"] == 10
 
 
-def test_importance_finds_the_knob_that_mattered(analysis: Analysis) -> None:
+def test_importance_finds_the_hyperparameter_that_mattered(analysis: Analysis) -> None:
     table = analysis.importance
     assert set(table["row"]) == {"standard", "focal"}  # nothing was searched in the third
     for _, rows in table.groupby(["dataset", "row"]):
         assert rows["importance"].sum() == pytest.approx(1)
     standard = table[(table["dataset"] == "iris") & (table["row"] == "standard")]
-    assert standard.iloc[0]["knob"] == "lr"
+    assert standard.iloc[0]["hyperparameter"] == "lr"
     assert standard.iloc[0]["importance"] > 0.7
     assert (table["trials"] == 6).all()
 
@@ -95,32 +95,32 @@ calibrators: [temperature]
 
 
 @pytest.mark.parametrize(
-    ("trials", "objective", "knobs"),
+    ("trials", "objective", "hyperparameters"),
     [
         (8, "objective: nll", {"lr", "weighting"}),
         (8, "objective: [nll, ece]", {"lr", "weighting"}),
         (3, "objective: nll", set()),
     ],
 )
-def test_importance_of_conditional_knobs_and_several_objectives(
-    tmp_path: Path, trials: int, objective: str, knobs: set[str]
+def test_importance_of_conditional_hyperparameters_and_several_objectives(
+    tmp_path: Path, trials: int, objective: str, hyperparameters: set[str]
 ) -> None:
     text = CONDITIONAL.replace("TRIALS", str(trials)).replace("OBJECTIVE", objective)
     plan = fresh(tmp_path, text)
     cell = plan.cells["iris", "multi_objective"]
     while not cell.study.finished:
-        entry = plan.next()
-        assert entry is not None
-        nll = float(entry.config.hyperparameters["lr"])
+        trial = plan.next()
+        assert trial is not None
+        nll = float(trial.config.hyperparameters["lr"])
         measured = {"nll": nll, "ece": 1 - nll}
-        plan.store.file_record(entry.key, outcome(seconds=1.0, validation=measured))
-        plan.complete(entry.key)
-    assert set(analyse(read(plan)).importance["knob"]) >= knobs
-    assert set(cell.study.importance()) == set(analyse(read(plan)).importance["knob"])
+        plan.store.file_record(trial.key, outcome(seconds=1.0, validation=measured))
+        plan.complete(trial.key)
+    assert set(analyse(read(plan)).importance["hyperparameter"]) >= hyperparameters
+    assert set(cell.study.importance()) == set(analyse(read(plan)).importance["hyperparameter"])
 
 
-def test_equally_good_trials_say_nothing_of_their_knobs(tmp_path: Path) -> None:
-    def same(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+def test_equally_good_trials_say_nothing_of_their_hyperparameters(tmp_path: Path) -> None:
+    def same(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
         return record | {"validation": {"nll": 0.5}}
 
     plan = swept(tmp_path, SMALL, same)

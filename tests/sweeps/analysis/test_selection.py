@@ -16,7 +16,7 @@ from sweeps.analysis import Analysis
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import CHOSEN_BY, FEWER_SEEDS, NO_SCORE, best_seed, select
 from sweeps.analysis.two_sweeps import compare_sweeps
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.export.choice import choose
 from sweeps.report.terminal import leaderboard_tables
@@ -40,28 +40,28 @@ class Told:
     uri: str
 
 
-def complete(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
-    return body() | {"config": entry.config.model_dump(mode="json"), "environment": {}} | record
+def complete(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
+    return body() | {"config": trial.config.model_dump(mode="json"), "environment": {}} | record
 
 
 def lose_a_calibrator(plan: Plan) -> None:
     """Focal's isotonic has by far the lowest NLL, on three of four seeds."""
-    for number, entry in enumerate(plan.confirmed("iris", "focal")):
-        found = evaluation(entry, "isotonic") | {"validation": {"nll": 0.1}}
+    for number, trial in enumerate(plan.confirmed("iris", "focal")):
+        found = evaluation(trial, "isotonic") | {"validation": {"nll": 0.1}}
         failed = {"failed": "ValueError: no"}
         plan.store.write_evaluation(
-            entry.key,
+            trial.key,
             plan.spec.evaluation.tag,
             "isotonic",
             evaluated("isotonic", **failed if number == 1 else found),
         )
 
 
-def lose_a_seed(entry: Entry, record: dict[str, Any]) -> dict[str, Any]:
+def lose_a_seed(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
     """Focal, which would win, has no network on one of four seeds."""
-    if entry.row == "focal" and entry.config.phase == "confirm" and entry.number == 2:
+    if trial.row == "focal" and trial.config.phase == "confirm" and trial.number == 2:
         return {"status": "failed", "reason": "x", "config": {}, "environment": {}}
-    return complete(entry, record)
+    return complete(trial, record)
 
 
 @pytest.fixture(scope="module", params=["calibrator", "seed"])
@@ -107,9 +107,9 @@ def in_mlflow(told: Told) -> set[str]:
     runs, found = runs_of(told.uri, told.sweep.name), set()
     for (dataset, row), _ in told.sweep.plan.cells.items():
         tags = [
-            runs[entry.key].data.tags
-            for entry in told.sweep.plan.confirmed(dataset, row)
-            if "calsweep.calibrator" in runs[entry.key].data.tags
+            runs[trial.key].data.tags
+            for trial in told.sweep.plan.confirmed(dataset, row)
+            if "calsweep.calibrator" in runs[trial.key].data.tags
         ]
         ((chosen, won),) = {(t["calsweep.calibrator"], t["calsweep.winner"]) for t in tags}
         found.add(label(row, chosen) + (" ★" if won == "true" else ""))

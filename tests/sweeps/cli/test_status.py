@@ -79,7 +79,7 @@ def test_an_interrupted_sweep_says_what_is_left(directory: Path) -> None:
 @pytest.mark.slow
 def test_a_running_sweep_names_its_driver_and_its_epochs(directory: Path) -> None:
     part = train_sweep(directory, SPEC, store="live", limit=1)
-    key = next(t.entry.key for t in trials(part) if t.state == "waiting")
+    key = next(t.trial.key for t in trials(part) if t.state == "waiting")
     curve = [{"epoch": 1.0, "validation/nll": 0.9}, {"epoch": 2.0, "validation/nll": 0.8}]
     part.store.write_live(key, {"curve": curve, "times": [10.0, 12.0], "lineage": "a"})
     with part.store.lock("stands"):
@@ -95,13 +95,13 @@ def test_a_running_sweep_names_its_driver_and_its_epochs(directory: Path) -> Non
 
 def test_a_trial_is_shown_by_the_first_digits_of_its_key(said, whole: Sweep) -> None:
     listed = said("status", "stands", "--trials")[1]
-    entry = whole.plan.confirmed("blobs-1.7", "focal")[0]
-    assert f"{entry.key[:12]}  blobs-1.7  focal" in listed
-    code, printed, _ = said("show", entry.key[:8])
-    record = whole.store.record(entry.key)
+    trial = whole.plan.confirmed("blobs-1.7", "focal")[0]
+    assert f"{trial.key[:12]}  blobs-1.7  focal" in listed
+    code, printed, _ = said("show", trial.key[:8])
+    record = whole.store.record(trial.key)
     assert record is not None
     assert code == 0
-    assert f"trial      {entry.key}\n" in printed
+    assert f"trial      {trial.key}\n" in printed
     assert "focal on blobs-1.7, confirm phase, seed 1" in printed
     assert "gamma=2" in printed
     assert "trained    4 epochs" in printed
@@ -112,11 +112,11 @@ def test_a_trial_is_shown_by_the_first_digits_of_its_key(said, whole: Sweep) -> 
 
 def test_a_failed_trial_is_shown_with_its_reason(tmp_path: Path, capsys) -> None:
     sweep = train_sweep(tmp_path, SPEC, limit=0)
-    entry = next(iter(sweep.plan.entries.values()))
-    config = entry.config.model_dump(mode="json")
+    trial = next(iter(sweep.plan.trials.values()))
+    config = trial.config.model_dump(mode="json")
     failure = {"reason": "LookupError: gone", "traceback": "where it was"}
-    sweep.store.file_record(entry.key, outcome("failed", config=config, **failure))
-    assert main(["show", entry.key, "--store", sweep.store.root]) == 0
+    sweep.store.file_record(trial.key, outcome("failed", config=config, **failure))
+    assert main(["show", trial.key, "--store", sweep.store.root]) == 0
     printed = capsys.readouterr().out
     assert "status     failed: LookupError: gone" in printed
     assert "where it was" in printed

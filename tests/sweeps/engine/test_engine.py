@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sweeps.analysis.results import pareto
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Options, Plan
 from sweeps.ray_backend.assignment import Terms
 from sweeps.ray_backend.searcher import PlanScheduler, PlanSearcher
@@ -38,46 +38,50 @@ def fresh(place: Path, more: str, options: Options | None = None) -> Plan:
     return plan
 
 
-def loss(entry: Entry, epoch: int) -> float:
-    knobs = entry.config.hyperparameters
-    return (math.log10(knobs["lr"]) + 2) ** 2 + (knobs["gamma"] - 3) ** 2 + 1 / epoch
+def loss(trial: PlannedTrial, epoch: int) -> float:
+    hyperparameters = trial.config.hyperparameters
+    return (
+        (math.log10(hyperparameters["lr"]) + 2) ** 2
+        + (hyperparameters["gamma"] - 3) ** 2
+        + 1 / epoch
+    )
 
 
-def body(entry: Entry, epochs: int) -> dict[str, Any]:
+def body(trial: PlannedTrial, epochs: int) -> dict[str, Any]:
     """What a trial's record would say after so many epochs."""
-    curve = [{"epoch": e, "validation/nll": loss(entry, e)} for e in range(1, epochs + 1)]
-    knobs = entry.config.hyperparameters
+    curve = [{"epoch": e, "validation/nll": loss(trial, e)} for e in range(1, epochs + 1)]
+    hyperparameters = trial.config.hyperparameters
     measured = {
         "nll": curve[-1]["validation/nll"],
-        "error": knobs["gamma"] / 10,
-        "ece": knobs["lr"],
+        "error": hyperparameters["gamma"] / 10,
+        "ece": hyperparameters["lr"],
     }
     trained = {"config": {}, "environment": {}}
     trained |= {"curve": curve, "times": [1.0 * row["epoch"] for row in curve], "epochs": epochs}
     return trained | {"seconds": 1.0 * epochs, "validation": measured}
 
 
-def train(plan: Plan, entry: Entry) -> bool:
+def train(plan: Plan, trial: PlannedTrial) -> bool:
     """As a worker would: to the end, or until a rung stops it; True if it came to its end."""
-    study = plan.cells[entry.cell].study
-    rungs = study.rungs if entry.config.phase == "search" else []
+    study = plan.cells[trial.cell].study
+    rungs = study.rungs if trial.config.phase == "search" else []
     for rung in rungs:
-        if plan.report(entry, body(entry, rung)):
-            plan.complete(entry.key)
+        if plan.report(trial, body(trial, rung)):
+            plan.complete(trial.key)
             return False
-    plan.store.file_record(entry.key, outcome(**body(entry, 27)))
-    if entry.config.phase == "confirm":
+    plan.store.file_record(trial.key, outcome(**body(trial, 27)))
+    if trial.config.phase == "confirm":
         plan.store.write_evaluation(
-            entry.key, plan.spec.evaluation.tag, "identity", evaluation("identity")
+            trial.key, plan.spec.evaluation.tag, "identity", evaluation("identity")
         )
-    plan.complete(entry.key)
+    plan.complete(trial.key)
     return True
 
 
 def run_out(plan: Plan, limit: float = math.inf) -> list[tuple[str, bool]]:
     trained: list[tuple[str, bool]] = []
-    while len(trained) < limit and (entry := plan.next()) is not None:
-        trained.append((entry.key, train(plan, entry)))
+    while len(trained) < limit and (trial := plan.next()) is not None:
+        trained.append((trial.key, train(plan, trial)))
     return trained
 
 
@@ -101,7 +105,7 @@ def test_a_stopped_trial_is_filed_with_its_reason_and_never_wins(tmp_path: Path)
     plan = fresh(tmp_path, "search: {sampler: random, trials: 30}\nscheduler: asha\n")
     stopped = {key for key, ended in run_out(plan) if not ended}
     (cell,) = plan.cells.values()
-    best = plan.search_entry(cell, cell.study.best())
+    best = plan.search_trial(cell, cell.study.best())
     assert best.key not in stopped
     for key in stopped:
         assert plan.store.record(key) is None, "another sweep may want it whole"
@@ -125,7 +129,7 @@ def test_without_a_scheduler_the_same_trials_are_trained_whole(tmp_path: Path) -
 def test_an_extended_sweep_is_the_larger_one(tmp_path: Path, sampler: str) -> None:
     def suggested(plan: Plan) -> list[dict[str, Any]]:
         (cell,) = plan.cells.values()
-        return [plan.search_entry(cell, n).config.hyperparameters for n in range(14)]
+        return [plan.search_trial(cell, n).config.hyperparameters for n in range(14)]
 
     run_out(fresh(tmp_path / "a", f"search: {{sampler: {sampler}, trials: 9}}\n"))
     by_option = fresh(
@@ -153,7 +157,7 @@ def test_a_search_bounded_by_time_confirms_the_same_after_a_restart(tmp_path: Pa
     spec = "search: {sampler: random, time: 20s}\n"
     plan = fresh(tmp_path, spec)
     one, other = plan.next(), plan.next()
-    better, worse = sorted((one, other), key=lambda entry: loss(entry, 27))
+    better, worse = sorted((one, other), key=lambda trial: loss(trial, 27))
     train(plan, worse)
     train(plan, better)
     run_out(plan)
@@ -194,7 +198,7 @@ def test_several_objectives_keep_the_set_that_nothing_beats(tmp_path: Path) -> N
         n: (e.config.hyperparameters["gamma"] / 10, e.config.hyperparameters["lr"])
         for n in range(25)
         for (cell,) in [plan.cells.values()]
-        for e in [plan.search_entry(cell, n)]
+        for e in [plan.search_trial(cell, n)]
     }
     unbeaten = {
         n
@@ -225,7 +229,7 @@ def test_a_dead_process_is_begun_again_and_then_given_up(tmp_path: Path) -> None
 
 
 def searching(plan: Plan) -> PlanSearcher:
-    return PlanSearcher(plan, Terms.of(plan.spec, plan.store.root), lambda entry: None)
+    return PlanSearcher(plan, Terms.of(plan.spec, plan.store.root), lambda trial: None)
 
 
 def test_an_edited_live_curve_does_not_keep_a_trial_from_being_given_up(tmp_path: Path) -> None:
@@ -273,9 +277,9 @@ def test_a_node_that_cannot_train_ends_the_sweep_only_if_no_other_can(
 
 def test_a_process_that_dies_after_filing_its_record_costs_nothing(tmp_path: Path) -> None:
     plan = fresh(tmp_path, "search: {sampler: random, trials: 1}\nretries: 0\n")
-    entry = plan.next()
-    plan.store.file_record(entry.key, outcome(**body(entry, 27)))
-    plan.died(entry, "lost")
+    trial = plan.next()
+    plan.store.file_record(trial.key, outcome(**body(trial, 27)))
+    plan.died(trial, "lost")
     assert plan.done == 1
     assert plan.failed == 0
 
@@ -331,14 +335,14 @@ def test_failures_of_both_phases_are_tried_again(tmp_path: Path) -> None:
         return made
 
     first, failed = plan(), set()
-    while (entry := first.next()) is not None:
-        if len(failed) < 1 or (entry.config.phase == "confirm" and len(failed) < 2):
-            failed.add(entry.key)
+    while (trial := first.next()) is not None:
+        if len(failed) < 1 or (trial.config.phase == "confirm" and len(failed) < 2):
+            failed.add(trial.key)
             record = outcome("failed")
-            first.store.file_record(entry.key, record)
-            first.complete(entry.key)
+            first.store.file_record(trial.key, record)
+            first.complete(trial.key)
         else:
-            train(first, entry)
+            train(first, trial)
     assert first.failed == 2
     again = plan(retry_failed=True)
     trained = {key for key, _ in run_out(again)}
@@ -351,11 +355,11 @@ def test_a_decision_that_was_lost_is_made_before_a_trial_goes_on(tmp_path: Path)
     """Stopped at one rung, it must not be saved by how it did at the next."""
     plan = fresh(tmp_path, "search: {sampler: random, trials: 30}\nscheduler: asha\n")
     stopped = []
-    while (entry := plan.next()) is not None:
-        rungs = plan.cells[entry.cell].study.rungs
-        if entry.config.phase == "search" and plan.report(entry, body(entry, rungs[-1])):
-            stopped.append(entry.key)
-            plan.complete(entry.key)
+    while (trial := plan.next()) is not None:
+        rungs = plan.cells[trial.cell].study.rungs
+        if trial.config.phase == "search" and plan.report(trial, body(trial, rungs[-1])):
+            stopped.append(trial.key)
+            plan.complete(trial.key)
         else:
-            train(plan, entry)
+            train(plan, trial)
     assert plan.pruned == len(stopped) > 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
@@ -36,22 +36,22 @@ def fresh(tmp_path: Path, text: str = SPEC) -> Plan:
     return made
 
 
-def train(plan: Plan, entry: Entry) -> None:
-    """File the record a real trial would, with an objective that depends on the knobs only."""
-    knobs = entry.config.hyperparameters
-    value = float(knobs["lr"]) + float(knobs.get("gamma", 0))
-    plan.store.file_record(entry.key, outcome(validation={"nll": value}))
-    if entry.config.phase == "confirm":
+def train(plan: Plan, trial: PlannedTrial) -> None:
+    """File the record a real trial would; its objective depends on the hyperparameters only."""
+    hyperparameters = trial.config.hyperparameters
+    value = float(hyperparameters["lr"]) + float(hyperparameters.get("gamma", 0))
+    plan.store.file_record(trial.key, outcome(validation={"nll": value}))
+    if trial.config.phase == "confirm":
         for name in plan.spec.calibrator_names:
-            plan.store.write_evaluation(entry.key, plan.spec.evaluation.tag, name, evaluation(name))
+            plan.store.write_evaluation(trial.key, plan.spec.evaluation.tag, name, evaluation(name))
 
 
 def run_out(plan: Plan, limit: int | None = None) -> list[str]:
     trained: list[str] = []
-    while (entry := plan.next()) is not None and (limit is None or len(trained) < limit):
-        train(plan, entry)
-        plan.complete(entry.key)
-        trained.append(entry.key)
+    while (trial := plan.next()) is not None and (limit is None or len(trained) < limit):
+        train(plan, trial)
+        plan.complete(trial.key)
+        trained.append(trial.key)
     return trained
 
 
@@ -63,27 +63,27 @@ def test_every_cell_gets_its_budget_and_its_confirmation(plan: Plan) -> None:
     for cell in plan.cells.values():
         confirmed = plan.confirmed(cell.dataset, cell.row)
         assert [e.config.seed for e in confirmed] == [1, 2]
-        best = min(plan.entries.values(), key=lambda e: _objective(e, cell.dataset, cell.row))
+        best = min(plan.trials.values(), key=lambda e: _objective(e, cell.dataset, cell.row))
         assert confirmed[0].config.hyperparameters == best.config.hyperparameters
 
 
-def _objective(entry: Entry, dataset: str, method: str) -> float:
-    if entry.cell != (dataset, method) or entry.config.phase != "search":
+def _objective(trial: PlannedTrial, dataset: str, method: str) -> float:
+    if trial.cell != (dataset, method) or trial.config.phase != "search":
         return float("inf")
-    knobs = entry.config.hyperparameters
-    return float(knobs["lr"]) + float(knobs.get("gamma", 0))
+    hyperparameters = trial.config.hyperparameters
+    return float(hyperparameters["lr"]) + float(hyperparameters.get("gamma", 0))
 
 
 def test_methods_take_turns(plan: Plan) -> None:
     first = [plan.next() for _ in range(4)]
-    assert len({entry.cell for entry in first if entry}) == 4
+    assert len({trial.cell for trial in first if trial}) == 4
 
 
 def test_a_repeated_suggestion_costs_nothing(tmp_path: Path) -> None:
     text = SPEC.replace("gamma: [1, 2, 3]", "gamma: [1, 2]").replace("trials: 4", "trials: 8")
     plan = fresh(tmp_path, text)
     keys = run_out(plan)
-    searched = [e for e in plan.entries.values() if e.config.phase == "search"]
+    searched = [e for e in plan.trials.values() if e.config.phase == "search"]
     focal = [e.key for e in searched if e.config.method == "focal"]
     assert len(focal) == 16
     assert len(set(focal)) == 4
@@ -96,12 +96,12 @@ def test_a_suggestion_equal_to_a_running_trial_waits_for_it(tmp_path: Path) -> N
     text = text.replace("standard: {weight_decay: 0}, ", "").replace("lr: 0.1", "lr: [0.1, 0.2]")
     plan = fresh(tmp_path, text)
     running = []
-    while (entry := plan.next()) is not None:
-        running.append(entry)
+    while (trial := plan.next()) is not None:
+        running.append(trial)
     assert 1 <= len(running) <= 2  # four suggestions, two distinct
-    for entry in running:
-        train(plan, entry)
-        plan.complete(entry.key)
+    for trial in running:
+        train(plan, trial)
+        plan.complete(trial.key)
     assert next(iter(plan.cells.values())).study.finished
 
 
@@ -118,12 +118,12 @@ def test_repeated_suggestions_survive_a_restart(tmp_path: Path, slots: int) -> N
     handed_out: list[str] = []
     while not plan.finished:
         running = []
-        while len(running) < slots and (entry := plan.next()) is not None:
-            running.append(entry)
-        for entry in running:
-            handed_out.append(entry.key)
-            train(plan, entry)
-            plan.complete(entry.key)
+        while len(running) < slots and (trial := plan.next()) is not None:
+            running.append(trial)
+        for trial in running:
+            handed_out.append(trial.key)
+            train(plan, trial)
+            plan.complete(trial.key)
     assert len(handed_out) == len(set(handed_out)) == plan.trained == 2 + 2
     assert plan.done == plan.total == 9 + 2
 
@@ -131,11 +131,11 @@ def test_repeated_suggestions_survive_a_restart(tmp_path: Path, slots: int) -> N
 def test_other_bins_are_evaluated_anew_and_nothing_is_trained(tmp_path: Path) -> None:
     run_out(fresh(tmp_path))
     finer = fresh(tmp_path, SPEC + "bins: 30\n")
-    entries = []
-    while (entry := finer.next()) is not None:
-        entries.append(entry)
-    assert {entry.config.phase for entry in entries} == {"confirm"}
-    assert len(entries) == 4 * 2
+    trials = []
+    while (trial := finer.next()) is not None:
+        trials.append(trial)
+    assert {trial.config.phase for trial in trials} == {"confirm"}
+    assert len(trials) == 4 * 2
     assert finer.trained == 0
 
 
@@ -160,7 +160,7 @@ def test_a_new_plan_continues_where_the_old_one_stopped(tmp_path: Path, stop_aft
 def test_more_trials_continue_the_same_studies(tmp_path: Path) -> None:
     first = run_out(fresh(tmp_path))
     extended = fresh(tmp_path, SPEC.replace("trials: 4", "trials: 6"))
-    searched_before = {e.key for e in extended.entries.values() if e.config.phase == "search"}
+    searched_before = {e.key for e in extended.trials.values() if e.config.phase == "search"}
     assert searched_before <= set(first)
     run_out(extended)
     assert extended.done == extended.total == 4 * 8
@@ -174,12 +174,12 @@ def test_a_changed_training_starts_new_studies(tmp_path: Path) -> None:
 
 def test_a_failed_trial_never_wins_and_hopeless_methods_are_not_confirmed(tmp_path: Path) -> None:
     plan = fresh(tmp_path)
-    while (entry := plan.next()) is not None:
-        if entry.config.method == "focal":
-            plan.store.file_record(entry.key, outcome("failed"))
+    while (trial := plan.next()) is not None:
+        if trial.config.method == "focal":
+            plan.store.file_record(trial.key, outcome("failed"))
         else:
-            train(plan, entry)
-        plan.complete(entry.key)
+            train(plan, trial)
+        plan.complete(trial.key)
     assert plan.finished
     assert plan.failed == 8
     assert plan.confirmed("iris", "focal") == []

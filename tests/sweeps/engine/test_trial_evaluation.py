@@ -51,14 +51,14 @@ def test_killed_after_its_last_evaluation_a_trial_lacks_nothing(tmp_path: Path) 
     (tmp_path / "spec.yaml").write_text(SPEC)
     plan = Plan(load_spec(tmp_path / "spec.yaml"), Store(tmp_path / "runs"))
     plan.replay()
-    entry = plan.next()
-    assert entry is not None
+    trial = plan.next()
+    assert trial is not None
     about = {"calibrators": plan.spec.calibrator_names, "evaluation": plan.spec.evaluation}
     with pytest.raises(Killed):
-        TrialRun(entry.config, Dying(tmp_path / "runs"), **about).advance(600)
+        TrialRun(trial.config, Dying(tmp_path / "runs"), **about).advance(600)
     store = Store(tmp_path / "runs")
-    assert TrialRun(entry.config, store, **about).advance(600)
-    record = store.record(entry.key)
+    assert TrialRun(trial.config, store, **about).advance(600)
+    record = store.record(trial.key)
     found = set(store.evaluations(record, plan.spec.evaluation.tag))
     assert found == {"identity", "temperature", ORACLE}
     assert store.extra(record, "reliability.png") is not None
@@ -76,7 +76,7 @@ def test_a_metric_that_raises_costs_its_evaluations_and_not_the_trial(tmp_path: 
         assert sweep.plan.finished
         found = sweep.records.confirmed("blobs-1.7", "standard")[0].evaluations
     finally:
-        del METRICS._entries["broken"]
+        del METRICS._trials["broken"]
     assert found.keys() == {"identity", "temperature", ORACLE}
     assert {each.failed for each in found.values()} == {"ArithmeticError: no such thing"}
     # Without it, the next run makes the evaluations that failed.
@@ -90,9 +90,9 @@ def fixed_ece() -> Iterator[Metric]:
     """The ECE of a next version, which reads twice what it did."""
     old = METRICS["ece"]
     new = replace(old, version=old.version + 1, compute=lambda p, bins: 2 * ece_of(p, bins))
-    METRICS._entries["ece"] = new
+    METRICS._trials["ece"] = new
     yield new
-    METRICS._entries["ece"] = old
+    METRICS._trials["ece"] = old
 
 
 def runs(uri: str) -> dict[str, Any]:

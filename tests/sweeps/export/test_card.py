@@ -140,7 +140,7 @@ def test_what_was_asked_for_is_said_to_be(swept: Swept) -> None:
 
 
 def test_a_search_is_named_where_there_was_one(swept: Swept) -> None:
-    """The joint method's own knobs are searched by default."""
+    """The joint method's own hyperparameters are searched by default."""
     searched = chapter(swept.package("table", "joint"), "How it was chosen")
     assert "hyperparameters were searched with another seed" in searched
     fixed = chapter(swept.package("several", dataset="digits"), "How it was chosen")

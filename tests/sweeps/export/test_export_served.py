@@ -54,8 +54,8 @@ def test_it_is_registered_under_its_alias(
     assert second.run_id == version.run_id
     sweep = open_sweep("table", store)
     publisher = Publisher(uri, sweep.plan, sweep.store)
-    for entry in sweep.plan.entries.values():
-        publisher.publish(entry)
+    for trial in sweep.plan.trials.values():
+        publisher.publish(trial)
     assert client.get_run(version.run_id).info.lifecycle_stage == "active"
     exported(3, "--register", "cards")
     third = client.get_model_version_by_alias("cards", "winner")

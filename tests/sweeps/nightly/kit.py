@@ -20,7 +20,7 @@ from sweeps.nightly.run.suite import load_suite
 from sweeps.nightly.run.tracking_uri import tracking_uri
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
-from sweeps.sweep import SPEC, remembered
+from sweeps.sweep import SPEC, saved_state
 from tests.tracked import empty_database
 
 # Nobody judges here how long a training of half a second takes.
@@ -115,18 +115,18 @@ class Scene:
     def _train(self, loaded: LoadedSpec, store: Store, parent: str | None, again: bool) -> None:
         self.parent = parent
         store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
-        store.write_state(loaded.spec.name, remembered(loaded, store, 0))
+        store.write_state(loaded.spec.name, saved_state(loaded, store, 0))
         plan = Plan(loaded, store, Options(retry_failed=again))
         plan.replay()
-        while (entry := plan.next()) is not None:
+        while (trial := plan.next()) is not None:
             if len(self.trained) >= self.limit:
                 raise StoppedError("the power went off")
-            self.trained.append(entry.key)
+            self.trained.append(trial.key)
             time.sleep(self.pause)
             calibrators, evaluation = plan.spec.calibrator_names, plan.spec.evaluation
-            trial = _Plain(entry.config, store, calibrators=calibrators, evaluation=evaluation)
-            assert trial.advance(600)
-            plan.complete(entry.key)
+            attempt = _Plain(trial.config, store, calibrators=calibrators, evaluation=evaluation)
+            assert attempt.advance(600)
+            plan.complete(trial.key)
 
 
 class _Plain(TrialRun):

@@ -11,7 +11,7 @@ from sweeps.nightly.run.suite import for_night, load_suite
 from sweeps.spec import SpecError
 from sweeps.spec.ready import SPECS
 from sweeps.store import Store
-from sweeps.sweep import SPEC, open_sweep, remembered
+from sweeps.sweep import SPEC, open_sweep, saved_state
 from tests.sweeps.nightly.kit import SEARCHED
 
 GOOD = "name: mine\nsweeps:\n  - a.yaml\n"
@@ -101,7 +101,7 @@ def test_a_nights_sweep_is_called_by_its_date_and_opened_from_the_store(tmp_path
     assert dated.spec.tracking.experiment == "mine"
     store = Store(tmp_path / "runs")
     store.write_file(dated.spec.name, SPEC, dated.text.encode())
-    store.write_state(dated.spec.name, remembered(dated, store, 0))
+    store.write_state(dated.spec.name, saved_state(dated, store, 0))
     opened = open_sweep("searched-2026-01-05", store)
     assert opened.spec == dated.spec
     assert opened.spec.methods == loaded.spec.methods

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.estimate import estimate
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.plan import Plan
@@ -46,24 +46,24 @@ def plan(directory: Path, **changes: Any) -> Plan:
     return made
 
 
-def confirmed(swept: Plan) -> Entry:
+def confirmed(swept: Plan) -> PlannedTrial:
     cell = next(iter(swept.cells.values()))
-    return swept._make.confirm_entry(cell, cell.study.space.fixed, 0)
+    return swept._make.confirm_trial(cell, cell.study.space.fixed, 0)
 
 
 def trained(swept: Plan, cpu: float, process_threads: int) -> tuple[Any, ...]:
     """The record, predictions and evaluations of a trial that a worker with ``cpu`` has trained."""
-    spec, entry, store = swept.spec, confirmed(swept), swept.store
+    spec, trial, store = swept.spec, confirmed(swept), swept.store
     terms = replace(Terms.of(spec, store.root), cpu=cpu, block=600.0)
-    trial = {ASSIGNMENT: Assignment(entry.config, (), terms)}
+    config = {ASSIGNMENT: Assignment(trial.config, (), terms)}
     before = torch.get_num_threads()
     torch.set_num_threads(process_threads)  # as Ray lets it be: by what an actor occupies
     try:
-        assert CalibrationTrial(trial).step()["done"]
+        assert CalibrationTrial(config).step()["done"]
         assert torch.get_num_threads() == process_threads
     finally:
         torch.set_num_threads(before)
-    record = store.record(entry.key)
+    record = store.record(trial.key)
     assert record is not None
     assert record.resources["cpu"] == cpu
     kept = {name: getattr(record, name) for name in NUMBERS}

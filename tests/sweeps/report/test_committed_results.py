@@ -64,11 +64,13 @@ def test_cells_of_the_bo4sc_table_can_be_made_again(tmp_path: Path) -> None:
     for row, tolerance in (("Early stopping", 0.005), ("BO4SC", None)):
         here = lines[(lines["dataset"] == "blobs-1.7") & (lines["row"] == row)].set_index("metric")
         chosen = str(here["chosen"].fillna("").iloc[0]).split()
-        knobs = {k: yaml.safe_load(v) for k, _, v in (pair.partition("=") for pair in chosen)}
+        hyperparameters = {
+            k: yaml.safe_load(v) for k, _, v in (pair.partition("=") for pair in chosen)
+        }
         ours = table.rows[row]
         fixed = plan.cells["blobs-1.7", ours].study.space.fixed
         config = Cells(plan.loaded).config(
-            "blobs-1.7", ours, fixed | knobs, plan.spec.seed + 1, "confirm"
+            "blobs-1.7", ours, fixed | hyperparameters, plan.spec.seed + 1, "confirm"
         )
         trial = TrialRun(
             config, store, calibrators=["identity"], evaluation=Evaluation(plan.spec.bins)

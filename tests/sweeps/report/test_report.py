@@ -110,7 +110,7 @@ def test_all_files_are_written(sweep: Sweep, written: WrittenReport) -> None:
     costs = pd.read_csv(io.BytesIO(file(sweep, "costs.csv")))
     assert len(costs) == 6
     assert costs["failed"].sum() == 1
-    assert set(pd.read_csv(io.BytesIO(file(sweep, "importance.csv")))["knob"]) == {"lr"}
+    assert set(pd.read_csv(io.BytesIO(file(sweep, "importance.csv")))["hyperparameter"]) == {"lr"}
     assert b"| ECE vs standard |" in file(sweep, "leaderboard.md")
     assert rb"\toprule" in file(sweep, "leaderboard.tex")
     figures = sweep.store.files("small", "figures")

@@ -286,8 +286,8 @@ confirm_seeds: 1
 calibrators: [temperature]
 """
     trained = train_sweep(tmp_path, text)
-    (entry,) = trained.plan.confirmed("blobs-1.7", "standard")
-    record = trained.store.record(entry.key)
+    (trial,) = trained.plan.confirmed("blobs-1.7", "standard")
+    record = trained.store.record(trial.key)
     assert record is not None
     assert record.status == "done"
     calibrators = trained.store.evaluations(record, trained.spec.evaluation.tag)

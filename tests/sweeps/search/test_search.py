@@ -179,7 +179,7 @@ def test_suggestions_are_those_of_optunas_own_samplers(sampler: str) -> None:
         search.tell(number, done(lr))
 
 
-def test_cmaes_goes_on_learning_when_a_conditional_knob_falls_away() -> None:
+def test_cmaes_goes_on_learning_when_a_conditional_hyperparameter_falls_away() -> None:
     first = (*({"loss": "focal"} for _ in range(12)), {"loss": "ce"})
     space = Space({}, CONDITIONAL.searched, CONDITIONAL.conditions, first=first)
     search = study("cmaes", 50, space)

@@ -63,11 +63,11 @@ def test_every_written_form(written: Any, parsed: Any) -> None:
         ({"integer": [1, 5], "log": "yes"}, "true or false"),
         ({"uniform": [1, 5], "log": True}, "write a value, a list"),
         ({"when": {"a": 1}}, "write a value, a list"),
-        ({"choice": [1], "when": {}}, "other_knob"),
-        ({"choice": [1], "when": "a"}, "other_knob"),
+        ({"choice": [1], "when": {}}, "other_hyperparameter"),
+        ({"choice": [1], "when": "a"}, "other_hyperparameter"),
         ({"choice": [1], "when": {"a": []}}, "a list of values"),
         ({"choice": [1], "when": {"a": [[1]]}}, "a list of values"),
-        ({"choice": [1], "when": {3: 1}}, "another knob's name"),
+        ({"choice": [1], "when": {3: 1}}, "another hyperparameter's name"),
     ],
 )
 def test_impossible_domains_say_what_would_be_right(written: Any, words: str) -> None:
@@ -137,7 +137,7 @@ def test_every_default_space_can_be_searched_in_every_way(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "knob"),
+    ("method", "hyperparameter"),
     [
         ("bo4sc", "inner_steps"),
         ("bo4sc", "outer_lr"),
@@ -150,10 +150,15 @@ def test_every_default_space_can_be_searched_in_every_way(name: str) -> None:
         ("sece", "bandwidth"),
     ],
 )
-def test_the_knobs_that_matter_are_searched_by_default(method: str, knob: str) -> None:
+def test_the_hyperparameters_that_matter_are_searched_by_default(
+    method: str, hyperparameter: str
+) -> None:
     space = resolve(method, {})
-    assert knob in space.searched
-    values = {point[knob] for point in grid(Space({}, {knob: space.searched[knob]}), 4)}
+    assert hyperparameter in space.searched
+    values = {
+        point[hyperparameter]
+        for point in grid(Space({}, {hyperparameter: space.searched[hyperparameter]}), 4)
+    }
     assert len(values) >= 3
 
 
@@ -183,13 +188,13 @@ def test_conditions_are_closed_over_the_chain_and_what_always_holds_is_dropped()
     assert not space.active("outer_lr", {"calibration": "dece"})
 
 
-def test_controlling_knobs_come_first_though_the_method_names_them_last() -> None:
-    knobs = {
+def test_controlling_hyperparameters_come_first_though_the_method_names_them_last() -> None:
+    hyperparameters = {
         "lambda2": {"uniform": [0, 1], "when": {"calibration": "mmce"}},
         "calibration": {"choice": ["dece", "mmce"], "when": {"weighting": ["meta", "fixed"]}},
         "weighting": ["fixed", "scheduled", "meta"],
     }
-    space = resolve("multi_objective", knobs)
+    space = resolve("multi_objective", hyperparameters)
     order = list(space.searched)
     assert order.index("weighting") < order.index("calibration") < order.index("lambda2")
     assert {"lambda2" in cell for cell in grid(space, 2)} == {True, False}
@@ -198,7 +203,10 @@ def test_controlling_knobs_come_first_though_the_method_names_them_last() -> Non
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"weighting": {"choice": ["fixed"], "when": {"lam": 1}}}, "'weighting'.*unknown knob"),
+        (
+            {"weighting": {"choice": ["fixed"], "when": {"lam": 1}}},
+            "'weighting'.*unknown hyperparameter",
+        ),
         ({"weighting": {"choice": ["fixed"], "when": {"lambda": 1}}}, "did you mean 'lambda[23]'"),
         ({"lambda3": {"uniform": [0, 1], "when": {"lambda2": 3}}}, "'lambda2' is always 0.5"),
         ({"lambda3": {"uniform": [0, 1], "when": {"lr": 3}}}, "'lr' is always 0.01"),
@@ -220,7 +228,7 @@ def test_conditions_that_cannot_work_are_refused(changed: dict[str, Any], words:
         resolve("multi_objective", MIXED | changed)
 
 
-def test_a_conditional_grid_has_only_active_knobs_and_each_point_once() -> None:
+def test_a_conditional_grid_has_only_active_hyperparameters_and_each_point_once() -> None:
     space = resolve("multi_objective", MIXED)
     cells = grid(space, 3)
     # three values of lambda3; mmce alone, dece with fixed, dece with meta and three rates
@@ -267,7 +275,7 @@ def test_a_listed_grid_replaces_the_search_of_everything_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "points", "words"),
+    ("hyperparameters", "points", "words"),
     [
         ({}, [{}], r"grid\[0\]: found an empty point"),
         ({}, [{"lr": 0.1}, {"lr": 0.1}], r"grid\[1\]: .* twice"),
@@ -281,10 +289,10 @@ def test_a_listed_grid_replaces_the_search_of_everything_else() -> None:
     ],
 )
 def test_listed_points_that_cannot_be_tried_are_refused(
-    knobs: dict[str, Any], points: list[dict[str, Any]], words: str
+    hyperparameters: dict[str, Any], points: list[dict[str, Any]], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        resolve("focal", knobs, grid=points)
+        resolve("focal", hyperparameters, grid=points)
 
 
 def test_a_listed_grid_within_written_domains_is_fine_but_has_no_first_points() -> None:
@@ -295,9 +303,9 @@ def test_a_listed_grid_within_written_domains_is_fine_but_has_no_first_points() 
 
 
 def test_known_good_points_take_their_domains_types() -> None:
-    knobs = {"inner_steps": {"integer": [1, 9]}, "lr": [0.1, 1.0]}
+    hyperparameters = {"inner_steps": {"integer": [1, 9]}, "lr": [0.1, 1.0]}
     points = [{"outer_lr": 2, "inner_steps": 5.0, "lr": 1}, {}]
-    first = resolve("bo4sc", knobs, try_first=points).first
+    first = resolve("bo4sc", hyperparameters, try_first=points).first
     assert first == ({"outer_lr": 2.0, "inner_steps": 5, "lr": 1.0}, {})
     assert [type(v) for v in first[0].values()] == [float, int, float]
 
@@ -322,16 +330,16 @@ def test_known_good_points_outside_the_space_are_refused(point: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    ("knobs", "words"),
+    ("hyperparameters", "words"),
     [
         ({"gama": 1}, "unknown hyperparameter 'gama'; did you mean 'gamma'"),
         ({"gamma": -1}, "'gamma' = -1"),
         ({"gamma": [1, "x"]}, "'gamma' = 'x'"),
         ({"gamma": {"uniform": [0, 1000]}}, "'gamma' = 1000"),
-        ({"gamma": {"uniform": [1, 0]}}, "knob 'gamma': found .*low must be below high"),
+        ({"gamma": {"uniform": [1, 0]}}, "hyperparameter 'gamma': found .*low must be below high"),
         ({"lr": math.inf}, "'lr' = inf"),
     ],
 )
-def test_values_the_method_refuses_are_refused(knobs: dict[str, Any], words: str) -> None:
+def test_values_the_method_refuses_are_refused(hyperparameters: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        resolve("focal", knobs)
+        resolve("focal", hyperparameters)

@@ -53,7 +53,7 @@ def test_every_ready_spec_fits(path: Path) -> None:
         {"methods": "all"},
         {"search": {"sampler": "my_package.samplers:Mine"}},
         {"methods": ["standard", {"focal": {"gamma": [1, 2]}}, "my_package.methods:Mine"]},
-        {"methods": {"standard": None, "my_package.methods:Mine": {"any_knob": 3}}},
+        {"methods": {"standard": None, "my_package.methods:Mine": {"any_hyperparameter": 3}}},
         {"methods": {"Focal (3)": {"method": "focal", "gamma": 3, "training": {"epochs": 3}}}},
         {"methods": {"focal": {"method": "label_smoothing", "epsilon": 0.1}}},
         {"methods": {"focal": {"gamma": {"uniform": [0, 3], "when": {"lr": [0.1, 0.2]}}}}},
@@ -159,7 +159,7 @@ def test_every_field_says_what_it_is() -> None:
     def described(field: dict[str, Any]) -> bool:
         referred = field.get("$ref", "").removeprefix("#/$defs/")
         told = field.get("description") or defined.get(referred, {}).get("description")
-        # The values in a listed point are those of a knob, which is described.
+        # The values in a listed point are those of a hyperparameter, which is described.
         return bool(told) or referred.startswith("value.")
 
     forms_of_a_domain = {"choice", "integer", "uniform", "loguniform"}
@@ -174,8 +174,10 @@ def test_units_and_defaults_are_told() -> None:
     assert definitions["SearchConfig"]["properties"]["time"]["unit"] == "seconds"
     assert definitions["TrainingConfig"]["properties"]["epochs"]["unit"] == "epochs"
     assert definitions["TrainingConfig"]["properties"]["epochs"]["default"] == 100
-    assert definitions["knob.FocalHyperparameters.gamma"]["default"] == 2.0
-    assert "uniform: [0, 5]" in definitions["knob.FocalHyperparameters.gamma"]["description"]
+    assert definitions["hyperparameter.FocalHyperparameters.gamma"]["default"] == 2.0
+    assert (
+        "uniform: [0, 5]" in definitions["hyperparameter.FocalHyperparameters.gamma"]["description"]
+    )
     assert fields["confirm_seeds"]["default"] == 5
     assert set(fields) == set(Spec.model_fields)
 
@@ -185,8 +187,8 @@ def test_everything_that_is_registered_is_offered() -> None:
     rows = schema["$defs"]["rows"]["properties"]
     assert set(rows) == set(METHODS)
     for name in METHODS:
-        knobs = schema["$defs"][f"method.{name}"]["properties"]
-        assert set(knobs) == {*METHODS[name].Hyperparameters.model_fields, *ROW_KEYS}
+        hyperparameters = schema["$defs"][f"method.{name}"]["properties"]
+        assert set(hyperparameters) == {*METHODS[name].Hyperparameters.model_fields, *ROW_KEYS}
     offered = str(schema)
     for registry in (DATASETS, MODELS, CALIBRATORS, SAMPLERS):
         assert [name for name in registry if repr(name) not in offered] == []

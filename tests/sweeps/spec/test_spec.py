@@ -221,19 +221,19 @@ def test_a_users_broken_module_is_one_message(
     assert "datasets.0: KeyError: 'inputs'" in message
 
 
-def test_a_knob_called_like_a_key_of_rows_is_refused(
+def test_a_hyperparameter_called_like_a_key_of_rows_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "gridded.py").write_text(
         "from calibration.methods import MethodHyperparameters\n"
         "from calibration.methods.standard import Standard\n"
-        "class Knobs(MethodHyperparameters):\n    grid: float = 1.0\n"
-        "class Gridded(Standard):\n    Hyperparameters = Knobs\n"
+        "class Hyperparameters(MethodHyperparameters):\n    grid: float = 1.0\n"
+        "class Gridded(Standard):\n    Hyperparameters = Hyperparameters\n"
     )
     message = complaint(tmp_path, GOOD.replace("[standard]", "['gridded:Gridded']"))
     assert "methods.gridded:Gridded: " in message
-    assert "knob 'grid'" in message
+    assert "hyperparameter 'grid'" in message
 
 
 def test_scientific_numbers_and_short_forms_mean_what_they_look_like(tmp_path: Path) -> None:

@@ -55,7 +55,9 @@ def test_analysing_and_exporting_make_no_study(
     opened = open_sweep("read", sweep.store)
     written = write_report(opened.records, opened.store)
     assert not written.failures
-    shares = written.analysis.importance.set_index(["row", "knob"])["importance"].to_dict()
+    shares = written.analysis.importance.set_index(["row", "hyperparameter"])[
+        "importance"
+    ].to_dict()
     assert shares == {("standard", "lr"): 1.0, ("focal", "gamma"): 1.0}
     assert choose(opened, "blobs-1.7").is_winner
     # A finished sweep that is run again has nothing to ask for either.

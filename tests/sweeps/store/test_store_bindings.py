@@ -58,12 +58,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def configs(plan: Plan, count: int) -> list[TrialConfig]:
     found = [plan.next() for _ in range(count)]
-    return [entry.config for entry in found if entry is not None]
+    return [trial.config for trial in found if trial is not None]
 
 
 def trained(config: TrialConfig, store: Store) -> TrialRecord:
-    trial = TrialRun(config, store, calibrators=[], evaluation=Evaluation())
-    while not trial.advance(600):
+    attempt = TrialRun(config, store, calibrators=[], evaluation=Evaluation())
+    while not attempt.advance(600):
         pass
     return recorded(store, config.key())
 
@@ -274,8 +274,8 @@ def test_a_network_that_is_none_is_refused_in_one_message(
 ) -> None:
     shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
     swept = open_sweep("bound", Store(tmp_path / "runs"))
-    (entry,) = swept.plan.confirmed("blobs-1.7", "standard")
-    record = recorded(swept.store, entry.key)
+    (trial,) = swept.plan.confirmed("blobs-1.7", "standard")
+    record = recorded(swept.store, trial.key)
     saved = swept.store.tensors(record, "network.pt")
     assert saved is not None
     content = {
@@ -285,10 +285,10 @@ def test_a_network_that_is_none_is_refused_in_one_message(
     }[how]
     swept.store.retire(record)
     files = {"network.pt": encode_tensors(content)}
-    assert swept.store.file_record(entry.key, changed(record), files)
-    record = recorded(swept.store, entry.key)
+    assert swept.store.file_record(trial.key, changed(record), files)
+    record = recorded(swept.store, trial.key)
     with pytest.raises(StoreError, match=r"network\.pt") as caught:
-        load_network(entry.config, record, swept.store)
+        load_network(trial.config, record, swept.store)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "executed").exists()
 

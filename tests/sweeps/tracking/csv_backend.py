@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from sweeps.analysis import Analysis
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 
 HEAD = ["key", "dataset", "row", "phase", "seed", "status", "nll", "epochs"]
@@ -28,13 +28,13 @@ class CsvSession:
             with (directory / "trials.csv").open(newline="") as file:
                 self.lines = {line[0]: line for line in list(csv.reader(file))[1:]}
 
-    def publish(self, trial: Entry) -> None:
+    def publish(self, trial: PlannedTrial) -> None:
         found = self.plan.store.outcome(self.plan.spec.name, trial.study_id, trial.key)
         if found is not None:
             nll, epochs = found.validation.get("nll", ""), found.epochs
             self.published += self._put(trial, found.status, nll, epochs)
 
-    def publish_live(self, trial: Entry) -> None:
+    def publish_live(self, trial: PlannedTrial) -> None:
         live = self.plan.store.live(trial.key)
         if live and live["curve"]:
             self._put(trial, "running", "", int(live["curve"][-1]["epoch"]))
@@ -47,7 +47,7 @@ class CsvSession:
         self._write("sweep.csv", [["interrupted"]])
         self.open = False
 
-    def _put(self, trial: Entry, *outcome: object) -> bool:
+    def _put(self, trial: PlannedTrial, *outcome: object) -> bool:
         config = trial.config
         about = (trial.key, *trial.cell, config.phase, config.seed, *outcome)
         line = [str(value) for value in about]

@@ -24,14 +24,14 @@ def test_a_sweep_is_recorded_as_it_goes_on(tmp_path: Path) -> None:
     train(plan, first)
     plan.complete(first.key)
     recorder.submit(first)
-    while (entry := plan.next()) is not None:
-        train(plan, entry)
-        plan.complete(entry.key)
-        recorder.submit(entry)
+    while (trial := plan.next()) is not None:
+        train(plan, trial)
+        plan.complete(trial.key)
+        recorder.submit(trial)
     assert recorder.close("all is well") == 0
     assert recorder.error == ""
     lines = table(tmp_path)
-    assert set(lines.index) == {entry.key for entry in plan.entries.values()}
+    assert set(lines.index) == {trial.key for trial in plan.trials.values()}
     assert set(lines["status"]) == {"done"}
     assert (tmp_path / "sweep.csv").read_text().startswith("ended,all is well,")
 
@@ -48,10 +48,10 @@ def test_a_running_trial_is_shown_up_to_its_checkpoint(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_published_again_and_what_is_lost_is(tmp_path: Path) -> None:
     plan = make_plan(tmp_path)
-    while (entry := plan.next()) is not None:
-        train(plan, entry)
-        plan.complete(entry.key)
-    trials = list(plan.entries.values())
+    while (trial := plan.next()) is not None:
+        train(plan, trial)
+        plan.complete(trial.key)
+    trials = list(plan.trials.values())
     backend = CsvBackend(tmp_path, plan)
     assert sync(backend, trials, "words") == len(trials)
     assert sync(backend, trials, "words") == 0

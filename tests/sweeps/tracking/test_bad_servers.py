@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.cli.main import main
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.errors import UserError
 from sweeps.tracking import TrackingError, recorder
@@ -52,12 +52,12 @@ def plan_called(name: str, directory: Path) -> Plan:
     return make_plan(directory, trials=2, text=SPEC.replace("name: s", f"name: {name}"))
 
 
-def train_next(plan: Plan) -> Entry:
-    entry = plan.next()
-    assert entry is not None
-    train(plan, entry)
-    plan.complete(entry.key)
-    return entry
+def train_next(plan: Plan) -> PlannedTrial:
+    trial = plan.next()
+    assert trial is not None
+    train(plan, trial)
+    plan.complete(trial.key)
+    return trial
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_a_server_that_turns_in_mid_sweep_costs_no_record_and_sync_brings_the_re
     between.turn(mood)
     rest = train_all(plan)
     assert len(rest) == 3
-    for entry in rest:
-        publishing.started(entry)
-        publishing.submit(entry)
+    for trial in rest:
+        publishing.started(trial)
+        publishing.submit(trial)
     assert publishing.close("words", patience=0.5) == len(rest)
     assert words in publishing.error
     assert "<" not in publishing.error
@@ -102,26 +102,26 @@ def test_a_slow_server_gets_everything(between: Between, tmp_path: Path) -> None
     plan = plan_called("slow", tmp_path)
     between.turn("slow")
     publishing = recording(between.uri, plan)
-    entries = train_all(plan)
-    for entry in entries:
-        publishing.submit(entry)
+    trials = train_all(plan)
+    for trial in trials:
+        publishing.submit(trial)
     assert publishing.close("words", patience=300.0) == 0
     assert publishing.error == ""
-    assert_exact(between.uri, entries, "slow")
+    assert_exact(between.uri, trials, "slow")
 
 
 def test_every_answer_is_a_sign_of_life(between: Between, tmp_path: Path) -> None:
     """However much there is to bring: nothing takes many requests between two signs."""
     plan = plan_called("signs", tmp_path)
-    entries = train_all(plan)
+    trials = train_all(plan)
     for number in range(9):
         plan.store.write_file("signs", f"figures/{number}.svg", b"<svg/>")
     signs = [0]
     publisher = Publisher(
         between.uri, plan, plan.store, answered=lambda: signs.append(between.asked)
     )
-    for entry in entries:
-        publisher.publish(entry)
+    for trial in trials:
+        publisher.publish(trial)
     publisher.publish_sweep("words")
     assert between.asked > 40
     assert max(after - before for before, after in pairwise(signs)) <= 3
@@ -135,17 +135,17 @@ def test_a_call_that_never_returns_does_not_hold_the_driver(
     between.turn("drip")
     publishing = recording(between.uri, plan)
     assert between.struck.wait(600)
-    entries = train_all(plan)
-    for entry in entries:
-        publishing.submit(entry)
-    assert publishing.close("words", patience=0.5) == len(entries)
+    trials = train_all(plan)
+    for trial in trials:
+        publishing.submit(trial)
+    assert publishing.close("words", patience=0.5) == len(trials)
     assert publishing.error == f"{between.uri} did not answer in time"
 
 
 def _publish(uri: str, plan: Plan) -> None:
     publisher = Publisher(uri, plan, plan.store)
-    for entry in list(plan.entries.values()):
-        publisher.publish(entry)
+    for trial in list(plan.trials.values()):
+        publisher.publish(trial)
 
 
 @pytest.mark.parametrize("doing", ["/log-batch", "/mlflow-artifacts/"])
@@ -158,7 +158,7 @@ def test_a_driver_killed_in_the_middle_of_a_run_leaves_exact_counts_and_no_files
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
     name = doing.strip("/").replace("/", "-")
     plan = plan_called(name, tmp_path)
-    entries = train_all(plan)
+    trials = train_all(plan)
     between.turn("hang", doing)
     process = FORK.Process(target=_publish, args=(between.uri, plan))
     process.start()
@@ -169,8 +169,8 @@ def test_a_driver_killed_in_the_middle_of_a_run_leaves_exact_counts_and_no_files
     assert process.exitcode == -signal.SIGKILL
     between.turn("fair")
     fresh = plan_called(name, tmp_path)
-    assert synced(between.uri, fresh, "words") == len(entries)
-    assert_exact(between.uri, entries, name)
+    assert synced(between.uri, fresh, "words") == len(trials)
+    assert_exact(between.uri, trials, name)
     assert list(scratch.iterdir()) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from mlflow.entities import Metric, ViewType
 from mlflow.tracking import MlflowClient
 
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.spec import load_spec
@@ -59,12 +59,12 @@ def test_a_run_can_be_completed_under_another_name_of_its_row(tmp_path: Path, ur
             "calibrators: [temperature]\nconfirm_seeds: 1\n"
         )
         plan = Plan(load_spec(spec), store)
-        (entry,) = plan.confirmed("blobs-1.7", row)
-        keys.add(entry.key)
+        (trial,) = plan.confirmed("blobs-1.7", row)
+        keys.add(trial.key)
         evaluation = plan.spec.evaluation
-        TrialRun(entry.config, store, calibrators=names, evaluation=evaluation).advance(60)
+        TrialRun(trial.config, store, calibrators=names, evaluation=evaluation).advance(60)
         publisher = Publisher(uri, plan, store)
-        publisher.publish(entry)
+        publisher.publish(trial)
     assert len(keys) == 1
     run = runs_of(uri)[keys.pop()]
     assert run.info.status == "FINISHED"
@@ -80,17 +80,17 @@ def test_a_run_can_be_completed_under_another_name_of_its_row(tmp_path: Path, ur
 
 def test_a_run_says_what_the_record_says(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
-    entries = train_all(plan)
+    trials = train_all(plan)
     publisher = Publisher(uri, plan, plan.store)
-    for entry in entries:
-        publisher.publish(entry)
+    for trial in trials:
+        publisher.publish(trial)
     runs = runs_of(uri)
     parent = runs.pop("s")
-    assert runs.keys() == {entry.key for entry in entries}
-    for entry in entries:
-        run, found = runs[entry.key], plan.store.record(entry.key)
+    assert runs.keys() == {trial.key for trial in trials}
+    for trial in trials:
+        run, found = runs[trial.key], plan.store.record(trial.key)
         assert found is not None
-        began = BEGAN + 100 * entry.number
+        began = BEGAN + 100 * trial.number
         assert (run.info.start_time, run.info.end_time) == (began * 1000, (began + EPOCHS) * 1000)
         history = publisher.client.get_metric_history(run.info.run_id, "validation/nll")
         assert [(m.step, m.value, m.timestamp) for m in history] == [
@@ -99,7 +99,7 @@ def test_a_run_says_what_the_record_says(tmp_path: Path, uri: str) -> None:
         assert steps(uri, run, "train/lr") == PUBLISHED_STEPS
         assert run.data.metrics["train_seconds"] == EPOCHS
         assert run.data.metrics["selected/nll"] == 0.25
-        assert run.data.params["lr"] == str(entry.config.hyperparameters["lr"])
+        assert run.data.params["lr"] == str(trial.config.hyperparameters["lr"])
         tags = run.data.tags
         assert tags["mlflow.parentRunId"] == parent.info.run_id
         assert tags["mlflow.source.git.commit"] == "0123abc"
@@ -108,9 +108,9 @@ def test_a_run_says_what_the_record_says(tmp_path: Path, uri: str) -> None:
             "dataset": "blobs-1.7",
             "method": "standard",
             "row": "standard",
-            "phase": entry.config.phase,
+            "phase": trial.config.phase,
             "status": "done",
-            "fingerprint": entry.config.fingerprint,
+            "fingerprint": trial.config.fingerprint,
             "lineage": "a",
         }
         assert {f"calsweep.{name}": value for name, value in said.items()}.items() <= tags.items()
@@ -123,14 +123,14 @@ def test_confirmed_runs_have_the_metrics_of_every_map(tmp_path: Path, uri: str) 
     train_all(plan)
     assert synced(uri, plan, "words") == 5
     runs = runs_of(uri)
-    for entry in plan.confirmed("blobs-1.7", "standard"):
-        metrics = runs[entry.key].data.metrics
+    for trial in plan.confirmed("blobs-1.7", "standard"):
+        metrics = runs[trial.key].data.metrics
         for suffix in ("", ":temperature"):
             expected = {"ece": 0.5, "nll": 0.75, "ece_low": 0.25, "ece_high": 1.0}
             expected |= {"floor": 0.01, "floor_q95": 0.02, "large_ece": 0.4375}
             assert {n: metrics[f"test/{n}{suffix}"] for n in expected} == expected
             assert metrics[f"selected/ece{suffix}"] == 0.375
-    searched = runs[plan.search_entry(next(iter(plan.cells.values())), 0).key]
+    searched = runs[plan.search_trial(next(iter(plan.cells.values())), 0).key]
     assert not any(name.startswith("test/") for name in searched.data.metrics)
 
 
@@ -158,20 +158,20 @@ def test_the_parent_has_the_sweeps_files(tmp_path: Path, uri: str) -> None:
 def test_every_end_of_a_trial_has_its_status(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
     ends = {"done": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
-    entries = {}
+    trials = {}
     for status in ends:
-        entry = plan.next()
-        assert entry is not None
-        train(plan, entry, status)
-        plan.complete(entry.key)
-        entries[status] = entry
-    while (entry := plan.next()) is not None:
-        train(plan, entry)
-        plan.complete(entry.key)
+        trial = plan.next()
+        assert trial is not None
+        train(plan, trial, status)
+        plan.complete(trial.key)
+        trials[status] = trial
+    while (trial := plan.next()) is not None:
+        train(plan, trial)
+        plan.complete(trial.key)
     synced(uri, plan, "")
     runs = runs_of(uri)
     for status, expected in ends.items():
-        run = runs[entries[status].key]
+        run = runs[trials[status].key]
         assert run.info.status == expected
         assert run.data.tags["calsweep.status"] == status
         reason = run.data.tags.get("calsweep.reason")
@@ -198,15 +198,15 @@ def test_mlflow_drops_exact_repetitions(uri: str) -> None:
 
 def test_a_training_begun_anew_gets_a_new_run(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
-    train(plan, entry, "failed", epochs=4)
-    Publisher(uri, plan, plan.store).publish(entry)
-    old = runs_of(uri)[entry.key]
-    plan.store.retire(plan.store.record(entry.key))
-    train(plan, entry, lineage="b", began=BEGAN + 50)
-    Publisher(uri, plan, plan.store).publish(entry)
-    new = runs_of(uri)[entry.key]
+    trial = plan.next()
+    assert trial is not None
+    train(plan, trial, "failed", epochs=4)
+    Publisher(uri, plan, plan.store).publish(trial)
+    old = runs_of(uri)[trial.key]
+    plan.store.retire(plan.store.record(trial.key))
+    train(plan, trial, lineage="b", began=BEGAN + 50)
+    Publisher(uri, plan, plan.store).publish(trial)
+    new = runs_of(uri)[trial.key]
     assert new.info.run_id != old.info.run_id
     assert new.info.status == "FINISHED"
     assert steps(uri, new) == PUBLISHED_STEPS
@@ -217,13 +217,13 @@ def test_a_training_begun_anew_gets_a_new_run(tmp_path: Path, uri: str) -> None:
 
 def test_a_failure_repeated_before_the_first_epoch_is_told_anew(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
+    trial = plan.next()
+    assert trial is not None
     for reason in ("no memory", "no network"):
-        plan.store.file_record(entry.key, outcome("failed", reason=reason))
-        Publisher(uri, plan, plan.store).publish(entry)
-        plan.store.retire(plan.store.record(entry.key))
-    run = runs_of(uri)[entry.key]
+        plan.store.file_record(trial.key, outcome("failed", reason=reason))
+        Publisher(uri, plan, plan.store).publish(trial)
+        plan.store.retire(plan.store.record(trial.key))
+    run = runs_of(uri)[trial.key]
     assert run.data.tags["calsweep.reason"] == "no network"
 
 
@@ -232,23 +232,23 @@ def test_a_live_curve_grows_and_ends_with_every_epoch_once(
     tmp_path: Path, uri: str, same_process: bool
 ) -> None:
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
+    trial = plan.next()
+    assert trial is not None
     publisher = Publisher(uri, plan, plan.store)
-    publisher.publish_live(entry)
-    assert entry.key not in runs_of(uri)
+    publisher.publish_live(trial)
+    assert trial.key not in runs_of(uri)
     for epochs, expected in ((3, [2]), (3, [2]), (5, [2, 4])):
-        plan.store.write_live(entry.key, body(epochs))
+        plan.store.write_live(trial.key, body(epochs))
         publisher = publisher if same_process else Publisher(uri, plan, plan.store)
-        publisher.publish_live(entry)
-        run = runs_of(uri)[entry.key]
+        publisher.publish_live(trial)
+        run = runs_of(uri)[trial.key]
         assert run.info.status == "RUNNING"
         assert run.data.params["method"] == "standard"
         assert steps(uri, run) == steps(uri, run, "validation/ece") == expected
-    train(plan, entry)
+    train(plan, trial)
     publisher = publisher if same_process else Publisher(uri, plan, plan.store)
-    publisher.publish(entry)
-    live, run = run, runs_of(uri)[entry.key]
+    publisher.publish(trial)
+    live, run = run, runs_of(uri)[trial.key]
     assert run.info.run_id == live.info.run_id
     assert (run.info.status, run.info.end_time) == ("FINISHED", (BEGAN + EPOCHS) * 1000)
     assert steps(uri, run) == PUBLISHED_STEPS
@@ -261,17 +261,17 @@ def test_epochs_trained_twice_by_an_orphan_are_shown_once(
 ) -> None:
     """Two workers that continue one checkpoint agree on everything but the time of day."""
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
-    plan.store.write_live(entry.key, body(5))
+    trial = plan.next()
+    assert trial is not None
+    plan.store.write_live(trial.key, body(5))
     publisher = Publisher(uri, plan, plan.store)
-    publisher.publish_live(entry)
-    train(plan, entry, began=BEGAN + 0.5)
+    publisher.publish_live(trial)
+    train(plan, trial, began=BEGAN + 0.5)
     publisher = publisher if same_process else Publisher(uri, plan, plan.store)
-    publisher.publish(entry)
-    plan.store.write_live(entry.key, body(6))
-    publisher.publish_live(entry)
-    run = runs_of(uri)[entry.key]
+    publisher.publish(trial)
+    plan.store.write_live(trial.key, body(6))
+    publisher.publish_live(trial)
+    run = runs_of(uri)[trial.key]
     assert run.info.status == "FINISHED"
     assert steps(uri, run) == PUBLISHED_STEPS
 
@@ -282,9 +282,9 @@ def test_an_interrupted_sweep_has_no_running_run_and_goes_on(tmp_path: Path, uri
     assert ended is not None
     assert stopped is not None
     publisher = Publisher(uri, plan, plan.store)
-    for entry in (ended, stopped):
-        plan.store.write_live(entry.key, body(3))
-        publisher.publish_live(entry)
+    for trial in (ended, stopped):
+        plan.store.write_live(trial.key, body(3))
+        publisher.publish_live(trial)
     publisher.interrupt()
     assert {run.info.status for run in runs_of(uri).values()} == {"KILLED"}
     train(plan, ended)
@@ -299,15 +299,15 @@ def test_an_interrupted_sweep_has_no_running_run_and_goes_on(tmp_path: Path, uri
 def test_a_run_stamped_and_then_killed_is_brought_to_its_end(tmp_path: Path, uri: str) -> None:
     """Its last request but one arrived, the one that ends it did not, and the sweep was stopped."""
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
-    train(plan, entry)
-    Publisher(uri, plan, plan.store).publish(entry)
-    run_id = runs_of(uri)[entry.key].info.run_id
+    trial = plan.next()
+    assert trial is not None
+    train(plan, trial)
+    Publisher(uri, plan, plan.store).publish(trial)
+    run_id = runs_of(uri)[trial.key].info.run_id
     for status in ("RUNNING", "KILLED"):
         MlflowClient(uri).update_run(run_id, status=status)
-        Publisher(uri, plan, plan.store).publish(entry)
-        run = runs_of(uri)[entry.key]
+        Publisher(uri, plan, plan.store).publish(trial)
+        run = runs_of(uri)[trial.key]
         assert (run.info.run_id, run.info.status) == (run_id, "FINISHED")
         assert steps(uri, run) == PUBLISHED_STEPS
         assert steps(uri, run, "selected/nll") == [0]
@@ -315,15 +315,15 @@ def test_a_run_stamped_and_then_killed_is_brought_to_its_end(tmp_path: Path, uri
 
 def test_a_run_made_twice_by_a_lost_answer_is_left_once(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
-    train(plan, entry)
+    trial = plan.next()
+    assert trial is not None
+    train(plan, trial)
     publisher = Publisher(uri, plan, plan.store)
-    publisher.publish(entry)
-    tags = {"calsweep.sweep": "s", "calsweep.key": entry.key, "calsweep.lineage": "a"}
+    publisher.publish(trial)
+    tags = {"calsweep.sweep": "s", "calsweep.key": trial.key, "calsweep.lineage": "a"}
     publisher.client.create_run(publisher.experiment, tags=tags)
-    Publisher(uri, plan, plan.store).publish(entry)
-    assert runs_of(uri)[entry.key].info.status == "FINISHED"
+    Publisher(uri, plan, plan.store).publish(trial)
+    assert runs_of(uri)[trial.key].info.status == "FINISHED"
 
 
 def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> None:
@@ -331,27 +331,27 @@ def test_other_bins_are_published_as_other_numbers(tmp_path: Path, uri: str) -> 
     plan = make_plan(tmp_path)
     assert synced(uri, plan, "") == 5
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
-    for entry in finer.confirmed("blobs-1.7", "standard"):
+    for trial in finer.confirmed("blobs-1.7", "standard"):
         for name in finer.spec.calibrator_names:
             finer.store.write_evaluation(
-                entry.key, "30-bins", name, evaluated(name, **evaluation(0.25))
+                trial.key, "30-bins", name, evaluated(name, **evaluation(0.25))
             )
     finer = make_plan(tmp_path, text=SPEC + "bins: 30\n")
     assert synced(uri, finer, "") == 2
     runs = runs_of(uri)
-    for entry in finer.confirmed("blobs-1.7", "standard"):
-        assert runs[entry.key].data.metrics["test/ece"] == 0.25
-        assert steps(uri, runs[entry.key], "test/ece") == [0]
-        assert steps(uri, runs[entry.key]) == PUBLISHED_STEPS
+    for trial in finer.confirmed("blobs-1.7", "standard"):
+        assert runs[trial.key].data.metrics["test/ece"] == 0.25
+        assert steps(uri, runs[trial.key], "test/ece") == [0]
+        assert steps(uri, runs[trial.key]) == PUBLISHED_STEPS
 
 
 def test_sweeps_that_share_an_experiment_keep_their_runs_apart(tmp_path: Path, uri: str) -> None:
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[PlannedTrial]] = {}
     for name in ("one", "two"):
         text = SPEC.replace("name: s", f"name: {name}") + "tracking: {experiment: both / of them}\n"
         plan = make_plan(tmp_path, text=text)
         train_all(plan)
-        found[name] = list(plan.entries.values())
+        found[name] = list(plan.trials.values())
         assert synced(uri, plan, "") == 5
     assert {e.key for e in found["one"]} == {e.key for e in found["two"]}
     client = MlflowClient(uri)
@@ -365,21 +365,21 @@ def test_sweeps_that_share_an_experiment_keep_their_runs_apart(tmp_path: Path, u
 
 def test_an_experiment_in_the_trash_is_taken_out(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
-    entry = train_all(plan)[0]
+    trial = train_all(plan)[0]
     client = MlflowClient(uri)
     client.delete_experiment(client.create_experiment("s", (tmp_path / "files").as_uri()))
-    Publisher(uri, plan, plan.store).publish(entry)
-    assert runs_of(uri).keys() == {"s", entry.key}
+    Publisher(uri, plan, plan.store).publish(trial)
+    assert runs_of(uri).keys() == {"s", trial.key}
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
-    found = record(entry, "failed")
+    trial = plan.next()
+    assert trial is not None
+    found = record(trial, "failed")
     found["curve"][-1] |= {"train/loss": float("nan"), "validation/nll": float("inf")}
-    plan.store.file_record(entry.key, outcome(**found))
-    Publisher(uri, plan, plan.store).publish(entry)
-    run = runs_of(uri)[entry.key]
+    plan.store.file_record(trial.key, outcome(**found))
+    Publisher(uri, plan, plan.store).publish(trial)
+    run = runs_of(uri)[trial.key]
     assert steps(uri, run) == [2, 4, 6]
     assert steps(uri, run, "train/lr") == PUBLISHED_STEPS

@@ -99,13 +99,13 @@ def test_confirmed_runs_say_what_was_chosen(
     for winner in ("focal", "standard", "standard"):
         synced(uri, plan, "words", analysed(winner))
         runs = runs_of(uri)
-        for entry in plan.entries.values():
-            tags = runs[entry.key].data.tags
-            confirm = entry.config.phase == "confirm"
+        for trial in plan.trials.values():
+            tags = runs[trial.key].data.tags
+            confirm = trial.config.phase == "confirm"
             assert tags.get("calsweep.calibrator") == ("temperature" if confirm else None)
-            won = str(entry.row == winner).lower()
+            won = str(trial.row == winner).lower()
             assert tags.get("calsweep.winner") == (won if confirm else None)
-            assert tags["row"] == f"{entry.row} · blobs-1.7"
+            assert tags["row"] == f"{trial.row} · blobs-1.7"
 
 
 def test_a_row_left_out_is_superseded_until_it_comes_back(tmp_path: Path, uri: str) -> None:
@@ -116,7 +116,7 @@ def test_a_row_left_out_is_superseded_until_it_comes_back(tmp_path: Path, uri: s
         plan = make_plan(tmp_path, trials=1, text=text)
         synced(uri, plan, "words")
         runs = runs_of(uri)
-        marked = {e.row for e in both.entries.values() if _superseded(runs[e.key].data.tags)}
+        marked = {e.row for e in both.trials.values() if _superseded(runs[e.key].data.tags)}
         assert marked == left
 
 
@@ -172,8 +172,8 @@ def test_runs_with_metrics_called_otherwise_are_replaced_and_kept_in_the_trash(
     tmp_path: Path, uri: str
 ) -> None:
     plan = make_plan(tmp_path)
-    entries = train_all(plan)
-    assert synced(uri, plan, "words") == len(entries)
+    trials = train_all(plan)
+    assert synced(uri, plan, "words") == len(trials)
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
         names = ("test/temperature/ece", "test/ece:temperature")
         for table in ("metrics", "latest_metrics"):
@@ -184,14 +184,14 @@ def test_runs_with_metrics_called_otherwise_are_replaced_and_kept_in_the_trash(
         )
         database.commit()
     confirmed = plan.confirmed("blobs-1.7", "standard")
-    old = {entry.key: runs_of(uri)[entry.key] for entry in confirmed}
+    old = {trial.key: runs_of(uri)[trial.key] for trial in confirmed}
     assert all("test/temperature/ece" in run.data.metrics for run in old.values())
     assert synced(uri, plan, "words") == len(confirmed)
     runs = runs_of(uri)  # fails if there are two of one trial
-    assert len(runs) == len(entries) + 1
-    for entry in confirmed:
-        assert runs[entry.key].data.metrics["test/ece:temperature"] == 0.5
-        assert "test/temperature/ece" not in runs[entry.key].data.metrics
+    assert len(runs) == len(trials) + 1
+    for trial in confirmed:
+        assert runs[trial.key].data.metrics["test/ece:temperature"] == 0.5
+        assert "test/temperature/ece" not in runs[trial.key].data.metrics
     trash = MlflowClient(uri).search_runs(
         [experiment(uri).experiment_id], run_view_type=ViewType.DELETED_ONLY
     )
@@ -205,11 +205,11 @@ def test_the_compared_runs_are_the_first_seed_of_every_row_best_first(
     plan = make_plan(tmp_path, trials=1, text=TWO_ROWS)
     train_all(plan)
     for number, method in enumerate(("standard", "focal")):
-        for entry in plan.confirmed("blobs-1.7", method):
-            record = plan.store.record(entry.key)
+        for trial in plan.confirmed("blobs-1.7", method):
+            record = plan.store.record(trial.key)
             found = plan.store.evaluations(record, "15-bins")["temperature"]
             found = found.model_copy(update={"validation": {"nll": 0.9 - 0.1 * number}})
-            plan.store.write_evaluation(entry.key, "15-bins", "temperature", found)
+            plan.store.write_evaluation(trial.key, "15-bins", "temperature", found)
     synced(uri, plan, "words", analysed())
     client = MlflowClient(uri)
     (sweep,) = tracked_sweeps(client).values()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from mlflow.tracking import MlflowClient
 
-from sweeps.engine.cell import Entry
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.host.secrets import masked
 from sweeps.store import Store, TrialRecord
@@ -133,19 +133,19 @@ def wait_until(happened: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def assert_exact(uri: str, entries: list[Entry], experiment: str = "s") -> None:
+def assert_exact(uri: str, trials: list[PlannedTrial], experiment: str = "s") -> None:
     """One finished run for every trial, in which every epoch stands once."""
     runs = runs_of(uri, experiment)
-    assert runs.keys() == {experiment, *(entry.key for entry in entries)}
+    assert runs.keys() == {experiment, *(trial.key for trial in trials)}
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
-    for entry in entries:
-        run = runs[entry.key]
+    for trial in trials:
+        run = runs[trial.key]
         for name in ("train/lr", "train/loss"):
             assert steps(uri, run, name) == PUBLISHED_STEPS
         for name in ("validation/nll", "validation/ece"):
             assert steps(uri, run, name) == [2, 4, 6]
         assert steps(uri, run, "selected/nll") == [0]
-        assert steps(uri, run, "test/ece") == ([0] if entry.config.phase == "confirm" else [])
+        assert steps(uri, run, "test/ece") == ([0] if trial.config.phase == "confirm" else [])
 
 
 @pytest.mark.slow
@@ -155,12 +155,12 @@ def test_rows_written_directly_are_those_the_client_writes(
     """The same records published to a database and through a server leave the same tables."""
     assert Database.open(uri) is not None
     plan = make_plan(tmp_path)
-    entries = train_all(plan)
+    trials = train_all(plan)
     for place in (uri, running.uri):
         publisher = Publisher(place, plan, plan.store)
-        for entry in entries:
-            publisher.publish(entry)
-        assert publisher.published == len(entries)
+        for trial in trials:
+            publisher.publish(trial)
+        assert publisher.published == len(trials)
     direct, served = tables(tmp_path / "mlflow.db"), tables(running.database)
     assert len(direct["metrics"]) > 5 * 20
     for name in ("params", "metrics", "latest_metrics", "tags"):
@@ -189,10 +189,10 @@ def test_a_curve_of_which_a_part_arrived_is_completed(
 ) -> None:
     monkeypatch.setattr("sweeps.tracking.mlflow.publisher.POINTS_PER_CALL", 6)
     plan = make_plan(tmp_path, text=SPEC.replace("name: s", "name: part"))
-    entries = train_all(plan)
+    trials = train_all(plan)
     publisher = Publisher(running.uri, plan, plan.store)
     send = publisher.client.log_batch
-    for entry, allowed in zip(entries, range(5), strict=True):
+    for trial, allowed in zip(trials, range(5), strict=True):
         calls = iter(range(allowed))
 
         def limited(*arguments: Any, calls: Iterator[int] = calls, **named: Any) -> None:
@@ -202,26 +202,26 @@ def test_a_curve_of_which_a_part_arrived_is_completed(
 
         monkeypatch.setattr(publisher.client, "log_batch", limited)
         with pytest.raises(ConnectionError):
-            publisher.publish(entry)
+            publisher.publish(trial)
     assert synced(running.uri, plan, "words") == 5
-    assert_exact(running.uri, entries, "part")
+    assert_exact(running.uri, trials, "part")
 
 
 @pytest.mark.slow
 def test_a_server_that_was_away_has_everything_once(tmp_path: Path, running: Server) -> None:
     plan = make_plan(tmp_path, trials=8, text=SPEC.replace("name: s", "name: outage"))
     recorder = recording(running.uri, plan)
-    trained: list[Entry] = []
+    trained: list[PlannedTrial] = []
 
     def advance(count: int) -> None:
         for _ in range(count):
-            entry = plan.next()
-            assert entry is not None
-            recorder.started(entry)
-            train(plan, entry)
-            plan.complete(entry.key)
-            recorder.submit(entry)
-            trained.append(entry)
+            trial = plan.next()
+            assert trial is not None
+            recorder.started(trial)
+            train(plan, trial)
+            plan.complete(trial.key)
+            recorder.submit(trial)
+            trained.append(trial)
 
     advance(3)
     wait_until(lambda: recorder.backlog == 0)
@@ -242,17 +242,17 @@ def test_a_server_that_never_comes_costs_patience_and_no_record(tmp_path: Path, 
     nowhere = Server(tmp_path)
     away = nowhere.uri.replace("http://", "http://me:s3cret@")
     recorder = recording(away, plan)
-    entries = train_all(plan)
-    for entry in entries:
-        recorder.submit(entry)
-    assert recorder.close("words", patience=0.5) == len(entries)
+    trials = train_all(plan)
+    for trial in trials:
+        recorder.submit(trial)
+    assert recorder.close("words", patience=0.5) == len(trials)
     assert str(nowhere.port) in recorder.error
     assert "s3cret" not in recorder.error
     with pytest.raises(TrackingError, match=r"cannot publish to http://\*\*\*@") as caught:
         synced(away, plan, "words")
     assert "s3cret" not in str(caught.value)
-    assert synced(uri, plan, "words") == len(entries)
-    assert_exact(uri, entries)
+    assert synced(uri, plan, "words") == len(trials)
+    assert_exact(uri, trials)
 
 
 def test_one_trial_that_is_refused_holds_up_no_other(
@@ -264,49 +264,49 @@ def test_one_trial_that_is_refused_holds_up_no_other(
     train(plan, refused)
     tags = run_content.outcome_tags
 
-    def refuse(entry: Entry, outcome: TrialRecord) -> dict[str, str]:
-        if entry.key == refused.key:
+    def refuse(trial: PlannedTrial, outcome: TrialRecord) -> dict[str, str]:
+        if trial.key == refused.key:
             raise KeyError("of a kind unheard of")
-        return tags(entry, outcome)
+        return tags(trial, outcome)
 
     monkeypatch.setattr(run_content, "outcome_tags", refuse)
     others = []
-    while (entry := plan.next()) is not None:
-        train(plan, entry)
-        others.append(entry)
+    while (trial := plan.next()) is not None:
+        train(plan, trial)
+        others.append(trial)
     recorder = recording(uri, plan)
-    for entry in (refused, *others):
-        recorder.submit(entry)
+    for trial in (refused, *others):
+        recorder.submit(trial)
     assert recorder.close("words") == 1
     assert "unheard of" in recorder.error
     runs = runs_of(uri)
-    assert runs.keys() == {"s", *(entry.key for entry in others)}
-    assert {runs[entry.key].info.status for entry in others} == {"FINISHED"}
+    assert runs.keys() == {"s", *(trial.key for trial in others)}
+    assert {runs[trial.key].info.status for trial in others} == {"FINISHED"}
 
 
 def test_curves_are_shown_while_they_grow(tmp_path: Path, uri: str) -> None:
     plan = make_plan(tmp_path)
-    entry = plan.next()
-    assert entry is not None
+    trial = plan.next()
+    assert trial is not None
     recorder = recording(uri, plan)
-    recorder.started(entry)
+    recorder.started(trial)
     for epochs, shown in ((3, [2]), (5, [2, 4])):
-        plan.store.write_live(entry.key, body(epochs))
+        plan.store.write_live(trial.key, body(epochs))
         wait_until(
             lambda shown=shown: (
-                entry.key in (runs := runs_of(uri))
-                and steps(uri, runs[entry.key], "validation/ece") == shown
+                trial.key in (runs := runs_of(uri))
+                and steps(uri, runs[trial.key], "validation/ece") == shown
             )
         )
-    assert runs_of(uri)[entry.key].info.status == "RUNNING"
-    train(plan, entry)
-    plan.complete(entry.key)
-    recorder.submit(entry)
-    entries = [entry, *train_all(plan)]
-    for other in entries[1:]:
+    assert runs_of(uri)[trial.key].info.status == "RUNNING"
+    train(plan, trial)
+    plan.complete(trial.key)
+    recorder.submit(trial)
+    trials = [trial, *train_all(plan)]
+    for other in trials[1:]:
         recorder.submit(other)
     assert recorder.close("words") == 0
-    assert_exact(uri, entries)
+    assert_exact(uri, trials)
 
 
 def test_an_interrupted_sweep_leaves_nothing_running(tmp_path: Path, uri: str) -> None:
@@ -315,9 +315,9 @@ def test_an_interrupted_sweep_leaves_nothing_running(tmp_path: Path, uri: str) -
     assert done is not None
     assert stopped is not None
     recorder = recording(uri, plan)
-    for entry in (done, stopped):
-        recorder.started(entry)
-        plan.store.write_live(entry.key, body(3))
+    for trial in (done, stopped):
+        recorder.started(trial)
+        plan.store.write_live(trial.key, body(3))
     wait_until(lambda: runs_of(uri).keys() == {"s", done.key, stopped.key})
     train(plan, done)
     recorder.submit(done)
@@ -326,14 +326,14 @@ def test_an_interrupted_sweep_leaves_nothing_running(tmp_path: Path, uri: str) -
     assert found == {"s": "KILLED", done.key: "FINISHED", stopped.key: "KILLED"}
 
 
-def _publish(uri: str, plan: Plan, order: list[Entry]) -> None:
+def _publish(uri: str, plan: Plan, order: list[PlannedTrial]) -> None:
     """Publish a few trials live first, others whole; to be killed anywhere."""
     publisher = Publisher(uri, plan, plan.store)
     while True:
-        for number, entry in enumerate(order):
+        for number, trial in enumerate(order):
             if number % 2:
-                publisher.publish_live(entry)
-            publisher.publish(entry)
+                publisher.publish_live(trial)
+            publisher.publish(trial)
         publisher.publish_sweep("words")
 
 
@@ -345,14 +345,14 @@ def test_a_publisher_killed_anywhere_leaves_exact_counts(
     if through_client:
         monkeypatch.setattr("sweeps.tracking.mlflow.publisher.Database.open", lambda uri: None)
     plan = make_plan(tmp_path, trials=20)
-    entries = train_all(plan)
-    for entry in entries:
+    trials = train_all(plan)
+    for trial in trials:
         # As if a worker on another machine were still writing: what it says is the same.
-        began = 1_700_000_000.0 + 100 * entry.number
-        plan.store.write_live(entry.key, body(5, began=began))
+        began = 1_700_000_000.0 + 100 * trial.number
+        plan.store.write_live(trial.key, body(5, began=began))
     dice = random.Random(7)
     for _ in range(6):
-        order = dice.sample(entries, len(entries))
+        order = dice.sample(trials, len(trials))
         process = FORK.Process(target=_publish, args=(uri, plan, order))
         process.start()
         time.sleep(dice.uniform(0.05, 0.6))
@@ -360,4 +360,4 @@ def test_a_publisher_killed_anywhere_leaves_exact_counts(
         assert exit_code(process) == -signal.SIGKILL
     fresh = make_plan(tmp_path, trials=20)
     synced(uri, fresh, "words")
-    assert_exact(uri, entries)
+    assert_exact(uri, trials)

@@ -1,4 +1,4 @@
-"""The knobs of calibration objectives wherever a method has one: one range, one meaning."""
+"""The hyperparameters of calibration objectives, with one range and one meaning everywhere."""
 
 from __future__ import annotations
 

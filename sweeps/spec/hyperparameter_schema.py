@@ -1,4 +1,4 @@
-"""The JSON Schema of one knob: a value of its own type, or a domain to search."""
+"""The JSON Schema of one hyperparameter: a value of its own type, or a domain to search."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ WHEN = {
     "type": "object",
     "minProperties": 1,
     "additionalProperties": {"anyOf": [_PLAIN, {"type": "array", "items": _PLAIN, "minItems": 1}]},
-    "description": "searched only while other knobs have these values: {other_knob: value or list}",
+    "description": "searched only while other hyperparameters have these values: "
+    "{other_hyperparameter: value or list}",
 }
 
 
 def value_schema(kind: type[Hyperparameters], name: str) -> _Schema:
-    """Which values the knob takes."""
+    """Which values the hyperparameter takes."""
     found: _Schema = dict(kind.model_json_schema()["properties"][name])
     return {key: rule for key, rule in found.items() if key not in ("title", "default")}
 
 
-def knob_schema(kind: type[Hyperparameters], name: str, value: _Schema) -> _Schema:
-    """What a spec may write for the knob: a ``value`` or a domain; with default and meaning.
+def hyperparameter_schema(kind: type[Hyperparameters], name: str, value: _Schema) -> _Schema:
+    """What a spec may write for a hyperparameter: a ``value`` or a domain; its default and meaning.
 
     Conditions refer to a definition ``when`` that must be ``WHEN``.
     """
