@@ -21,6 +21,7 @@ training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: {EVERY}}}
 search: {{sampler: grid}}
 confirm_seeds: 2
 calibrators: [temperature]
+resources: {{cpu: 2}}
 """
 
 

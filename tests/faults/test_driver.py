@@ -138,16 +138,6 @@ def test_a_driver_killed_and_stopped_in_every_phase_leaves_the_same_result_and_n
     scene.trace.assert_nothing_left()
 
 
-def test_a_finished_sweep_trains_nothing_again(undisturbed: Scene) -> None:
-    before = undisturbed.attempts()
-    runs = {run.info.run_id for run in undisturbed.runs()}
-    done = undisturbed.run()
-    assert done.returncode == 0, done.stderr
-    assert "0 trained now" in done.stdout
-    assert undisturbed.attempts() == before
-    assert {run.info.run_id for run in undisturbed.runs()} == runs
-
-
 def test_an_extended_sweep_trains_only_what_is_new(undisturbed: Scene) -> None:
     """Two search trials more for each row, one seed and one calibrator more for the confirmed."""
     before, suggested = undisturbed.attempts(), undisturbed.suggestions()
