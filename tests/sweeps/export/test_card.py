@@ -37,10 +37,9 @@ def test_ties_are_named_where_they_bring_in_more_rows(swept: Swept) -> None:
     )
     share = (output >= package.description.threshold).double().mean().item()
     assert share > 0.52
-    assert (
-        f"at least 50.0 % ({100 * share:.1f} % because of ties) of the validation rows are "
-        "accepted, measured with cross-fitted calibrators"
-    ) in chapter(package, "Abstention")
+    said = chapter(package, "Abstention")
+    assert f"at least 50.0 % ({100 * share:.1f} % because of ties)" in said
+    assert "cross-fitted calibrators" in said
 
 
 def test_a_share_rounded_up_to_whole_rows_is_no_tie(swept: Swept) -> None:
