@@ -123,13 +123,23 @@ def _without_helpers() -> Iterator[None]:
     """
     from ray._private import node, parameter
 
-    parameters, serve = parameter.RayParams, node.Node.start_api_server
+    without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
+    parameters = partial(parameter.RayParams, **without)
+    with (
+        _replaced(parameter, "RayParams", parameters),
+        _replaced(node.Node, "start_api_server", lambda *_, **__: None),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
-        parameter.RayParams = partial(parameters, no_monitor=True, include_log_monitor=False)
-        node.Node.start_api_server = lambda *_, **__: None
         yield
     finally:
-        parameter.RayParams, node.Node.start_api_server = parameters, serve
+        setattr(owner, name, before)
 
 
 def _clear(home: Path) -> None:
