@@ -25,7 +25,7 @@ check: lint  ## before every commit: lint, types and the fast tests (4 minutes)
 
 # mypy and each leg of the numeric tests take one core; many of the tests only wait for servers
 # and processes, so that three at once keep two cores busy.
-test: system  ## everything: lint, types, tests (18 minutes)
+test: system  ## everything: lint, types, tests
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint numeric
 	$(PYTEST) --numprocesses 3 --durations 30
 
