@@ -48,9 +48,8 @@ class Kernel(OneVsRest[Curve]):
     def _choose(self, logits: Tensor, labels: Tensor) -> None:
         likelihood, spread = np.zeros(len(BANDWIDTHS)), 0.0
         for score, target in zip(scores(logits), targets(labels, logits.shape[1]), strict=True):
-            s = score.log_odds.clip(-_LIMIT, _LIMIT)
-            likelihood += leave_one_out(s, target)
-            spread = max(spread, float(s.std()))
+            likelihood += leave_one_out(score.log_odds, target)
+            spread = max(spread, float(score.log_odds.clip(-_LIMIT, _LIMIT).std()))
         allowed = max(spread, _SPACING) >= BANDWIDTHS
         self.bandwidth = float(BANDWIDTHS[allowed][np.argmax(likelihood[allowed])])
 
@@ -72,7 +71,7 @@ def leave_one_out(s: Floats, target: Floats) -> Floats:
     Samples are moved to the nearest point of the grid. A sample weighs 1 at its own place, as
     much as p does: without it, (Σ w t + p)/(Σ w + 1) becomes (Σ w t − tᵢ + p)/Σ w.
     """
-    nearest = np.rint((s + _LIMIT) / _SPACING).astype(int)
+    nearest = np.rint((s.clip(-_LIMIT, _LIMIT) + _LIMIT) / _SPACING).astype(int)
     met, where = np.unique(nearest, return_inverse=True)
     count = np.bincount(where).astype(np.float64)
     positive = np.bincount(where, weights=target)
