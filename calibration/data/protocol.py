@@ -28,6 +28,11 @@ class Protocol(Settings):
     validation part selects hyperparameters and fits calibrators; the
     meta-validation part is what methods that learn on held-out data may look at.
 
+    With ``choice``, a share of the validation rows (or a number of them) is set apart for
+    calibrators and for the choice among trained networks; the others stop training and
+    guide the search. Of fixed data these are the same rows whatever the seed, as test
+    rows are: no trial of a sweep, searched with another seed, has seen them.
+
     ``drawn_validation`` replaces ``validation`` for datasets that draw fresh points
     from a known distribution. With ``share_validation`` the validation part serves
     as meta-validation too: selection then looks at data the method has learned
@@ -39,6 +44,7 @@ class Protocol(Settings):
     meta_validation: Share = 0.15
     drawn_validation: Share | None = None
     share_validation: bool = False
+    choice: Share | None = None
 
 
 HONEST = Protocol(name="honest", drawn_validation=0.3)
@@ -51,6 +57,10 @@ BO4SC = Protocol(name="bo4sc", validation=0.3, share_validation=True)
 META_REGULARIZATION = Protocol(name="meta_regularization", validation=0.1, meta_validation=0.1)
 """Meta-Regularization's 8:1:1 of the official training set."""
 
+NESTED = Protocol(name="nested", validation=0.2, drawn_validation=0.3, choice=0.5)
+"""No row both guides the search and judges what it found: 80/10/10 of fixed data; 700 points
+to train, 150 to stop and search and 150 to choose by of 1000 drawn ones."""
+
 PROTOCOLS: dict[str, Protocol] = {
-    protocol.name: protocol for protocol in (HONEST, BO4SC, META_REGULARIZATION)
+    protocol.name: protocol for protocol in (HONEST, BO4SC, META_REGULARIZATION, NESTED)
 }

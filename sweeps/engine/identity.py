@@ -94,6 +94,8 @@ def determining(config: TrialConfig) -> dict[str, Any]:
         # Only later versions: until one changes, searches for different metrics share trials.
         "objective/versions": {m: v for m in config.objective if (v := metric_version(m)) > 1},
     }
+    if protocol.choice is not None:  # only then: trials of other protocols keep their keys
+        items["protocol/choice"] = protocol.choice
     return dict(to_jsonable_python(items))
 
 

@@ -17,7 +17,7 @@ from calibration.training import TrainingRun
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.identity import TrialConfig
-from sweeps.engine.networks import dataset_of, fresh_run
+from sweeps.engine.networks import dataset_of, fresh_run, splits_of
 from sweeps.host.secrets import without_secrets
 from sweeps.spec.schema import Evaluation
 from sweeps.store import (
@@ -196,10 +196,16 @@ class TrialRun:
     def _results(self, run: TrainingRun) -> dict[str, bytes]:
         """The files of a finished training."""
         config = self.config
-        arrays = {
-            "validation_logits": run.predict_validation(),
-            "validation_labels": run.validation.labels,
-        }
+        # Calibrators and the choice of a winner see these; no search trial looks at rows that
+        # are set apart for them.
+        if config.phase == "confirm" and config.protocol.choice is not None:
+            choice = splits_of(config).choice
+            arrays = {"validation_logits": run.predict(choice), "validation_labels": choice.labels}
+        else:
+            arrays = {
+                "validation_logits": run.predict_validation(),
+                "validation_labels": run.validation.labels,
+            }
         files: dict[str, bytes] = {}
         if config.phase == "confirm":
             dataset = dataset_of(config)

@@ -53,6 +53,10 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "share_validation": Note(
             "validation data serves as held-out data too, to repeat published numbers"
         ),
+        "choice": Note(
+            "validation rows that only calibrators and the choice of the winner see",
+            "share (of the validation rows), or rows",
+        ),
     },
 }
 

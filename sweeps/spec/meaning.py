@@ -209,6 +209,12 @@ def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
 
 def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
     splits = named(location, lambda: dataset.split(spec.protocol, spec.seed, held_out=True))
+    if spec.protocol.choice is not None and splits.apart is None:
+        raise ProblemError(
+            ("protocol",),
+            f"dataset {dataset.name!r} sets no rows apart for 'choice'; its split must fill "
+            "'apart', or use a protocol without 'choice'",
+        )
     shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
     chosen = spec.model
 

@@ -26,17 +26,24 @@ def rows_of(part: Part | None) -> set[int]:
     return set() if part is None else set(part.inputs[:, 0].long().tolist())
 
 
-@given(labels_strategy, st.integers(0, 2**40), st.floats(0.05, 0.4), st.booleans())
+@given(
+    labels_strategy,
+    st.integers(0, 2**40),
+    st.floats(0.05, 0.4),
+    st.booleans(),
+    st.sampled_from([None, 0.3]),
+)
 def test_parts_are_disjoint_cover_everything_and_keep_labels(
-    labels: list[int], seed: int, share: float, held_out: bool
+    labels: list[int], seed: int, share: float, held_out: bool, choice: float | None
 ) -> None:
     divisible = sum(n for n in np.bincount(labels) if n >= FEWEST_ROWS)
     if divisible < 60:
         labels = [*labels, *[0, 1] * 60]
     dataset = numbered(labels)
-    protocol = Protocol(name="p", validation=share, meta_validation=share)
+    protocol = Protocol(name="p", validation=share, meta_validation=share, choice=choice)
     splits = dataset.split(protocol, seed, held_out=held_out)
-    named = [splits.train, splits.validation, splits.meta_validation, dataset.test(seed)]
+    rest = [splits.meta_validation, splits.apart, dataset.test(seed)]
+    named = [splits.train, splits.validation, *rest]
     parts = [rows_of(part) for part in named]
     assert sum(map(len, parts)) == len(labels)
     assert set.union(*parts) == set(range(len(labels)))

@@ -71,6 +71,7 @@ OTHER: dict[type[BaseModel], dict[str, Any]] = {
         "meta_validation": 0.2,
         "drawn_validation": 0.2,
         "share_validation": True,
+        "choice": 0.5,
     },
 }
 """Another value of every field that can change a number."""

@@ -41,7 +41,8 @@ methods:
     alpha1: 0.5
   mixup: {alpha: {integer: [1, 5], log: true}}
 protocol:
-  {name: mine, validation: 0.2, meta_validation: 30, drawn_validation: 0.3, share_validation: false}
+  {name: mine, validation: 0.2, meta_validation: 30, drawn_validation: 0.3, share_validation: false,
+   choice: 0.5}
 training:
   epochs: 4
   batch_size: 64
@@ -117,6 +118,7 @@ protocol.validation: [0, 1.0, -1, 1.5, "0.2", true, null, []]
 protocol.meta_validation: [0, 1.0, -1, 1.5, "0.2", true, null, []]
 protocol.drawn_validation: [0, 1.0, -1, 1.5, "0.2", true, []]
 protocol.share_validation: [0, 1, "yes", null, []]
+protocol.choice: [0, 1.0, -1, "half", true, []]
 training: [null, 3, short, [], [1]]
 training.epochs: [number, 0, 10000001]
 training.batch_size: [number, 0, half]

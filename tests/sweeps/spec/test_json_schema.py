@@ -66,6 +66,8 @@ def test_every_ready_spec_fits(path: Path) -> None:
         {"model": "my_package.models:Net"},
         {"model": {"name": "mlp", "widths": [8]}},
         {"protocol": "bo4sc"},
+        {"protocol": "nested"},
+        {"protocol": {"name": "mine", "validation": 0.2, "choice": 100}},
         {"protocol": {"name": "mine", "validation": 0.2}},
         {"calibrators": "all"},
         {"calibrators": ["temperature", "my_package.maps:Mine"]},
