@@ -44,11 +44,15 @@ def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> No
         require(not field.is_required(), about, f"hyperparameter {name!r} must have a default")
     # Pydantic takes a default as it is: written out and read in, it is checked like any value.
     _require_accepted(hyperparameters, hyperparameters().model_dump(), about, "the defaults")
-    for name, domain in hyperparameters.domains().items():
+    found = [(name, {}, domain) for name, domain in hyperparameters.domains().items()] + [
+        (name, {when.other: when.value}, when.domain)
+        for name in hyperparameters.model_fields
+        for when in hyperparameters.conditional(name)
+    ]
+    for name, beside, domain in found:
         for value in _ends(domain):
-            _require_accepted(
-                hyperparameters, {name: value}, about, f"{domain}, the domain of {name!r},"
-            )
+            what = f"{domain}, the domain of {name!r},"
+            _require_accepted(hyperparameters, beside | {name: value}, about, what)
 
 
 def _require_accepted(
