@@ -14,7 +14,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -56,15 +55,10 @@ class Integer:
 
 Domain = Choice | Uniform | LogUniform | Integer
 
-_NOTHING: Mapping[str, Value | Domain] = MappingProxyType({})
-
 
 @dataclass(frozen=True)
-class When:
-    """The domain a hyperparameter has while another has a certain value, in place of its usual one.
-
-    Without a usual one the hyperparameter is searched under that condition only.
-    """
+class Instead:
+    """While another hyperparameter has this value, ``domain`` replaces the usual one."""
 
     other: str
     value: Value
@@ -120,35 +114,38 @@ class Hyperparameters(Settings):
     noun: ClassVar[str] = "hyperparameter"
 
     @classmethod
-    def domains(cls, beside: Mapping[str, Value | Domain] = _NOTHING) -> dict[str, Domain]:
+    def domains(cls, beside: Mapping[str, Value | Domain] | None = None) -> dict[str, Domain]:
         """The default search domain of every hyperparameter that has one.
 
-        ``beside`` holds what is fixed or searched otherwise; the rest has its default. Raises
-        ``ValueError`` if a default domain depends on a hyperparameter that is searched.
+        ``beside`` holds what a spec fixes or searches otherwise. Raises ``ValueError`` if a
+        domain depends on a hyperparameter that is searched.
         """
-        found: dict[str, Domain] = {}
-        for name, field in cls.model_fields.items():
-            if name in beside:
-                continue
-            for entry in field.metadata:
-                if isinstance(entry, Choice | Uniform | LogUniform | Integer):
-                    found[name] = entry
-            for condition in cls.conditional(name):
-                if cls._holds(name, condition, beside):
-                    found[name] = condition.domain
-        return found
+        usual = {
+            name: domain
+            for name, field in cls.model_fields.items()
+            for domain in field.metadata
+            if isinstance(domain, Choice | Uniform | LogUniform | Integer)
+        }
+        replaced = {
+            name: instead.domain
+            for name in usual
+            if name not in (beside or {})
+            for instead in cls.replacements(name)
+            if cls._replaces(name, instead, beside or {})
+        }
+        return usual | replaced
 
     @classmethod
-    def conditional(cls, name: str) -> list[When]:
-        """The domains that ``name`` has under a condition."""
-        return [entry for entry in cls.model_fields[name].metadata if isinstance(entry, When)]
+    def replacements(cls, name: str) -> list[Instead]:
+        """The domains that a hyperparameter has beside certain values of others."""
+        return [entry for entry in cls.model_fields[name].metadata if isinstance(entry, Instead)]
 
     @classmethod
-    def _holds(cls, name: str, condition: When, beside: Mapping[str, Value | Domain]) -> bool:
-        value = beside.get(condition.other, cls.model_fields[condition.other].default)
+    def _replaces(cls, name: str, instead: Instead, beside: Mapping[str, Value | Domain]) -> bool:
+        value = beside.get(instead.other, cls.model_fields[instead.other].default)
         if isinstance(value, Value):
-            return bool(value == condition.value)
+            return bool(value == instead.value)
         raise ValueError(
-            f"hyperparameter {name!r}: its default range depends on {condition.other!r}, which is "
-            f"searched; write a range for {name!r}, or a row for each value of {condition.other!r}"
+            f"hyperparameter {name!r}: its default range depends on {instead.other!r}, which is "
+            f"searched; write a range for {name!r}, or a row for each value of {instead.other!r}"
         )

@@ -45,9 +45,9 @@ def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> No
     # Pydantic takes a default as it is: written out and read in, it is checked like any value.
     _require_accepted(hyperparameters, hyperparameters().model_dump(), about, "the defaults")
     found = [(name, {}, domain) for name, domain in hyperparameters.domains().items()] + [
-        (name, {when.other: when.value}, when.domain)
+        (name, {instead.other: instead.value}, instead.domain)
         for name in hyperparameters.model_fields
-        for when in hyperparameters.conditional(name)
+        for instead in hyperparameters.replacements(name)
     ]
     for name, beside, domain in found:
         for value in _ends(domain):

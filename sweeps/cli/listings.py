@@ -28,14 +28,18 @@ def methods(options: argparse.Namespace, console: Console) -> int:
     """List the methods."""
     from calibration.methods import METHODS
     from sweeps.engine.progress import format_value
-    from sweeps.search.domains import describe_default
 
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in METHODS:
         hyperparameters = METHODS[name].Hyperparameters
+        domains = hyperparameters.domains()
         described = [
-            f"{hyperparameter} = {format_value(field.default)} "
-            f"{describe_default(hyperparameters, hyperparameter, describe_domain)}".rstrip()
+            f"{hyperparameter} = {format_value(field.default)}"
+            + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
+            + "".join(
+                f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
+                for instead in hyperparameters.replacements(hyperparameter)
+            )
             for hyperparameter, field in hyperparameters.model_fields.items()
         ]
         table.add_row(name, METHODS[name].description, "\n".join(described))

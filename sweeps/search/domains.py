@@ -8,18 +8,10 @@ A plain value is fixed, a list is a choice; the other forms are ``{choice: [...]
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from calibration.hyperparameters import (
-    Choice,
-    Domain,
-    Hyperparameters,
-    Integer,
-    LogUniform,
-    Uniform,
-    Value,
-)
+from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uniform, Value
 
 Condition = dict[str, tuple[Value, ...]]
 
@@ -97,17 +89,6 @@ def describe(domain: Domain) -> str:
             return f"{{loguniform: [{low:g}, {high:g}]}}"
         case Integer(low, high, log):
             return f"{{integer: [{low}, {high}]{', log: true' if log else ''}}}"
-
-
-def describe_default(
-    kind: type[Hyperparameters], name: str, words: Callable[[Domain], str] = describe
-) -> str:
-    """The default domains of a hyperparameter, with their conditions; empty if it has none."""
-    usual = kind.domains().get(name)
-    conditional = [
-        f"{words(when.domain)} when {when.other}: {when.value}" for when in kind.conditional(name)
-    ]
-    return "; ".join(conditional if usual is None else [words(usual), *conditional])
 
 
 def written(domain: Domain) -> dict[str, Any]:

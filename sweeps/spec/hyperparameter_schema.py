@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from calibration.hyperparameters import Hyperparameters
-from sweeps.search.domains import describe_default
+from sweeps.search.domains import describe
 from sweeps.spec.descriptions import note
 
 _Schema = dict[str, Any]
@@ -32,8 +32,10 @@ def hyperparameter_schema(kind: type[Hyperparameters], name: str, value: _Schema
     Conditions refer to a definition ``when`` that must be ``WHEN``.
     """
     field = kind.model_fields[name]
-    default = describe_default(kind, name)
-    searched = f" (searched by default: {default})" if default else ""
+    domain = kind.domains().get(name)
+    searched = f" (searched by default: {describe(domain)})" if domain is not None else ""
+    for instead in kind.replacements(name):
+        searched += f" ({describe(instead.domain)} when {instead.other}: {instead.value})"
     listed = {"type": "array", "items": value, "minItems": 1, "uniqueItems": True}
     forms = _domains(value_schema(kind, name).get("type"), value, listed)
     schema: _Schema = {
