@@ -45,10 +45,23 @@ def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> No
     # Pydantic takes a default as it is: written out and read in, it is checked like any value.
     _require_accepted(hyperparameters, hyperparameters().model_dump(), about, "the defaults")
     for name, domain in hyperparameters.domains().items():
-        for value in _ends(domain):
-            _require_accepted(
-                hyperparameters, {name: value}, about, f"{domain}, the domain of {name!r},"
-            )
+        _check_domain(hyperparameters, {}, name, domain, about)
+    for name in hyperparameters.model_fields:
+        for instead in hyperparameters.replacements(name):
+            beside = {instead.other: instead.value}
+            _check_domain(hyperparameters, beside, name, instead.domain, about)
+
+
+def _check_domain(
+    hyperparameters: type[MethodHyperparameters],
+    beside: dict[str, Value],
+    name: str,
+    domain: Domain,
+    about: str,
+) -> None:
+    for value in _ends(domain):
+        what = f"{domain}, the domain of {name!r},"
+        _require_accepted(hyperparameters, beside | {name: value}, about, what)
 
 
 def _require_accepted(

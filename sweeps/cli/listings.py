@@ -36,6 +36,10 @@ def methods(options: argparse.Namespace, console: Console) -> int:
         described = [
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
+            + "".join(
+                f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
+                for instead in hyperparameters.replacements(hyperparameter)
+            )
             for hyperparameter, field in hyperparameters.model_fields.items()
         ]
         table.add_row(name, METHODS[name].description, "\n".join(described))

@@ -121,7 +121,7 @@ def resolve(
     fixed = {n: k for n, k in own.items() if isinstance(k, Value)}
     if grid:
         return _listed(kind, method, own, direct, grid, try_first)
-    searched = {n: k for n, k in (kind.domains() | own).items() if not isinstance(k, Value)}
+    searched = {n: k for n, k in (kind.domains(own) | own).items() if not isinstance(k, Value)}
     _check_values(kind, method, fixed, searched)
     direct = {name: _reachable(name, direct[name], kind, fixed, searched) for name in direct}
     conditions = {n: closed for n in searched if (closed := _closed(n, direct))}

@@ -83,6 +83,25 @@ def test_a_spec_overrides_the_methods_default_domains() -> None:
     assert isinstance(space.searched["weight_decay"], LogUniform)
 
 
+def test_a_default_domain_may_depend_on_another_hyperparameter() -> None:
+    descent, adam = (resolve("bo4sc", {"outer_optimiser": name}) for name in ("gd", "adam"))
+    assert resolve("bo4sc", {}).searched == descent.searched
+    assert descent.searched["outer_lr"] == LogUniform(0.03, 15)
+    assert adam.searched["outer_lr"] == LogUniform(0.001, 0.1)
+    assert adam.searched["inner_steps"] == Integer(1, 20, log=True)
+    restarted = resolve("bo4sc", {"restart": "initial", "outer_lr": [1.0, 2.0]})
+    assert restarted.searched["inner_steps"] == Integer(50, 200, log=True)
+    assert restarted.searched["outer_lr"] == Choice((1.0, 2.0))
+
+
+def test_a_default_domain_cannot_depend_on_what_is_searched() -> None:
+    both = {"outer_optimiser": ["gd", "adam"]}
+    with pytest.raises(ValueError, match="'outer_lr': its default range depends on 'outer_opt"):
+        resolve("bo4sc", both)
+    space = resolve("bo4sc", both | {"outer_lr": {"loguniform": [0.01, 0.1]}})
+    assert space.searched["outer_lr"] == LogUniform(0.01, 0.1)
+
+
 def test_a_grid_has_every_combination_once() -> None:
     space = Space({}, {"a": Choice(("x", "y")), "b": LogUniform(1e-4, 1e-2), "c": Integer(1, 2)})
     cells = grid(space, resolution=3)
