@@ -17,7 +17,7 @@ from calibration.methods.side_variables import adam_step, side_variable
 from calibration.objectives import OBJECTIVES, soft_memberships
 from calibration.objectives.soft_bins import bin_centres
 
-LEAST, WIDEST = 1e-3, 2.0
+WIDTHS = (1e-3, 2.0)
 # How far an outermost bin reaches beyond the end of [0, 1], and the density where there is none.
 BEYOND, NOWHERE = 1.25, 1e-6
 
@@ -53,7 +53,7 @@ def projected(bins: Tensor) -> Tensor:
     between = centres.diff()
     left = torch.cat([BEYOND * centres[:1], between])
     right = torch.cat([between, BEYOND * (1 - centres[-1:])])
-    widths = torch.maximum(widths.clamp(LEAST, WIDEST), torch.maximum(left, right))
+    widths = torch.maximum(widths.clamp(*WIDTHS), torch.maximum(left, right))
     return torch.stack([centres, widths])
 
 

@@ -61,6 +61,7 @@ search:
 scheduler: {name: asha, grace: 1, reduction: 2}
 confirm_seeds: 2
 calibrators: [temperature]
+ensembles: false
 bins: 10
 large_test: 500
 table:
@@ -145,6 +146,7 @@ scheduler.grace: [optional, 0, 3, 4]
 scheduler.reduction: [number, 1, 101]
 confirm_seeds: [number, 0, 1001]
 calibrators: [null, 3, slow, {}, [nonsense], [temperature, temperature], [3], ["json:dumps"], [""]]
+ensembles: [null, 0, 1, "no", []]
 bins: [number, 1, 10001]
 large_test: [number, -1, 10000001]
 table: [3, a table, []]
