@@ -39,7 +39,8 @@ def initial_bins(bins: int, like: Tensor) -> Tensor:
 def density(bins: Tensor, confidence: Tensor) -> Tensor:
     """The mean of the M triangular densities relu(1 − |z − c_m|/w_m)/w_m at z: (N,)."""
     centres, widths = bins
-    return (soft_memberships(confidence, centres, widths) / widths).mean(dim=-1)
+    mean: Tensor = (soft_memberships(confidence, centres, widths) / widths).mean(dim=-1)
+    return mean
 
 
 def projected(bins: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -52,7 +54,7 @@ def _one(confidence: Tensor, correct: Tensor) -> Tensor:
 
 def bandwidth(confidence: Tensor) -> float:
     """h = 1.06 σ N^(-1/5)."""
-    return 1.06 * float(confidence.std(correction=0)) * len(confidence) ** -0.2
+    return 1.06 * float(confidence.std(correction=0)) / math.pow(len(confidence), 0.2)
 
 
 def gaps(mass: Tensor, hits: Tensor, width: float) -> Tensor:
@@ -92,8 +94,8 @@ def kde_features(predictions: Predictions, bins: int) -> Summed:
         found = []
         for part in counts.split(max(1, RESAMPLED_ELEMENTS // max(samples, CELLS))):
             drawn = part.t().double()
-            both = (torch.sparse.mm(matrix, drawn).t() for matrix in (mass, hits))
-            found.append(gaps(*both, width))
+            on_nodes = [torch.sparse.mm(matrix, drawn).t() for matrix in (mass, hits)]
+            found.append(gaps(on_nodes[0], on_nodes[1], width))
         return torch.cat(found)
 
     return Summed(sums, lambda sums: sums.abs().sum(-1))

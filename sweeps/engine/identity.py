@@ -94,6 +94,9 @@ def determining(config: TrialConfig) -> dict[str, Any]:
         # Only later versions: until one changes, searches for different metrics share trials.
         "objective/versions": {m: v for m in config.objective if (v := metric_version(m)) > 1},
     }
+    if training.reliability_snapshots and config.phase == "confirm":
+        # They change no number, but a record made without them has none to show.
+        items["training/reliability snapshots"] = training.reliability_snapshots
     return dict(to_jsonable_python(items))
 
 

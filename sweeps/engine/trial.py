@@ -216,6 +216,9 @@ class TrialRun:
             history = run.history()
             if history:
                 files["history.npz"] = encode_arrays(history)
+            reliability = run.reliability()
+            if reliability:
+                files["reliability.npz"] = encode_arrays(reliability)
         return files | {"predictions.npz": encode_arrays(arrays)}
 
     def _evaluate(self, record: TrialRecord) -> None:

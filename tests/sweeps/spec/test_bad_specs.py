@@ -56,6 +56,7 @@ training:
   evaluate_every: 2
   mixed_precision: false
   threads: 1
+  reliability_snapshots: 2
 search:
   {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}
 scheduler: {name: asha, grace: 1, reduction: 2}
@@ -132,6 +133,7 @@ training.patience: [optional, 0, 1]
 training.evaluate_every: [number, 0, 4]
 training.mixed_precision: [null, 0, 1, "no", []]
 training.threads: [number, 0, 2, 1025]
+training.reliability_snapshots: [number, -1, 51]
 search: [null, 3, tpe, []]
 search.sampler: [word, "json:dumps", "no.such:Thing"]
 search.trials: [optional, 0, 100001]
