@@ -37,7 +37,7 @@ TRAINING_LOOP_VERSION = 1
 (these have their own) is changed so that a training comes to other numbers: the loop in here,
 how rows are divided, transformed and augmented, how random streams are seeded."""
 PREDICTION_BATCH = 4096
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 SNAPSHOTS = 100
 SNAPSHOT_ROWS = 5000
 
@@ -58,6 +58,7 @@ class TrainingConfig(Settings):
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     mixed_precision: bool = False
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    reliability_snapshots: Annotated[int, Field(ge=0, le=50)] = 0
 
     @field_validator("milestones")
     @classmethod
@@ -146,6 +147,7 @@ class TrainingRun:
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
         self.snapshots: list[dict[str, Tensor]] = []
+        self.looks: list[dict[str, Tensor]] = []
         self.best = self.state
         self.best_score = math.inf
         self.best_epoch = 0
@@ -235,6 +237,11 @@ class TrainingRun:
         names = self.snapshots[0].keys() if self.snapshots else ()
         return {name: torch.stack([s[name] for s in self.snapshots]) for name in names}
 
+    def reliability(self) -> dict[str, Tensor]:
+        """Validation confidence and correctness (T, rows) at the ``epoch`` (T) of each look."""
+        names = self.looks[0].keys() if self.looks else ()
+        return {name: torch.stack([look[name] for look in self.looks]) for name in names}
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as tensors and plain values (safe for weights_only)."""
         return {
@@ -242,6 +249,7 @@ class TrainingRun:
             "state": self.state._asdict(),
             "best": self.best._asdict() | {"score": self.best_score, "epoch": self.best_epoch},
             "snapshots": list(self.snapshots),
+            "looks": list(self.looks),
             "epoch": self.epoch,
             "seconds": self.seconds,
             "curve": list(self.curve),
@@ -263,6 +271,7 @@ class TrainingRun:
                 check_fit(state, self.state)
             state, best_state = (_moved(state, self.device) for state in states)
             snapshots = [tensors(snapshot) for snapshot in saved["snapshots"]]
+            looks = [tensors(look) for look in saved["looks"]]
             curve = [{str(name): float(v) for name, v in row.items()} for row in saved["curve"]]
             epoch, seconds = whole(saved["epoch"]), float(saved["seconds"])
             reached = whole(curve[-1]["epoch"]) if curve else 0
@@ -275,6 +284,7 @@ class TrainingRun:
             best_epoch,
         )
         self.snapshots, self.curve, self.epoch, self.seconds = snapshots, curve, epoch, seconds
+        self.looks = looks
 
     def _on_device(self, part: Part) -> Part:
         inputs = part.inputs
@@ -351,6 +361,7 @@ class TrainingRun:
         logits = self.method.map_logits(output.logits, self.state.method)
         if not bool(logits.isfinite().all()):
             return {"validation/nll": math.inf}
+        self._look(logits, labels)
         row = metrics.panel(logits.double().softmax(-1), labels, metrics=METRICS.curve())
         row["nll"] = float(F.cross_entropy(logits.double(), labels))
         if self.config.stop_on == "refinement":
@@ -366,6 +377,16 @@ class TrainingRun:
             described = self.method.describe(self.state, Seen(output, labels), numbers)
         row |= {name: float(value) for name, value in described.items()}
         return {f"validation/{name}": value for name, value in row.items()}
+
+    def _look(self, logits: Tensor, labels: Tensor) -> None:
+        """Keep validation predictions when the next of the evenly spaced looks is due."""
+        due = self.epoch * self.config.reliability_snapshots / self.config.epochs
+        if due < len(self.looks) + 1:
+            return
+        confidence, predicted = logits.softmax(-1).max(-1)
+        pair = {"confidence": confidence, "correct": predicted == labels}
+        rows = {name: _thinned(values.cpu(), SNAPSHOT_ROWS) for name, values in pair.items()}
+        self.looks.append({"epoch": torch.tensor(self.epoch)} | rows)
 
     def _take_snapshot(self) -> None:
         taken = self.method.snapshot(self.state)

@@ -19,6 +19,7 @@ from sweeps.spec import ORACLE, LoadedSpec, SpecError, load_spec, read_spec
 from sweeps.spec.reading import is_there
 from sweeps.spec.schema import Spec
 from sweeps.store import Store
+from sweeps.store.ensembles import calibrator_of
 
 SPEC = "spec.yaml"
 
@@ -113,7 +114,8 @@ def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
         found = plan.result(trial)
         record, evaluations = (None, {}) if found is None else found
         # Of others the store may have evaluations, and their code may be gone.
-        wanted = evaluations.keys() & {*plan.spec.calibrator_names, ORACLE}
+        known = {*plan.spec.calibrator_names, ORACLE}
+        wanted = [name for name in evaluations if calibrator_of(name) in known]
         outdated = frozenset(name for name in wanted if is_outdated(name, evaluations[name]))
         confirmed.append(ConfirmedTrial(trial.key, trial.config, record, evaluations, outdated))
     kept = plan.store.importance(plan.spec.name, cell.study_id) if study.space.searched else None

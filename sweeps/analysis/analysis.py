@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -10,6 +10,7 @@ from calibration.metrics import METRICS, Shown
 from sweeps.analysis import costs as costing
 from sweeps.analysis import tradeoffs
 from sweeps.analysis.comparisons import Baseline, compare, find_baseline
+from sweeps.analysis.ensembles import ensembles
 from sweeps.analysis.importance import importance
 from sweeps.analysis.overlap import correlation_ratio
 from sweeps.analysis.records import SweepRecords
@@ -27,8 +28,8 @@ class Analysis:
     means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is
     what validation data chose, ``comparisons`` the paired tests against ``baseline``, ``ranks``
     those of the chosen over datasets by metric, where there are enough of both. ``fronts``,
-    ``hypervolumes``, ``importance`` and ``costs`` are described where they are made. A sweep
-    with nothing confirmed has frames without rows.
+    ``hypervolumes``, ``importance``, ``costs`` and ``ensembles`` are described where they are
+    made. A sweep with nothing confirmed has frames without rows.
     """
 
     records: SweepRecords
@@ -42,6 +43,7 @@ class Analysis:
     hypervolumes: dict[str, float]
     importance: pd.DataFrame
     costs: pd.DataFrame
+    ensembles: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def outdated(self) -> int:
@@ -80,6 +82,7 @@ def analyse(sweep: SweepRecords, baseline: str | None = None) -> Analysis:
         hypervolumes=tradeoffs.hypervolumes(fronts, reference, selection.calibrators),
         importance=importance(sweep),
         costs=costing.costs(sweep, compared, reference),
+        ensembles=ensembles(sweep, selection),
     )
 
 

@@ -96,6 +96,9 @@ def determining(config: TrialConfig) -> dict[str, Any]:
     }
     if protocol.choice is not None:  # only then: trials of other protocols keep their keys
         items["protocol/choice"] = protocol.choice
+    if training.reliability_snapshots and config.phase == "confirm":
+        # They change no number, but a record made without them has none to show.
+        items["training/reliability snapshots"] = training.reliability_snapshots
     return dict(to_jsonable_python(items))
 
 

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from calibration.threads import threads
 from calibration.training import TrainingRun
+from sweeps.engine.ensembles import EnsembleEvaluation
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.identity import TrialConfig
@@ -36,7 +37,8 @@ class TrialRun:
     """Carries out one trial in steps: ``advance`` until it says so, and the record is filed.
 
     Whatever the store already holds under the key is used: a record is not trained again,
-    a checkpoint is continued, unless it cannot be: then the trial begins anew. A trial that
+    a checkpoint is continued, unless it cannot be: then the trial begins anew. ``ensemble`` are
+    the seeds of its cell, if their ensemble is wanted. A trial that
     raises or diverges is recorded as failed with its reason; only a store that cannot be
     written raises.
     """
@@ -48,6 +50,7 @@ class TrialRun:
         *,
         calibrators: list[str],
         evaluation: Evaluation,
+        ensemble: Sequence[int] = (),
         rungs: Sequence[int] = (),
         resources: Mapping[str, float | str] | None = None,
     ) -> None:
@@ -56,6 +59,7 @@ class TrialRun:
         self.store = store
         self.calibrators = calibrators
         self.evaluation = evaluation
+        self.ensemble = ensemble
         self.rungs = rungs
         self.resources = {"device": config.device, **(resources or {})}
         self.run: TrainingRun | None = None
@@ -218,9 +222,15 @@ class TrialRun:
             history = run.history()
             if history:
                 files["history.npz"] = encode_arrays(history)
+            reliability = run.reliability()
+            if reliability:
+                files["reliability.npz"] = encode_arrays(reliability)
         return files | {"predictions.npz": encode_arrays(arrays)}
 
     def _evaluate(self, record: TrialRecord) -> None:
         if record.status == "done" and self.config.phase == "confirm":
             trial = TrialEvaluation(self.config, record, self.store, self.evaluation)
             trial.complete(self.calibrators)
+            if self.ensemble:
+                pool = EnsembleEvaluation(self.config, self.ensemble, self.store, self.evaluation)
+                pool.complete(self.calibrators)

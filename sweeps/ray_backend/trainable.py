@@ -52,6 +52,7 @@ class CalibrationTrial(tune.Trainable):
             _store(terms.store),
             calibrators=list(terms.calibrators),
             evaluation=terms.evaluation,
+            ensemble=terms.ensemble,
             rungs=assigned.rungs,
             resources={"cpu": terms.cpu, "gpu": terms.gpu, "node": self.node},
         )

@@ -15,7 +15,7 @@ from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import headline_rows, label
 from sweeps.host.console import print_whole
-from sweeps.report.wording import convergence_note, dagger, p_value
+from sweeps.report.wording import convergence_note, dagger, ensemble_note, p_value
 from sweeps.spec import ORACLE
 
 
@@ -61,8 +61,22 @@ def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[Table]:
             star = dagger(row) + (" ★" if row["winner"] else "")
             verdict = judged.get((row["dataset"], row["row"], row["calibrator"]), "")
             shown.add_row(f"{name}{star}", *cells, cost, verdict, style=style)
+        for _, row in _of(analysis.ensembles, dataset).iterrows():
+            cells = []
+            for metric in metrics:
+                cells.append(spread(row.get(metric, math.nan), row.get(f"{metric}_se", math.nan)))
+                cells += [number(row["floor"])] if metric == "ece" else []
+            name = label(row["row"], row["calibrator"])
+            shown.add_row(name, *cells, number(row["train_seconds"], 2), "", style="dim")
         tables.append(shown)
     return tables
+
+
+def _of(ensembles: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """A dataset's ensembles as they are and with their row's chosen calibrator."""
+    if ensembles.empty:
+        return ensembles
+    return ensembles[(ensembles["dataset"] == dataset) & ensembles["headline"]]
 
 
 def _verdict(compared: pd.Series) -> str:
@@ -83,7 +97,8 @@ def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console)
         "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
         f"were calibrated; an ECE near it is as good as it gets. {sweep.spec.bins} bins. "
         f"sec: training time. vs: {analysis.baseline.about}, paired over seeds, Holm-corrected "
-        f"for the rows and metrics of a headline.{convergence_note(shares)}",
+        f"for the rows and metrics of a headline.{convergence_note(shares)}"
+        f"{ensemble_note(analysis.ensembles)}",
         style="dim",
         highlight=False,
         markup=False,  # a row may be called [red]

@@ -26,6 +26,18 @@ def convergence_note(converged: Iterable[float]) -> str:
     )
 
 
+def ensemble_note(ensembles: pd.DataFrame) -> str:
+    """What an ensemble is and what it is not, if there is any."""
+    if ensembles.empty:
+        return ""
+    return (
+        " An ensemble is the mean probability of a row's networks, each calibrated on its own "
+        "validation rows; ±: jackknife standard error over its members. It costs all their "
+        "trainings, and as many networks per prediction. It is neither tested nor chosen: "
+        "other members were trained on a member's validation rows."
+    )
+
+
 def number(value: float, digits: int = 3) -> str:
     """A number, or a dash where there is none."""
     return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("inf", "∞")

@@ -12,6 +12,7 @@ import pandas as pd
 
 from calibration import plots
 from sweeps.analysis import Analysis, analyse
+from sweeps.analysis.ensembles import with_ensembles
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import pareto
 from sweeps.host.console import Terminal, width_of
@@ -107,7 +108,7 @@ def parquet(table: pd.DataFrame) -> bytes:
 def _tables(sweep: SweepRecords, analysis: Analysis) -> _Files:
     yield "results.csv", partial(csv, analysis.results)
     yield "results.parquet", partial(parquet, analysis.results)
-    yield "leaderboard.csv", partial(csv, analysis.leaderboard)
+    yield "leaderboard.csv", lambda: csv(with_ensembles(analysis.leaderboard, analysis.ensembles))
     yield "comparisons.csv", partial(csv, analysis.comparisons)
     yield "costs.csv", partial(csv, analysis.costs)
     if not analysis.importance.empty:

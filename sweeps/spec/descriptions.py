@@ -40,6 +40,9 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "evaluate_every": Note("how often validation data is looked at", "epochs"),
         "mixed_precision": Note("train in bfloat16 where the device can"),
         "threads": Note("of every training; resources.cpu must cover them", "CPU threads"),
+        "reliability_snapshots": Note(
+            "validation reliability diagrams kept along a confirmed training", "diagrams"
+        ),
     },
     MethodHyperparameters: {
         "lr": Note("the learning rate of the network's optimiser, before its schedule"),

@@ -45,6 +45,10 @@ def check_words(spec: Spec) -> None:
     _check_resources(spec.resources)
     _check_tracking(spec)
     _check_calibrators(spec)
+    if spec.ensembles and spec.confirm_seeds < 2:
+        raise ProblemError(
+            ("ensembles",), "an ensemble has at least 2 members; raise confirm_seeds or leave it"
+        )
     if spec.table is not None:
         _check_table(spec, spec.table)
 
@@ -59,6 +63,12 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
         if dataset.name in datasets:
             raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
         datasets[dataset.name] = dataset
+        if spec.ensembles and dataset.independent_draws:
+            raise ProblemError(
+                ("ensembles",),
+                f"every seed of {dataset.name!r} draws its own test rows, and an ensemble needs "
+                "common ones; remove the dataset or 'ensembles'",
+            )
         _check_augmentation(spec, dataset)
         _check_model(spec, dataset, location)
     return datasets

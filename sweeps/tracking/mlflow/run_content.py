@@ -18,6 +18,7 @@ from sweeps.engine.plan import Plan
 from sweeps.engine.progress import format_value
 from sweeps.spec import ORACLE
 from sweeps.store import EvaluationRecord, Store, TrialRecord
+from sweeps.store.ensembles import is_ensemble
 from sweeps.tracking.mlflow.database import MetricPoint
 from sweeps.tracking.mlflow.predictions_table import predictions_parquet
 
@@ -118,8 +119,12 @@ def evaluated(evaluations: Evaluations) -> dict[str, EvaluationRecord]:
 
 
 def of_calibrators(evaluations: Evaluations) -> Evaluations:
-    """Without the oracle's: what a network has come to, not what is possible."""
-    return {name: evaluation for name, evaluation in evaluations.items() if name != ORACLE}
+    """Without the oracle's and an ensemble's: what this network has come to."""
+    return {
+        name: evaluation
+        for name, evaluation in evaluations.items()
+        if name != ORACLE and not is_ensemble(name)
+    }
 
 
 def curve_rows(

@@ -82,7 +82,7 @@ WITHOUT_EFFECT: dict[type[BaseModel], dict[str, Any]] = {
         "dataset_name": "others",
         "objective": ("ece", "accuracy"),  # compares trials; its metric's version counts, below
     },
-    TrainingConfig: {},
+    TrainingConfig: {"reliability_snapshots": 6},  # of confirm trials alone, which keep them
     Protocol: {"name": "mine"},
 }
 

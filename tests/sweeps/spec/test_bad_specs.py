@@ -57,11 +57,13 @@ training:
   evaluate_every: 2
   mixed_precision: false
   threads: 1
+  reliability_snapshots: 2
 search:
   {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}
 scheduler: {name: asha, grace: 1, reduction: 2}
 confirm_seeds: 2
 calibrators: [temperature]
+ensembles: false
 bins: 10
 large_test: 500
 table:
@@ -133,6 +135,7 @@ training.patience: [optional, 0, 1]
 training.evaluate_every: [number, 0, 4]
 training.mixed_precision: [null, 0, 1, "no", []]
 training.threads: [number, 0, 2, 1025]
+training.reliability_snapshots: [number, -1, 51]
 search: [null, 3, tpe, []]
 search.sampler: [word, "json:dumps", "no.such:Thing"]
 search.trials: [optional, 0, 100001]
@@ -147,6 +150,7 @@ scheduler.grace: [optional, 0, 3, 4]
 scheduler.reduction: [number, 1, 101]
 confirm_seeds: [number, 0, 1001]
 calibrators: [null, 3, slow, {}, [nonsense], [temperature, temperature], [3], ["json:dumps"], [""]]
+ensembles: [null, 0, 1, "no", []]
 bins: [number, 1, 10001]
 large_test: [number, -1, 10000001]
 table: [3, a table, []]
