@@ -55,6 +55,14 @@ class Integer:
 Domain = Choice | Uniform | LogUniform | Integer
 
 
+@dataclass(frozen=True)
+class When:
+    """The hyperparameter has an effect, and is searched, only while another has this value."""
+
+    other: str
+    value: Value
+
+
 class SettingError(ValueError):
     """Raised when settings are unknown, of the wrong type or out of bounds."""
 
@@ -111,4 +119,14 @@ class Hyperparameters(Settings):
             for name, field in cls.model_fields.items()
             for domain in field.metadata
             if isinstance(domain, Choice | Uniform | LogUniform | Integer)
+        }
+
+    @classmethod
+    def conditions(cls) -> dict[str, When]:
+        """Of every hyperparameter that has an effect only beside a certain value of another."""
+        return {
+            name: condition
+            for name, field in cls.model_fields.items()
+            for condition in field.metadata
+            if isinstance(condition, When)
         }

@@ -31,7 +31,10 @@ class Protocol(Settings):
     ``drawn_validation`` replaces ``validation`` for datasets that draw fresh points
     from a known distribution. With ``share_validation`` the validation part serves
     as meta-validation too: selection then looks at data the method has learned
-    from, so use it to repeat published numbers only.
+    from, so use it to repeat published numbers only. With ``same_training_rows``
+    the meta-validation part is set aside for every method, also for those that make
+    no use of it: all train on the same rows, and a comparison tells methods apart
+    rather than amounts of data.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Protocol(Settings):
     meta_validation: Share = 0.15
     drawn_validation: Share | None = None
     share_validation: bool = False
+    same_training_rows: bool = False
 
 
 HONEST = Protocol(name="honest", drawn_validation=0.3)
@@ -48,8 +52,10 @@ meta-validation where a method asks for it) and 300 to validate of 1000 drawn on
 BO4SC = Protocol(name="bo4sc", validation=0.3, share_validation=True)
 """Sanguin et al. 2024: 700/300 points, the 300 being the outer problem's data too."""
 
-META_REGULARIZATION = Protocol(name="meta_regularization", validation=0.1, meta_validation=0.1)
-"""Meta-Regularization's 8:1:1 of the official training set."""
+META_REGULARIZATION = Protocol(
+    name="meta_regularization", validation=0.1, meta_validation=0.1, same_training_rows=True
+)
+"""Meta-Regularization's 8:1:1 of the official training set, for every row of its tables."""
 
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol for protocol in (HONEST, BO4SC, META_REGULARIZATION)

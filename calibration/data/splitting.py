@@ -112,11 +112,11 @@ def split_pool(
     meta: Part | None = None
     if held_out and protocol.share_validation:
         meta = selection
-    elif held_out:
+    elif held_out or protocol.same_training_rows:
         part = f"{name}: the meta-validation {of_protocol}"
         size = part_size(protocol.meta_validation, labels, part)
         inner = train[draw_rows(labels[train], size, stream("meta-validation", seed), part)]
         train = without(train, inner)
-        meta = take(pool, inner)
+        meta = take(pool, inner) if held_out else None
     training = take(pool, train)
     return Splits(training, selection, meta, fit(training.inputs))

@@ -5,6 +5,10 @@ loss ahead, judge the looked-ahead network by the outer loss on a held-out batch
 outer variables along that hypergradient, and only then make the real step with the new
 outer variables held constant. The outer loss's gradient ends in the outer variables: none
 of it reaches the network's own update.
+
+The hypergradient is proportional to the look-ahead's learning rate. It is taken per unit of
+that rate: a schedule that lowers the rate would otherwise shrink it, and Adam, which remembers
+how large it was, would stop.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from torch.nn import functional as F
 from calibration.bilevel import ENGINES, InnerLoss, InnerProblem, OuterLoss, make_engine
 from calibration.data import Part
 from calibration.gradients import gradient
-from calibration.hyperparameters import Hyperparameters, LogUniform
+from calibration.hyperparameters import Choice, Hyperparameters, LogUniform
 from calibration.methods.descent import moved
 from calibration.methods.method import (
     Batch,
@@ -52,12 +56,19 @@ class EngineHyperparameters(Hyperparameters):
 
 
 class MetaHyperparameters(EngineHyperparameters, MethodHyperparameters):
-    """``outer_lr``: Adam's rate for the outer variables. ``lookahead``: which parameters the
-    look-ahead step moves, those of the last layer or all (at the price of a second backward
-    pass through the network).
+    """``outer_lr``: Adam's rate for the outer variables. ``outer_beta2``: how long Adam
+    remembers the size of hypergradients; they fall by orders of magnitude as the training loss
+    does, and at 0.999 the first ones keep all later steps small. ``outer_warmup``: the share of
+    the training over which the rate rises from 0. ``outer_batch``: how many held-out rows the
+    outer loss sees in a step, unless there are fewer; of 64 rows the sign of the hypergradient
+    is close to a coin's flip. ``lookahead``: which parameters the look-ahead step moves, those
+    of the last layer or all (at the price of a second backward pass through the network).
     """
 
     outer_lr: Annotated[float, Field(gt=0, le=1), LogUniform(1e-4, 1e-2)] = 1e-3
+    outer_beta2: Annotated[float, Field(ge=0, lt=1), Choice((0.9, 0.99, 0.999))] = 0.9
+    outer_warmup: Annotated[float, Field(ge=0, le=1)] = 0.0
+    outer_batch: Annotated[int, Field(ge=1, le=100_000)] = 512
     lookahead: Literal["head", "all"] = "head"
 
 
@@ -81,6 +92,11 @@ class MetaMethod(Method):
         """The outer loss's data."""
         return True
 
+    @property
+    def held_out_batch(self) -> int | None:
+        """``outer_batch`` rows."""
+        return self.hyperparameters.outer_batch
+
     @abstractmethod
     def initial_outer(self, features: int, classes: int) -> Tensor:
         """The outer variables as one vector, for networks with that many penultimate features."""
@@ -93,19 +109,27 @@ class MetaMethod(Method):
     def outer_loss(self, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
         """What the outer variables are to make small on held-out data."""
 
-    def start(self, outer: Tensor, output: Output, numbers: Numbers) -> Tensor:
-        """The outer variables fitted to the first batch the network sees."""
-        return outer
+    def start(self, outer: Tensor, output: Output, numbers: Numbers) -> tuple[Tensor, Tensor]:
+        """The outer variables fitted to the first batch the network sees, and their gains.
+
+        An entry moves by at most about its gain times ``rate`` in one step.
+        """
+        return outer, torch.ones_like(outer)
+
+    def rate(self, numbers: Numbers) -> Tensor:
+        """Adam's rate, before the entries' gains."""
+        return numbers["outer_lr"]
 
     def records(self, output: Output, outer: Tensor, numbers: Numbers) -> dict[str, Tensor]:
         """What to record of the outer variables in every step."""
         return {}
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
-        """The outer variables, their optimiser's moments, and that they have not started."""
+        """The outer variables, their gains, Adam's moments, and that they have not started."""
         weight, _ = _head(learner, parameters)
         outer = self.initial_outer(weight.shape[1], weight.shape[0]).to(parameters)
-        return side_variable("outer", outer) | {"started": parameters.new_zeros(())}
+        started = {"gain": torch.ones_like(outer), "started": parameters.new_zeros(())}
+        return side_variable("outer", outer) | started
 
     def step(
         self,
@@ -124,12 +148,12 @@ class MetaMethod(Method):
                     parameters, state.buffers, batch.inputs, training=True
                 )
             seen = Output(output.logits.detach(), output.features.detach())
-            memory, outer_value = self._meta_step(learner, state, batch, seen, numbers, draw)
+            memory, found = self._meta_step(learner, state, batch, seen, numbers, draw)
             outer = memory["outer"]
             trained = Trained(output, batch.labels, _head(learner, parameters)[0])
             loss = self.inner_loss(trained, outer, numbers)
-            logs = {"loss": loss.detach(), "outer_loss": outer_value}
-            return loss, (buffers, memory, logs | self.records(seen, outer, numbers))
+            logs = {"loss": loss.detach()} | found | self.records(seen, outer, numbers)
+            return loss, (buffers, memory, logs)
 
         slope, (buffers, memory, logs) = gradient(objective, state.parameters)
         after = moved(learner, state, slope, numbers)
@@ -143,23 +167,46 @@ class MetaMethod(Method):
         seen: Output,
         numbers: Numbers,
         draw: int,
-    ) -> tuple[dict[str, Tensor], Tensor]:
-        """The outer variables and their moments after one Adam step, and the outer loss."""
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The outer variables and their moments after one Adam step, and what to record of it."""
         assert batch.held_out is not None, "the trainer provides what needs_held_out asks for"
         memory = state.method
-        outer = memory["outer"]
         if not bool(memory["started"]):
-            outer = self.start(outer, seen, numbers)
+            outer, gain = self.start(memory["outer"], seen, numbers)
+            started = torch.ones_like(memory["started"])
+            memory = memory | {"outer": outer, "gain": gain, "started": started}
         ahead = _head_ahead if self.hyperparameters.lookahead == "head" else _all_ahead
         problem, judge, parameters = ahead(
             self, learner, state, batch, batch.held_out, seen, numbers, draw
         )
         engine = make_engine(self.hyperparameters.engine, self.hyperparameters.engine_terms)
         found = engine.hypergradient(
-            problem, judge, parameters, problem.optimiser.initial(parameters), outer
+            problem, judge, parameters, problem.optimiser.initial(parameters), memory["outer"]
         )
-        memory = memory | {"outer": outer, "started": torch.ones_like(memory["started"])}
-        return adam_step(memory, "outer", found.gradient, numbers["outer_lr"]), found.value
+        along = found.gradient / numbers["lr"] if engine.grows_with_lr else found.gradient
+        rates = self.rate(numbers) * _warmed(numbers) * memory["gain"]
+        beta2 = self.hyperparameters.outer_beta2  # a choice among a few: the same in every step
+        after = adam_step(memory, "outer", along, rates, beta2=beta2)
+        return after, {"outer_loss": found.value} | _movement(memory, after, along, rates)
+
+
+def _warmed(numbers: Numbers) -> Tensor:
+    """The share of the outer rate that is in force: progress / warm-up, at most 1."""
+    least = torch.finfo(numbers["progress"].dtype).tiny
+    return ((numbers["progress"] + least) / (numbers["outer_warmup"] + least)).clamp_max(1)
+
+
+def _movement(
+    before: dict[str, Tensor], after: dict[str, Tensor], along: Tensor, rates: Tensor
+) -> dict[str, Tensor]:
+    """Size and spread of the hypergradient's entries, and of Adam's steps in units of the rate."""
+    steps = (after["outer"] - before["outer"]) / rates.clamp_min(torch.finfo(rates.dtype).tiny)
+    return {
+        "outer_gradient_mean": along.abs().mean(),
+        "outer_gradient_std": along.std(unbiased=False),
+        "outer_step_mean": steps.abs().mean(),
+        "outer_step_std": steps.std(unbiased=False),
+    }
 
 
 _Found = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]

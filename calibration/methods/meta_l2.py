@@ -49,6 +49,7 @@ class L2SeceHyperparameters(L2Hyperparameters, OuterSeceHyperparameters):
 class L2Method(MetaMethod):
     """L = −log p_y + Σ_j e^{u_j} Σ_k V_kj², V the last layer, u the outer variables."""
 
+    version = 2
     hyperparameters: L2Hyperparameters
 
     def initial_outer(self, features: int, classes: int) -> Tensor:

@@ -35,6 +35,7 @@ class MetaLabelSmoothing(MetaMethod):
 
     description = "label smoothing with ε (or one per class) learned on DECE"
     Hyperparameters = MetaLabelSmoothingHyperparameters
+    version = 2
     hyperparameters: MetaLabelSmoothingHyperparameters
 
     def initial_outer(self, features: int, classes: int) -> Tensor:

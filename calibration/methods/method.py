@@ -111,6 +111,11 @@ class Method(ABC):
         return False
 
     @property
+    def held_out_batch(self) -> int | None:
+        """How many meta-validation rows come with a batch; None: as many as the batch has."""
+        return None
+
+    @property
     def window(self) -> int:
         """How many consecutive batches of an epoch ``steps`` wants at once."""
         return 1

@@ -20,12 +20,20 @@ def side_variable(name: str, value: Tensor) -> dict[str, Tensor]:
 
 
 def adam_step(
-    method_state: dict[str, Tensor], name: str, gradient: Tensor, lr: Tensor
+    method_state: dict[str, Tensor],
+    name: str,
+    gradient: Tensor,
+    lr: Tensor,
+    *,
+    beta2: float = _ADAM.beta2,
 ) -> dict[str, Tensor]:
-    """``method_state`` with the variable ``name`` moved by one Adam step along ``gradient``."""
+    """``method_state`` with the variable ``name`` moved by one Adam step along ``gradient``.
+
+    ``lr`` is one rate, or one for every entry of the variable.
+    """
     value = method_state[name]
     optimiser = {part: method_state[f"{name}_{part}"] for part in _ADAM.initial(value)}
-    value, optimiser = _ADAM.update(
+    value, optimiser = Adam(beta2=beta2).update(
         value, gradient, optimiser, lr=lr, weight_decay=torch.zeros_like(lr)
     )
     return method_state | {name: value} | _prefixed(name, optimiser)
