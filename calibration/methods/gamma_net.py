@@ -26,7 +26,6 @@ from calibration.methods.outer_losses import (
 )
 from calibration.models import Output
 
-
 LARGEST_GAMMA = 20.0
 """γ's smooth bound in the form ``rate``: the largest that ``focal`` takes."""
 
@@ -47,7 +46,7 @@ class GammaHyperparameters(MetaHyperparameters):
     parametrisation: Literal["rate", "paper"] = "rate"
     outer_lr: Annotated[
         float, Field(gt=0, le=1), LogUniform(1e-3, 0.1), When("parametrisation", "rate")
-    ] = 0.01
+    ] = 0.03
     attention_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     tau: Annotated[
         float, Field(gt=0, le=100), LogUniform(0.01, 1.0), When("parametrisation", "paper")
@@ -94,6 +93,16 @@ class GammaMethod(MetaMethod):
     version = 2
     hyperparameters: GammaHyperparameters
 
+    @property
+    def watched(self) -> tuple[str, float]:
+        """γ's mean starts at 1."""
+        return "gamma_mean", 1.0
+
+    @property
+    def rate_name(self) -> str:
+        """Of γ, or in the paper's form of A and W."""
+        return "weight_lr" if self.hyperparameters.parametrisation == "paper" else "outer_lr"
+
     def initial_outer(self, features: int, classes: int) -> Tensor:
         """Heads spread around one direction, and W along it: γ starts equal, or almost.
 
@@ -131,11 +140,6 @@ class GammaMethod(MetaMethod):
         of_heads = numbers["attention_share"].expand_as(heads)
         of_last = torch.where(last > 0, 1 - numbers["attention_share"], 1 / apart)
         return torch.cat([heads, last]), torch.cat([of_heads, of_last])
-
-    def rate(self, numbers: Numbers) -> Tensor:
-        """The rate of γ, or in the paper's form that of A and W."""
-        paper = self.hyperparameters.parametrisation == "paper"
-        return numbers["weight_lr" if paper else "outer_lr"]
 
     def inner_loss(self, trained: Trained, outer: Tensor, numbers: Numbers) -> Tensor:
         """The mean focal loss with every sample's own γ."""

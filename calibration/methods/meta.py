@@ -14,6 +14,7 @@ how large it was, would stop.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -34,7 +35,7 @@ from calibration.methods.method import (
     Numbers,
     TrainState,
 )
-from calibration.methods.side_variables import adam_step, side_variable
+from calibration.methods.side_variables import adam_step, concern, side_variable
 from calibration.models import Output
 from calibration.optimisers import SGD
 from calibration.seeds import seeded
@@ -63,11 +64,17 @@ class MetaHyperparameters(EngineHyperparameters, MethodHyperparameters):
     outer loss sees in a step, unless there are fewer; of 64 rows the sign of the hypergradient
     is close to a coin's flip. ``lookahead``: which parameters the look-ahead step moves, those
     of the last layer or all (at the price of a second backward pass through the network).
+
+    The defaults come from ``fl_gamma_sece`` on validation data of digits, wine, breast cancer
+    and blobs (one seed; rates 0.01, 0.03 and 0.1, the three β2, warm-up 0 and 0.2). A rate of
+    0.1 harmed blobs; with the warm-up, mean NLL fell from 0.234 to 0.230 at the rate 0.03; the
+    three β2 gave the same NLL within 0.001, but at 0.99 and 0.999 the last steps on wine were
+    0.01 of the rate, at 0.9 they were 0.12.
     """
 
-    outer_lr: Annotated[float, Field(gt=0, le=1), LogUniform(1e-4, 1e-2)] = 1e-3
+    outer_lr: Annotated[float, Field(gt=0, le=1), LogUniform(1e-3, 0.1)] = 0.03
     outer_beta2: Annotated[float, Field(ge=0, lt=1), Choice((0.9, 0.99, 0.999))] = 0.9
-    outer_warmup: Annotated[float, Field(ge=0, le=1)] = 0.0
+    outer_warmup: Annotated[float, Field(ge=0, le=1), Choice((0.0, 0.2))] = 0.2
     outer_batch: Annotated[int, Field(ge=1, le=100_000)] = 512
     lookahead: Literal["head", "all"] = "head"
 
@@ -86,6 +93,18 @@ class MetaMethod(Method):
     """
 
     hyperparameters: MetaHyperparameters
+
+    @property
+    @abstractmethod
+    def watched(self) -> tuple[str, float]:
+        """A positive one among ``records`` that tells how far the outer variables have moved:
+        its name, and its value before anything is learned.
+        """
+
+    @property
+    def rate_name(self) -> str:
+        """The hyperparameter that is Adam's rate."""
+        return "outer_lr"
 
     @property
     def needs_held_out(self) -> bool:
@@ -118,11 +137,19 @@ class MetaMethod(Method):
 
     def rate(self, numbers: Numbers) -> Tensor:
         """Adam's rate, before the entries' gains."""
-        return numbers["outer_lr"]
+        return numbers[self.rate_name]
 
+    @abstractmethod
     def records(self, output: Output, outer: Tensor, numbers: Numbers) -> dict[str, Tensor]:
-        """What to record of the outer variables in every step."""
-        return {}
+        """What to record of the outer variables in every step, ``watched`` among it."""
+
+    def concerns(self, curve: Sequence[Mapping[str, float]], tried: int, steps: int) -> list[str]:
+        """That the outer variables explode or are frozen, and which rate to change."""
+        name, start = self.watched
+        values = [start, *(row[f"train/{name}"] for row in curve)]
+        rate = f"{self.rate_name} (now {getattr(self.hyperparameters, self.rate_name):g})"
+        found = concern(name, values, tried, steps, rate)
+        return [found] if found else []
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
         """The outer variables, their gains, Adam's moments, and that they have not started."""
@@ -192,8 +219,8 @@ class MetaMethod(Method):
 
 def _warmed(numbers: Numbers) -> Tensor:
     """The share of the outer rate that is in force: progress / warm-up, at most 1."""
-    least = torch.finfo(numbers["progress"].dtype).tiny
-    return ((numbers["progress"] + least) / (numbers["outer_warmup"] + least)).clamp_max(1)
+    progress, warmup = numbers["progress"], numbers["outer_warmup"]
+    return torch.where(progress < warmup, progress / warmup, torch.ones_like(progress))
 
 
 def _movement(

@@ -52,6 +52,11 @@ class L2Method(MetaMethod):
     version = 2
     hyperparameters: L2Hyperparameters
 
+    @property
+    def watched(self) -> tuple[str, float]:
+        """The mean coefficient."""
+        return "l2_mean", self.hyperparameters.initial_l2
+
     def initial_outer(self, features: int, classes: int) -> Tensor:
         """The logarithm of the same coefficient for every unit."""
         return torch.full((features,), math.log(self.hyperparameters.initial_l2))

@@ -38,6 +38,11 @@ class MetaLabelSmoothing(MetaMethod):
     version = 2
     hyperparameters: MetaLabelSmoothingHyperparameters
 
+    @property
+    def watched(self) -> tuple[str, float]:
+        """The mean ε."""
+        return "epsilon_mean", self.hyperparameters.initial_epsilon
+
     def initial_outer(self, features: int, classes: int) -> Tensor:
         """The value of u that gives the initial ε."""
         share = self.hyperparameters.initial_epsilon / LARGEST_EPSILON

@@ -36,7 +36,11 @@ def methods(options: argparse.Namespace, console: Console) -> int:
         described = [
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
-            + (f" when {when.other}: {when.value}" if (when := conditions.get(hyperparameter)) else "")
+            + (
+                f" when {when.other}: {when.value}"
+                if (when := conditions.get(hyperparameter))
+                else ""
+            )
             for hyperparameter, field in hyperparameters.model_fields.items()
         ]
         table.add_row(name, METHODS[name].description, "\n".join(described))
