@@ -65,6 +65,14 @@ class Instead:
     domain: Domain
 
 
+@dataclass(frozen=True)
+class When:
+    """The hyperparameter has an effect, and is searched, only while another has this value."""
+
+    other: str
+    value: Value
+
+
 class SettingError(ValueError):
     """Raised when settings are unknown, of the wrong type or out of bounds."""
 
@@ -149,3 +157,13 @@ class Hyperparameters(Settings):
             f"hyperparameter {name!r}: its default range depends on {instead.other!r}, which is "
             f"searched; write a range for {name!r}, or a row for each value of {instead.other!r}"
         )
+
+    @classmethod
+    def conditions(cls) -> dict[str, When]:
+        """Of every hyperparameter that has an effect only beside a certain value of another."""
+        return {
+            name: condition
+            for name, field in cls.model_fields.items()
+            for condition in field.metadata
+            if isinstance(condition, When)
+        }

@@ -32,7 +32,7 @@ from calibration.optimisers import SGD, Adam, Optimiser
 from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.seeds import seeded
 
-TRAINING_LOOP_VERSION = 1
+TRAINING_LOOP_VERSION = 2
 """Part of every trial's key: raise it when anything but a method, model, optimiser or metric
 (these have their own) is changed so that a training comes to other numbers: the loop in here,
 how rows are divided, transformed and augmented, how random streams are seeded."""
@@ -54,6 +54,7 @@ class TrainingConfig(Settings):
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augmentation: Literal["none", "crop_flip"] = "none"
     stop_on: Literal["none", "nll", "refinement", "error"] = "nll"
+    stop_ties: Literal["nll", "latest"] = "nll"
     patience: Annotated[int, Field(ge=1)] | None = None
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     mixed_precision: bool = False
@@ -149,7 +150,7 @@ class TrainingRun:
         self.snapshots: list[dict[str, Tensor]] = []
         self.looks: list[dict[str, Tensor]] = []
         self.best = self.state
-        self.best_score = math.inf
+        self.best_score = (math.inf, math.inf)  # what the rule measured, and what breaks a tie
         self.best_epoch = 0
 
     @property
@@ -247,7 +248,8 @@ class TrainingRun:
         return {
             "format": CHECKPOINT_FORMAT,
             "state": self.state._asdict(),
-            "best": self.best._asdict() | {"score": self.best_score, "epoch": self.best_epoch},
+            "best": self.best._asdict()
+            | {"score": list(self.best_score), "epoch": self.best_epoch},
             "snapshots": list(self.snapshots),
             "looks": list(self.looks),
             "epoch": self.epoch,
@@ -265,7 +267,8 @@ class TrainingRun:
             if saved["format"] != CHECKPOINT_FORMAT:
                 raise ValueError(f"format: found {saved['format']!r}, not {CHECKPOINT_FORMAT}")
             best = dict(saved["best"])
-            score, best_epoch = float(best.pop("score")), whole(best.pop("epoch"))
+            measured, tie = best.pop("score")
+            score, best_epoch = (float(measured), float(tie)), whole(best.pop("epoch"))
             states = TrainState(**saved["state"]), TrainState(**best)
             for state in states:
                 check_fit(state, self.state)
@@ -329,10 +332,15 @@ class TrainingRun:
         return Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
 
     def _held_out_batch(self, generator: torch.Generator) -> Part | None:
-        """As many held-out rows as a whole batch has, even beside a last one that is smaller."""
+        """As many held-out rows as the method wants, or a whole batch has; all for full batches.
+
+        A last batch that is smaller comes with as many as the others.
+        """
         if self.held_out is None:
             return None
         size, available = self.config.batch_size, len(self.held_out.labels)
+        if size != "full":
+            size = self.method.held_out_batch or size
         if size == "full" or size >= available:
             return Part(self._prepare(self.held_out.inputs), self.held_out.labels)
         rows = torch.randperm(available, generator=generator)[:size].to(self.device)
@@ -369,9 +377,11 @@ class TrainingRun:
                 metrics.nll_decomposition_from_logits(logits, labels).refinement
             )
         rule = self.config.stop_on
-        score = -self.epoch if rule == "none" else row[rule]
+        latest = rule == "none" or self.config.stop_ties == "latest"
+        tie = -float(self.epoch) if latest else row["nll"]
+        score = (0.0 if rule == "none" else row[rule], tie)
         if score < self.best_score:
-            self.best_score, self.best_epoch = float(score), self.epoch
+            self.best_score, self.best_epoch = score, self.epoch
             self.best = self.state
         with torch.no_grad():
             described = self.method.describe(self.state, Seen(output, labels), numbers)

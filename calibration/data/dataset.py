@@ -89,7 +89,8 @@ class Dataset(ABC):
         The validation rows depend on the protocol and the seed only, and rows set apart
         for the choice among fixed data on the protocol alone. ``held_out``
         says whether the method learns on held-out data: if so, meta-validation rows
-        are taken out of the training share; if not, they stay there.
+        are taken out of the training share; if not, they stay there, unless the
+        protocol wants the same training rows for all.
         Raises ``ValueError`` if a part would be empty or there are too few rows.
         """
 

@@ -125,10 +125,11 @@ def split_pool(
     meta: Part | None = None
     if held_out and protocol.share_validation:
         meta = selection
-    elif held_out:
+    elif held_out or protocol.same_training_rows:
         part = called("meta-validation")
         size = part_size(protocol.meta_validation, labels, part)
-        meta = take(pool, drawn(("meta-validation", seed), size, part))
+        inner = take(pool, drawn(("meta-validation", seed), size, part))
+        meta = inner if held_out else None
     training = take(pool, rows)
     return Splits(training, selection, meta, fit(training.inputs), apart)
 

@@ -8,7 +8,7 @@ values. What it must remember between steps (sample weights, a meta-network) liv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -113,6 +113,11 @@ class Method(ABC):
         return False
 
     @property
+    def held_out_batch(self) -> int | None:
+        """How many meta-validation rows come with a batch; None: as many as the batch has."""
+        return None
+
+    @property
     def window(self) -> int:
         """How many consecutive batches of an epoch ``steps`` wants at once."""
         return 1
@@ -177,6 +182,13 @@ class Method(ABC):
     def describe(self, state: TrainState, validation: Seen, numbers: Numbers) -> dict[str, Tensor]:
         """0-dim tensors to record whenever validation data is looked at; learns nothing."""
         return {}
+
+    def concerns(self, curve: Sequence[Mapping[str, float]], tried: int, steps: int) -> list[str]:
+        """What a short try says about a whole training, one sentence for each thing to change.
+
+        ``curve`` is that of ``tried`` steps; the whole training has ``steps``.
+        """
+        return []
 
     def snapshot(self, state: TrainState) -> dict[str, Tensor]:
         """Tensors whose history is worth keeping, such as one weight per training row."""

@@ -32,13 +32,18 @@ def methods(options: argparse.Namespace, console: Console) -> int:
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in METHODS:
         hyperparameters = METHODS[name].Hyperparameters
-        domains = hyperparameters.domains()
+        domains, conditions = hyperparameters.domains(), hyperparameters.conditions()
         described = [
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
             + "".join(
                 f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
                 for instead in hyperparameters.replacements(hyperparameter)
+            )
+            + (
+                f" when {when.other}: {when.value}"
+                if (when := conditions.get(hyperparameter))
+                else ""
             )
             for hyperparameter, field in hyperparameters.model_fields.items()
         ]

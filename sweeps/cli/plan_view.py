@@ -64,6 +64,8 @@ def print_rehearsal(loaded: LoadedSpec, console: Console) -> int:
     for tried in rehearse(loaded):
         outcome = tried.failure or f"loss {tried.loss:.3f} after {tried.seconds:.1f} s"
         say(console, f"{tried.dataset}  {tried.row}: {outcome}")
+        for concern in tried.concerns:
+            say(console, f"{tried.dataset}  {tried.row}: warning: {concern}")
         failed += bool(tried.failure)
     return 1 if failed else 0
 

@@ -36,6 +36,9 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "decay": Note("what the schedule step multiplies the learning rate with"),
         "augmentation": Note("random changes to training images"),
         "stop_on": Note("the best epoch by this validation metric is kept; none: the last epoch"),
+        "stop_ties": Note(
+            "of epochs that are equally good: the one of the lowest NLL, or the latest"
+        ),
         "patience": Note("training ends when no epoch was better for so long", "epochs"),
         "evaluate_every": Note("how often validation data is looked at", "epochs"),
         "mixed_precision": Note("train in bfloat16 where the device can"),
@@ -59,6 +62,9 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "choice": Note(
             "validation rows that only calibrators and the choice of the winner see",
             "share (of the validation rows), or rows",
+        ),
+        "same_training_rows": Note(
+            "held-out data is set aside for every row, also where a method makes no use of it"
         ),
     },
 }

@@ -162,8 +162,8 @@ def test_every_default_space_can_be_searched_in_every_way(name: str) -> None:
         ("bo4sc", "outer_lr"),
         ("bo4sc", "sharpness"),
         ("fl_gamma_sece", "bandwidth"),
-        ("fl_gamma_sece", "tau"),
         ("fl_gamma_sece", "outer_lr"),
+        ("fl_gamma_sece", "outer_beta2"),
         ("ce_sece", "bandwidth"),
         ("ce_dece", "bin_temperature"),
         ("sece", "bandwidth"),
@@ -179,6 +179,27 @@ def test_the_hyperparameters_that_matter_are_searched_by_default(
         for point in grid(Space({}, {hyperparameter: space.searched[hyperparameter]}), 4)
     }
     assert len(values) >= 3
+
+
+def test_tau_is_searched_in_the_papers_form_alone() -> None:
+    of_paper, of_rate = {"tau", "weight_lr"}, {"outer_lr"}
+    names = of_paper | of_rate
+    assert resolve("fl_gamma_sece", {}).searched.keys() & names == of_rate
+    paper = resolve("fl_gamma_sece", {"parametrisation": "paper"})
+    assert paper.searched.keys() & names == of_paper
+    assert not paper.conditions
+    both = resolve("fl_gamma_sece", {"parametrisation": ["rate", "paper"]})
+    assert {n: both.conditions[n]["parametrisation"] for n in names} == {
+        "tau": ("paper",),
+        "weight_lr": ("paper",),
+        "outer_lr": ("rate",),
+    }
+    for point in grid(both, 2):
+        expected = of_paper if point["parametrisation"] == "paper" else of_rate
+        assert point.keys() & names == expected
+    for written in (0.1, {"loguniform": [0.1, 1]}):
+        with pytest.raises(ValueError, match="'tau': has an effect only when parametrisation: pap"):
+            resolve("fl_gamma_sece", {"tau": written})
 
 
 MIXED = {
