@@ -3,8 +3,16 @@
 Nothing here knows of sweeps; ``sweeps.analysis`` says which numbers are compared.
 """
 
+from sweeps.analysis.statistics.crossed import (
+    Estimate,
+    crossed_binned,
+    crossed_means,
+    over_seeds,
+)
+from sweeps.analysis.statistics.equivalence import Claims, claim_probabilities, claim_tests
 from sweeps.analysis.statistics.fronts import hypervolume, pareto_front
 from sweeps.analysis.statistics.intervals import half_width, mean_interval
+from sweeps.analysis.statistics.looks import ALPHA, SPENT, look_factor, protected
 from sweeps.analysis.statistics.paired import (
     PairedTest,
     corrected_t_test,
@@ -16,19 +24,30 @@ from sweeps.analysis.statistics.ranks import Ranks, critical_difference, ranks
 from sweeps.analysis.statistics.trend import MannKendall, distinct_runs, mann_kendall
 
 __all__ = [
+    "ALPHA",
+    "SPENT",
+    "Claims",
+    "Estimate",
     "MannKendall",
     "PairedTest",
     "Ranks",
+    "claim_probabilities",
+    "claim_tests",
     "corrected_t_test",
     "critical_difference",
+    "crossed_binned",
+    "crossed_means",
     "distinct_runs",
     "half_width",
     "holm",
     "hypervolume",
+    "look_factor",
     "mann_kendall",
     "mean_interval",
     "noisy_t_test",
+    "over_seeds",
     "pareto_front",
+    "protected",
     "ranks",
     "spread_test",
 ]

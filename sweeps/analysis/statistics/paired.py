@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from sweeps.analysis.statistics.crossed import NORMAL
 from sweeps.analysis.statistics.intervals import check_ratio, half_width
 
 _ROUNDING = 1e-12
-NORMAL = 1e9
-"""Degrees of freedom with which Student's t is the normal distribution to ten digits."""
 
 
 class PairedTest(NamedTuple):
