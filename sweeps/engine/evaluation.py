@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -105,14 +105,19 @@ class TrialEvaluation:
         self, name: str, evaluate: Callable[[], CalibratorEvaluation], *, has_oracle: bool = False
     ) -> None:
         about: dict[str, Any] = {"version": current_version(name), "has_oracle": has_oracle}
+        rows = None
         try:
-            found = EvaluationRecord(**asdict(evaluate()), made=time.time(), **about)
+            measured = evaluate()
+            rows = measured.rows
+            values = asdict(replace(measured, rows=None))
+            del values["rows"]
+            found = EvaluationRecord(**values, made=time.time(), **about)
         except StoreError:
             raise
         except Exception as error:  # a user's own calibrator or metric may raise anything
             reason = f"{type(error).__name__}: {error}"
             found = EvaluationRecord(failed=reason, made=time.time(), **about)
-        self.store.write_evaluation(self.record.key, self.evaluation.tag, name, found)
+        self.store.write_evaluation(self.record.key, self.evaluation.tag, name, found, rows)
 
     @cached_property
     def _large_test(self) -> LabelledLogits | None:

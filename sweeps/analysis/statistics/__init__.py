@@ -16,10 +16,12 @@ from sweeps.analysis.statistics.looks import ALPHA, SPENT, look_factor, protecte
 from sweeps.analysis.statistics.paired import (
     PairedTest,
     corrected_t_test,
+    effect_size,
     holm,
     noisy_t_test,
     spread_test,
 )
+from sweeps.analysis.statistics.planning import Needed, needed
 from sweeps.analysis.statistics.ranks import Ranks, critical_difference, ranks
 from sweeps.analysis.statistics.trend import MannKendall, distinct_runs, mann_kendall
 
@@ -29,6 +31,7 @@ __all__ = [
     "Claims",
     "Estimate",
     "MannKendall",
+    "Needed",
     "PairedTest",
     "Ranks",
     "claim_probabilities",
@@ -38,12 +41,14 @@ __all__ = [
     "crossed_binned",
     "crossed_means",
     "distinct_runs",
+    "effect_size",
     "half_width",
     "holm",
     "hypervolume",
     "look_factor",
     "mann_kendall",
     "mean_interval",
+    "needed",
     "noisy_t_test",
     "over_seeds",
     "pareto_front",

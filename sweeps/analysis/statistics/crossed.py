@@ -14,8 +14,8 @@ The degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946), V² / 
 the term), with one caution. A few seeds that agree by luck make the variance small and the freedom
 large at once: with three of them, a p-value below 0.05/12 came four times as often as it should. So
 the freedom, not the variance, is computed with the seeds' term at its upper 90 % confidence limit,
-(n − 1) / χ²(0.1; n − 1) times what was seen. It is n − 1 where seeds dominate, as it must be, and as
-large as the rows' where the seeds' part is negligible for certain.
+(n − 1) / χ²(0.1; n − 1) times what was seen. It is n − 1 where seeds dominate, as it must be, and
+as large as the rows' where the seeds' part is negligible for certain.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ later ones have more seeds, and need less of it.
 
 from __future__ import annotations
 
-
 ALPHA = 0.05
 SPENT = (0.04, 0.006, 0.004)
 """The level of each look; they add up to ALPHA."""

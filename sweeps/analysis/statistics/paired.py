@@ -151,6 +151,15 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     return adjusted
 
 
+def effect_size(differences: ArrayLike) -> float:
+    """Hedges' d_z of paired differences: see ``PairedTest``. NaN where they do not tell."""
+    d = np.asarray(differences, dtype=np.float64)
+    deviation = float(d.std(ddof=1)) if len(d) > 1 and np.isfinite(d).all() else math.nan
+    if not d.any():
+        return 0.0 * deviation
+    return _hedges(float(d.mean()) / deviation, len(d)) if deviation > 0 else math.nan
+
+
 def _hedges(d: float, pairs: int) -> float:
     freedom = pairs - 1
     if freedom < 2:
