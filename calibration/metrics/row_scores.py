@@ -13,6 +13,8 @@ from calibration.metrics.proper_scores import brier_losses, nll_losses
 
 ROW_MEANS = ("nll", "brier", "error", "accuracy")
 """The metrics that are means over rows."""
+COUNTED = ("error", "accuracy")
+"""Those that count rows."""
 
 
 class RowScores(NamedTuple):
@@ -30,7 +32,7 @@ class RowScores(NamedTuple):
 
     def of(self, metric: str) -> Tensor | None:
         """Each row's part of a metric that is a mean over rows, in float64; None if unknown."""
-        if metric in ("error", "accuracy"):
+        if metric in COUNTED:
             return (self.correct if metric == "accuracy" else ~self.correct).double()
         found = {"nll": self.nll, "brier": self.brier}.get(metric)
         return None if found is None else found.double()

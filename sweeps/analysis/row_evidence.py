@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.metrics import Metric
 from calibration.metrics.bootstrap import resample_counts
-from calibration.metrics.row_scores import ROW_MEANS, RowScores
+from calibration.metrics.row_scores import COUNTED, ROW_MEANS, RowScores
 from sweeps.analysis.statistics import Estimate, crossed_binned, crossed_means
 
 FEWEST_SEEDS = 3
@@ -100,5 +100,4 @@ def _cells(metric: str, ours: Sequence[RowScores], theirs: Sequence[RowScores]) 
     first, second = (
         np.stack([values.numpy() for values in side if values is not None]) for side in rows
     )
-    counted = metric in ("error", "accuracy")
-    return crossed_means(first - second, quantum=1.0 if counted else 0.0)
+    return crossed_means(first - second, quantum=1.0 if metric in COUNTED else 0.0)

@@ -11,7 +11,8 @@ import pandas as pd
 
 from calibration.metrics import METRICS
 from calibration.metrics.bootstrap import Resampled
-from sweeps.analysis.statistics import Claims, Estimate, claim_tests
+from calibration.metrics.row_scores import COUNTED
+from sweeps.analysis.statistics import Claims, Estimate, claim_tests, quantum_variance
 from sweeps.analysis.verdicts import (
     BASELINE,
     BETTER,
@@ -49,7 +50,8 @@ def comparisons(
         for calibrator, measured in calibrators.items():
             if name not in measured:
                 continue
-            found, line = _compared(measured[name], baseline[name], rows)
+            least = quantum_variance(rows) if name in COUNTED else 0.0
+            found, line = _compared(measured[name], baseline[name], rows, least)
             place = {"dataset": dataset, "row": method, "calibrator": calibrator, "metric": name}
             tests = claim_tests(found, region)
             if calibrator == UNCALIBRATED:
@@ -75,13 +77,15 @@ def _verdict(line: Mapping[str, Any], judged_so: str) -> str:
     return judged_so
 
 
-def _compared(ours: Resampled, baseline: Resampled, rows: int) -> tuple[Estimate, dict[str, float]]:
+def _compared(
+    ours: Resampled, baseline: Resampled, rows: int, least: float
+) -> tuple[Estimate, dict[str, float]]:
     mean, reference = float(ours.estimate), float(baseline.estimate)
     line = {"pairs": rows, "mean": mean, "baseline_mean": reference}
     difference = mean - reference
     if not (math.isfinite(mean) and math.isfinite(reference)):
         unknown = dict.fromkeys(("low", "high", "effect"), math.nan)
-        nothing = Estimate(difference, math.nan, math.nan, 1, rows)
+        nothing = Estimate(difference, math.nan, math.nan, 0, rows)
         return nothing, line | {"difference": difference} | unknown
     deviations = (ours.values - baseline.values).numpy()
     deviations = deviations - deviations.mean()
@@ -90,7 +94,8 @@ def _compared(ours: Resampled, baseline: Resampled, rows: int) -> tuple[Estimate
     if error <= _ROUNDING and abs(difference) <= _ROUNDING:
         difference = error = low = high = 0.0
     # By rows alone: one network has no seeds, and more rows are all that could decide.
-    found = Estimate(difference, error**2, rows - 1, 1, rows, by_seed=0.0, by_row=error**2 * rows)
+    variance = max(error**2, least)
+    found = Estimate(difference, variance, rows - 1, 0, rows, by_seed=0.0, by_row=variance * rows)
     return found, line | {
         "difference": difference,
         "low": difference + min(float(low), 0.0),

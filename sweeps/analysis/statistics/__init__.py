@@ -8,6 +8,7 @@ from sweeps.analysis.statistics.crossed import (
     crossed_binned,
     crossed_means,
     over_seeds,
+    quantum_variance,
 )
 from sweeps.analysis.statistics.equivalence import Claims, claim_probabilities, claim_tests
 from sweeps.analysis.statistics.fronts import hypervolume, pareto_front
@@ -53,6 +54,7 @@ __all__ = [
     "over_seeds",
     "pareto_front",
     "protected",
+    "quantum_variance",
     "ranks",
     "spread_test",
 ]

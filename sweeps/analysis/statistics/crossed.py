@@ -38,7 +38,7 @@ class Estimate(NamedTuple):
 
     ``by_seed``, ``by_row`` and ``by_both`` are σα², σβ² and σγ² where they are known, none
     below 0: what the variance would be with other numbers of seeds and rows. ``rows`` is 0
-    where test rows are no source of chance of their own. Variance and freedom are NaN where
+    where test rows are no source of chance of their own, ``seeds`` where seeds are none. Variance and freedom are NaN where
     nothing can be tested.
     """
 
@@ -70,6 +70,8 @@ class Estimate(NamedTuple):
 
     def with_more(self, seeds: int, rows: float) -> tuple[float, float]:
         """The variance and freedom to be expected of so many seeds and rows."""
+        if not self.seeds:
+            return self.by_row / rows, rows - 1.0
         of_seeds = self.by_seed / seeds
         if not self.rows:
             return of_seeds, seeds - 1.0
@@ -103,9 +105,8 @@ def crossed_means(differences: ArrayLike, *, quantum: float = 0.0) -> Estimate:
     The variance is (MS_seed + MS_row − MS_interaction) / (nm), not below its largest positive
     term: the difference of estimates may be anything, the sum of two parts is no less than
     either. The module says what its degrees of freedom are. ``quantum`` is the step in which
-    a row's score counts, such as the 1 of an error: the variance is no less than that of two
-    rows that differ, one either way, so that a few rows without a difference do not prove that
-    there is none. At least two seeds and two rows are needed, and finite values; else the
+    a row's score counts, such as the 1 of an error: the variance is no less than
+    ``quantum_variance``. At least two seeds and two rows are needed, and finite values; else the
     variance is NaN.
     """
     d = np.asarray(differences, dtype=np.float64)
@@ -117,7 +118,7 @@ def crossed_means(differences: ArrayLike, *, quantum: float = 0.0) -> Estimate:
         return Estimate(mean, math.nan, math.nan, n, m)
     seed, row, both = _mean_squares(d)
     cells = n * m
-    least = 2 * (quantum / m) ** 2
+    least = quantum_variance(m, quantum)
     variance = max(_sum(seed, row, both) / cells, least)
     if variance == 0 and mean:
         return Estimate(mean, math.nan, math.nan, n, m)
@@ -128,6 +129,15 @@ def crossed_means(differences: ArrayLike, *, quantum: float = 0.0) -> Estimate:
         by_row=max((row - both) / n, 0.0),
         by_both=both,
     )
+
+
+def quantum_variance(rows: int, quantum: float = 1.0) -> float:
+    """The variance of a mean over rows of which two differ by a quantum, one either way.
+
+    It is the least that a mean of counts is taken to have: a few rows without any difference do
+    not prove that there is none.
+    """
+    return 2 * (quantum / rows) ** 2
 
 
 def crossed_binned(differences: ArrayLike, row_variance: float, rows: int) -> Estimate:

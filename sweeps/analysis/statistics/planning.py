@@ -46,11 +46,11 @@ def needed(found: Estimate, region: float, level: float) -> Needed | None:
     n, m = found.seeds, found.rows
     if enough(n, m):
         return Needed(0, 0)
-    seeds = _first(lambda k: enough(k, m), n, MOST_SEEDS)
+    seeds = _first(lambda k: enough(k, m), n, MOST_SEEDS) if n else math.inf
     if not m or seeds - n <= _SENSIBLE_SEEDS:
         return Needed(seeds - n, 0)
     rows = _first(lambda k: enough(n, k), m, MOST_ROWS)
-    if rows < math.inf:
+    if rows < math.inf or not n:
         return Needed(0, rows - m)
     # The seeds that would do with twice the room, were it not for the rows; the rows do the rest.
     half = found._replace(by_row=0.0, by_both=0.0)
