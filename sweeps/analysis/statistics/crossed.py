@@ -31,6 +31,7 @@ NORMAL = 1e9
 """Degrees of freedom with which Student's t is the normal distribution to ten digits."""
 _LUCK = 0.1
 _ROUNDING = 1e-12
+_ROW_ROUNDING = 1e-6  # of scores that were stored in float32
 
 
 class Estimate(NamedTuple):
@@ -38,8 +39,8 @@ class Estimate(NamedTuple):
 
     ``by_seed``, ``by_row`` and ``by_both`` are σα², σβ² and σγ² where they are known, none
     below 0: what the variance would be with other numbers of seeds and rows. ``rows`` is 0
-    where test rows are no source of chance of their own, ``seeds`` where seeds are none. Variance and freedom are NaN where
-    nothing can be tested.
+    where test rows are no source of chance of their own, ``seeds`` where seeds are none.
+    Variance and freedom are NaN where nothing can be tested.
     """
 
     mean: float
@@ -120,7 +121,7 @@ def crossed_means(differences: ArrayLike, *, quantum: float = 0.0) -> Estimate:
     cells = n * m
     least = quantum_variance(m, quantum)
     variance = max(_sum(seed, row, both) / cells, least)
-    if variance == 0 and mean:
+    if mean and math.sqrt(variance) <= _ROW_ROUNDING * abs(mean):
         return Estimate(mean, math.nan, math.nan, n, m)
     freedom = _freedom(seed / cells, row / cells, both / cells, n, m)
     return Estimate(

@@ -38,7 +38,7 @@ def test_a_chosen_row_that_is_better_and_as_good_as_perfect() -> None:
         "On blobs, focal + temperature, chosen on validation data, has ECE 0.024 "
         "[0.019, 0.031] where perfect calibration would read 0.021 by chance: it cannot be told "
         "from perfectly calibrated on 5 × 1,000 test points. Compared with standard + beta: "
-        "better in ECE (p = 0.004) and NLL (p < 0.001), no loss of accuracy shown."
+        "better in ECE (p = 0.004) and NLL (p < 0.001), undecided in accuracy."
     )
     assert said(found).others == ("The others against standard + beta, in ECE: bo4sc: undecided.")
 
@@ -129,7 +129,7 @@ def test_a_winner_without_a_comparison_says_so() -> None:
 def test_an_unmeasured_score_is_not_spoken_of() -> None:
     lines = compared("focal", nll=("not measured", math.nan), ece=("better", 0.01))
     found = analysis([row("focal", winner=True), row("standard")], lines)
-    assert "better in ECE (p = 0.010), no loss of accuracy" in said(found).lead
+    assert "better in ECE (p = 0.010), undecided in accuracy" in said(found).lead
     assert "NLL" not in said(found).lead
 
 
