@@ -245,8 +245,8 @@ class Spec(_Part):
     equivalence: Annotated[
         dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
         about(
-            "the largest difference of no consequence, by metric (calsweep metrics has the "
-            "defaults); 0: any difference counts",
+            "the largest difference of no consequence, by metric; 0: any difference counts; by "
+            "default that of the metric (calsweep metrics)",
             "the metric's",
         ),
     ] = {}

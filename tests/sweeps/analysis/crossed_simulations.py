@@ -143,7 +143,8 @@ def _shown(name: str, found: Rates, runs: int) -> None:
     noise = math.sqrt(0.05 * 0.95 / runs)
     print(
         f"{name:<44} level {found.level:6.2%} ± {noise:.2%}  ×{found.tail:4.2f} at 5 %/12  "
-        f"coverage {found.coverage:6.2%}  equivalent {found.equivalent:6.2%}  power {found.power:6.2%}",
+        f"coverage {found.coverage:6.2%}  equivalent {found.equivalent:6.2%}  "
+        f"power {found.power:6.2%}",
         flush=True,
     )
 

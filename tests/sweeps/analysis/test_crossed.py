@@ -61,12 +61,12 @@ def test_the_variance_is_that_of_the_two_way_mean_squares(cells: np.ndarray) -> 
 def test_the_variance_is_no_less_than_its_largest_part() -> None:
     """With rows that cancel out, seeds + rows − interaction alone would be negative."""
     cells = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    found = crossed_means([*cells, [0.1], [0.0]])
+    found = crossed_means(cells + np.array([[0.1], [0.0]]))
     assert found.variance == pytest.approx(np.var([0.1, 0.0], ddof=1) / 2)
 
 
 def test_seeds_that_dominate_leave_their_freedom(cells: np.ndarray) -> None:
-    steep = crossed_means([*cells, [0.0], [5.0], [1.0], [9.0]])
+    steep = crossed_means(cells + np.array([[0.0], [5.0], [1.0], [9.0]]))
     assert steep.freedom == pytest.approx(3, rel=1e-3)
     flat = crossed_means(np.tile(cells[:1], (4, 1)))
     assert flat.freedom == pytest.approx(29)
