@@ -19,12 +19,13 @@ from torch import Tensor
 from calibration import calibrators, metrics
 from calibration.metrics import METRICS, Shown
 from calibration.metrics.metric import Needs
+from calibration.metrics.row_scores import RowScores, row_scores
 from calibration.seeds import derive_seed
 
 FOLDS = 5
-EVALUATION_VERSION = 1
-"""Raise it when anything here is changed so that an evaluation comes to other numbers: folds,
-the noise floor, how often and from which seed resamples are drawn."""
+EVALUATION_VERSION = 2
+"""Raise it when anything here is changed so that an evaluation comes to other numbers or leaves
+others: folds, the noise floor, how often and from which seed resamples are drawn, row scores."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class CalibratorEvaluation:
     ``test`` holds the metrics, ``intervals`` their 95 % bootstrap intervals, ``floor`` what
     ECE would read on these confidences if the model were calibrated (mean and 95 % quantile).
     ``validation`` holds the cross-fitted metrics on which choices are made, ``large`` what a
-    few metrics come to on a larger test draw, where there is one.
+    few metrics come to on a larger test draw, where there is one, ``rows`` what each test row
+    scored.
     """
 
     test: dict[str, float]
@@ -44,6 +46,7 @@ class CalibratorEvaluation:
     converged: bool = True
     fit_seconds: float = 0.0
     large: dict[str, float] = field(default_factory=dict)
+    rows: RowScores | None = field(default=None, repr=False)
 
 
 def evaluation_version(calibrator: str) -> str:
@@ -139,6 +142,7 @@ def evaluate_calibrator(
         converged=fitted.converged,
         fit_seconds=fit_seconds,
         large={} if large is None else measure_large(fitted(large.logits), large, bins=bins),
+        rows=row_scores(output, test.labels, test.logits.argmax(-1)),
     )
 
 

@@ -214,6 +214,10 @@ def check_lasting(name: str, uri: str | None) -> None:
 def _how(options: argparse.Namespace) -> list[str]:
     """The options that ``calsweep run`` is to be given."""
     words = ["--retry-failed"] if options.retry_failed else []
-    given = {"--extend": options.extend or None, "--concurrent": options.concurrent}
+    given = {
+        "--extend": options.extend or None,
+        "--seeds": options.seeds or None,
+        "--concurrent": options.concurrent,
+    }
     given["--tracking"] = options.tracking
     return words + [word for name, value in given.items() if value for word in (name, str(value))]

@@ -62,12 +62,14 @@ def run_sweep(
     cluster: Cluster | None = None,
     retry_failed: bool = False,
     extend: int = 0,
+    seeds: int = 0,
     parent_run: str | None = None,
 ) -> Outcome:
     """Run or continue a sweep until every trial has its record, then report.
 
-    ``extend`` gives every search so many trials more than the spec says, now and in later
-    runs. ``parent_run`` is the MLflow run that the sweep's own belongs to. Raises
+    ``extend`` gives every search so many trials more than the spec says, ``seeds`` every row so
+    many confirm seeds, now and in later runs. ``parent_run`` is the MLflow run that the sweep's
+    own belongs to. Raises
     ``StoreError`` when the store cannot be written or another process runs the sweep,
     ``SpecError`` when no trial fits the machine, ``UserError`` when MLflow refuses us, and
     ``BackendError`` when Ray does not start or is lost.
@@ -75,10 +77,12 @@ def run_sweep(
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
     with store.lock(sweep) as lock, workspace() as place:
-        extra = max(extend, extension(store, sweep))
+        before = extension(store, sweep)
+        added = before._replace(trials=max(extend, before.trials), seeds=max(seeds, before.seeds))
         store.write_file(sweep, SPEC, loaded.text.encode())
-        store.write_state(sweep, saved_state(loaded, store, extra))
-        plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=extra))
+        store.write_state(sweep, saved_state(loaded, store, added))
+        loaded = added.applied(loaded)
+        plan = Plan(loaded, store, Options(retry_failed=retry_failed, extra=added.trials))
         recorder = Recorder(MlflowBackend(uri, plan, store, parent_run))
         plan.hooks = Hooks(done=recorder.submit)
         summary: str | None = None
@@ -101,7 +105,10 @@ def run_sweep(
                     tell=lambda words: say(console, words),
                     workspace=place,
                 )
-            records = records_of(plan)
+            looked = added.looked(plan.spec)
+            if looked != added:  # before it is reported: a look that is not counted is not paid for
+                store.write_state(sweep, saved_state(loaded, store, looked))
+            records = records_of(plan, looked.look(plan.spec))
             written = write_report(records, store)
             summary, analysis = written.summary, written.analysis
         finally:
@@ -129,12 +136,12 @@ def sync_sweep(
 
     Raises ``UserError`` if the store holds nothing of it, ``TrackingError`` if MLflow refuses.
     """
-    Sweep(loaded, store)  # raises if there is none
+    sweep = Sweep(loaded, store)  # raises if there is none
     uri = _tracking(loaded, store, tracking_uri)
-    with store.lock(loaded.spec.name):
-        plan = Plan(loaded, store, Options(extra=extension(store, loaded.spec.name)))
+    with store.lock(sweep.name):
+        plan = Plan(sweep.loaded, store, Options(extra=sweep.extension.trials))
         plan.replay()
-        written = write_report(records_of(plan), store)
+        written = write_report(records_of(plan, sweep.extension.look(sweep.spec)), store)
         backend = MlflowBackend(uri, plan, store)
         return sync(backend, plan.trials.values(), written.summary, written.analysis), uri
 

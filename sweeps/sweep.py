@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from calibration.metrics.row_scores import RowScores
 from sweeps.analysis import Analysis, analyse
-from sweeps.analysis.records import CellRecords, ConfirmedTrial, SearchTrial, SweepRecords
+from sweeps.analysis.records import (
+    CellRecords,
+    ConfirmedTrial,
+    RowReader,
+    SearchTrial,
+    SweepRecords,
+)
 from sweeps.engine.cell import Cell
 from sweeps.engine.evaluation import is_outdated
 from sweeps.engine.plan import Options, Plan
@@ -31,10 +39,12 @@ class Sweep:
     """
 
     def __init__(self, loaded: LoadedSpec, store: Store) -> None:
-        self.loaded = loaded
         self.store = store
-        if store.read_file(self.name, SPEC) is None:
-            raise UserError(f"{store.root}: there is no sweep {self.name!r}; run it first")
+        name = loaded.spec.name
+        if store.read_file(name, SPEC) is None:
+            raise UserError(f"{store.root}: there is no sweep {name!r}; run it first")
+        self.extension = extension(store, name)
+        self.loaded = self.extension.applied(loaded)
 
     @property
     def spec(self) -> Spec:
@@ -49,7 +59,7 @@ class Sweep:
     @cached_property
     def plan(self) -> Plan:
         """Its trials and what came of them, as of the first time it is asked for."""
-        options = Options(persist=False, extra=extension(self.store, self.name))
+        options = Options(persist=False, extra=self.extension.trials)
         plan = Plan(self.loaded, self.store, options)
         plan.replay()
         return plan
@@ -57,7 +67,7 @@ class Sweep:
     @cached_property
     def records(self) -> SweepRecords:
         """The records of its trials, read once."""
-        return records_of(self.plan)
+        return records_of(self.plan, self.extension.look(self.spec))
 
     @property
     def has_results(self) -> bool:
@@ -81,7 +91,7 @@ class Sweep:
         return self.analysis.leaderboard
 
 
-def records_of(plan: Plan) -> SweepRecords:
+def records_of(plan: Plan, look: int = 1) -> SweepRecords:
     """What a replayed plan has read, as a value; importances are read now."""
     return SweepRecords(
         plan.loaded,
@@ -91,7 +101,29 @@ def records_of(plan: Plan) -> SweepRecords:
         failed=plan.failed,
         finished=plan.finished,
         reasons=plan.reasons,
+        look=look,
+        row_scores=_row_reader(plan),
     )
+
+
+def _row_reader(plan: Plan) -> RowReader:
+    """Reads what each test row scored, and keeps it: each is read once."""
+    known: dict[tuple[str, str], RowScores | None] = {}
+
+    def read(trial: ConfirmedTrial, calibrator: str) -> RowScores | None:
+        place = trial.key, calibrator
+        if place not in known:
+            evaluation = trial.evaluations.get(calibrator)
+            known[place] = (
+                None
+                if trial.done is None or evaluation is None
+                else plan.store.row_scores(
+                    trial.done, plan.spec.evaluation.tag, calibrator, evaluation
+                )
+            )
+        return known[place]
+
+    return read
 
 
 def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
@@ -152,9 +184,47 @@ def sweep_names(store: Store) -> list[str]:
     return [name for name in store.sweeps() if store.read_file(name, SPEC) is not None]
 
 
-def saved_state(loaded: LoadedSpec, store: Store, extra: int) -> dict[str, Any]:
+class Extension(NamedTuple):
+    """What a sweep was given beyond its spec, and how often its results were looked at.
+
+    ``trials`` are search trials for every cell, ``seeds`` confirm seeds, ``looks`` the numbers
+    of seeds with which finished results were reported: each is one look.
+    """
+
+    trials: int = 0
+    seeds: int = 0
+    looks: tuple[int, ...] = ()
+
+    def applied(self, loaded: LoadedSpec) -> LoadedSpec:
+        """The spec with the added seeds."""
+        if not self.seeds:
+            return loaded
+        more = {"confirm_seeds": loaded.spec.confirm_seeds + self.seeds}
+        return replace(loaded, spec=loaded.spec.model_copy(update=more))
+
+    def look(self, spec: Spec) -> int:
+        """The how manieth look at the results with this spec's seeds is, or will be."""
+        return len(self.looked(spec).looks)
+
+    def looked(self, spec: Spec) -> Extension:
+        """This, after a look at the results; with the same seeds it is the same look."""
+        seen = spec.confirm_seeds in self.looks
+        return self if seen else self._replace(looks=(*self.looks, spec.confirm_seeds))
+
+
+NOTHING_ADDED = Extension()
+
+
+def saved_state(
+    loaded: LoadedSpec, store: Store, added: Extension = NOTHING_ADDED
+) -> dict[str, Any]:
     """What a sweep is to remember beside its spec: its extension, and where its paths start."""
-    state: dict[str, Any] = {"extra": extra, "directory": str(loaded.directory)}
+    state: dict[str, Any] = {
+        "extra": added.trials,
+        "seeds": added.seeds,
+        "looks": list(added.looks),
+        "directory": str(loaded.directory),
+    }
     if store.local is not None:
         state["from_store"] = os.path.relpath(loaded.directory, store.local)
     return state
@@ -169,9 +239,11 @@ def _directory(store: Store, sweep: str) -> Path:
     return directory
 
 
-def extension(store: Store, sweep: str) -> int:
-    """How many search trials beyond its spec's budget a sweep was given."""
-    return int((store.state(sweep) or {}).get("extra", 0))
+def extension(store: Store, sweep: str) -> Extension:
+    """What a sweep was given beyond its spec."""
+    state = store.state(sweep) or {}
+    looks = tuple(int(seeds) for seeds in state.get("looks", ()))
+    return Extension(int(state.get("extra", 0)), int(state.get("seeds", 0)), looks)
 
 
 def _stored_spec(store: Store, name: str) -> bytes | None:

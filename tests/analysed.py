@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ import pandas as pd
 import torch
 
 from calibration.evaluation import LabelledLogits, evaluate_oracle
+from calibration.metrics.row_scores import RowScores
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.records import SweepRecords
@@ -54,7 +56,7 @@ def evaluation(trial: PlannedTrial, name: str) -> dict[str, Any]:
     rng = np.random.default_rng([len(trial.row), len(name), trial.config.seed])
     validation, change = PLANTED[trial.row, "temperature" if name == "temperature" else "identity"]
     ece = 0.05 + change + 0.002 * trial.config.seed + 0.002 * rng.random()
-    test = {"ece": ece, "error": 0.2 + 0.01 * rng.random()}
+    test = {"ece": ece, "error": round(0.2 + 0.01 * rng.random(), 3)}
     held_back = {"ece": ece, "error": 0.2}
     if name != "isotonic_top_label":
         test |= {"nll": 0.4 + change, "brier": 0.3 + 0.01 * rng.random()}
@@ -66,6 +68,18 @@ def evaluation(trial: PlannedTrial, name: str) -> dict[str, Any]:
         "validation": held_back,
         "converged": True,
     }
+
+
+def scores(test: dict[str, float]) -> RowScores:
+    """Scores of 1000 test rows with these means; what a row is worth differs from row to row."""
+    rows = torch.arange(1000)
+    around = 0.01 * torch.cos(2 * math.pi * rows / 1000)
+
+    def parts(metric: str) -> torch.Tensor | None:
+        return (test[metric] + around).float() if metric in test else None
+
+    correct = rows >= round(1000 * test["error"])
+    return RowScores(torch.full((1000,), 0.9), correct, parts("nll"), parts("brier"), "labels")
 
 
 def as_it_is(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
@@ -98,11 +112,13 @@ def train(plan: Plan, trial: PlannedTrial, change: Change = as_it_is) -> None:
     if confirmed and "test_posterior" in arrays:
         test = LabelledLogits(rows, arrays["test_labels"], arrays["test_posterior"])
         oracle = asdict(evaluate_oracle(test, seed=trial.config.seed))
+        del oracle["rows"]
         plan.store.write_evaluation(trial.key, tag, ORACLE, evaluated("identity", **oracle))
     if confirmed:
         for name in plan.spec.calibrator_names:
             measured = evaluated(name, **evaluation(trial, name))
-            plan.store.write_evaluation(trial.key, tag, name, measured)
+            rows = scores(measured.test)
+            plan.store.write_evaluation(trial.key, tag, name, measured, rows)
 
 
 def fresh(directory: Path, text: str = SPEC) -> Plan:

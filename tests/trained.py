@@ -22,7 +22,7 @@ def finish(spec: Path, store: Store, limit: int = 10_000) -> Sweep:
     """The same for a spec that is there."""
     loaded = load_spec(spec)
     store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
-    store.write_state(loaded.spec.name, saved_state(loaded, store, 0))
+    store.write_state(loaded.spec.name, saved_state(loaded, store))
     plan = Plan(loaded, store)
     plan.replay()
     for _ in range(limit):

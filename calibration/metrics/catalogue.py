@@ -1,6 +1,20 @@
 """The metrics there are, in the order in which tables show them.
 
 Another package adds its own by an entry point in the group ``calsweep.metrics``.
+
+The regions of practical equivalence were set by what a difference means to who uses the
+predictions, before any verdict was simulated or shown:
+
+- NLL, 0.01 nats: the true class gets a probability that is 1 % larger or smaller in the
+  geometric mean (e^0.01 = 1.01).
+- error and accuracy, 0.005: half a percentage point, 5 decisions in 1000.
+- ECE, its equal-mass and its smooth form, 0.005: on average a stated confidence is off by half a
+  percentage point more or less, which two digits of it do not show; it is also about what
+  ECE reads by chance alone on several thousand rows of a perfectly calibrated model.
+- Brier, 0.005: the squared error of a probability vector that moves by 0.05 on two classes
+  (2 · 0.05² = 0.005). Half a point of error with certain predictions would move it by 0.01.
+
+The others are not compared, and have none.
 """
 
 from __future__ import annotations
@@ -23,6 +37,7 @@ _LISTED = (
         binned=True,
         shown=Shown.HEADLINE,
         curve=True,
+        region=0.005,
     ),
     Metric(
         name="nll",
@@ -35,6 +50,7 @@ _LISTED = (
         needs="rows",
         shown=Shown.HEADLINE,
         curve=True,
+        region=0.01,
     ),
     Metric(
         name="brier",
@@ -47,6 +63,7 @@ _LISTED = (
         needs="rows",
         shown=Shown.LEADERBOARD,
         curve=True,
+        region=0.005,
     ),
     Metric(
         name="error",
@@ -56,6 +73,7 @@ _LISTED = (
         resample=f"{HERE}.bootstrap:resampled_error",
         shown=Shown.HEADLINE,
         curve=True,
+        region=0.005,
     ),
     Metric(
         name="ace",
@@ -66,6 +84,7 @@ _LISTED = (
         binned=True,
         shown=Shown.DETAIL,
         curve=True,
+        region=0.005,
     ),
     Metric(
         name="classwise_ece",
@@ -139,6 +158,7 @@ _LISTED = (
         compute=f"{HERE}.smooth:smooth_ece_of",
         resample=f"{HERE}.bootstrap:resampled_smooth_ece",
         shown=Shown.FURTHER,
+        region=0.005,
     ),
     Metric(
         name="kde_ece",
@@ -180,6 +200,7 @@ _LISTED = (
         resample=f"{HERE}.bootstrap:resampled_accuracy",
         direction="maximize",
         curve=True,
+        region=0.005,
     ),
     Metric(
         name="refinement",

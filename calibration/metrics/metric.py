@@ -58,6 +58,11 @@ class Metric:
     posterior is known. ``curve`` adds it to the validation curves, ``on_demand`` has it
     computed there only when a setting asks for it. Raise ``version`` when the function changes
     a number: stored predictions are then evaluated again.
+
+    ``region`` is the half-width of practical equivalence, in the metric's unit: a difference
+    within ±region is of no consequence, and only one beyond it is called better or worse. None:
+    any difference counts, and nothing is called equivalent. The catalogue gives the reason of
+    every region; a spec may set its own (``equivalence``).
     """
 
     name: str
@@ -73,6 +78,7 @@ class Metric:
     shown: Shown = Shown.FILE
     curve: bool = False
     on_demand: bool = False
+    region: float | None = None
     version: int = 1
 
     def __post_init__(self) -> None:
@@ -80,6 +86,11 @@ class Metric:
         if not low < high:
             raise ValueError(
                 f"metric {self.name!r}: bounds: found {self.bounds}; write (low, high)"
+            )
+        if self.region is not None and not 0 < self.region < math.inf:
+            raise ValueError(
+                f"metric {self.name!r}: region: found {self.region}; write a positive half-width, "
+                "or None"
             )
 
     def measure(self, predictions: Predictions, bins: int) -> Tensor:

@@ -1,9 +1,9 @@
 """What a sweep's records say: intervals, comparisons, ranks, trade-offs, importance, costs."""
 
 from sweeps.analysis.analysis import Analysis, analyse
-from sweeps.analysis.comparisons import VERDICTS, Baseline, find_baseline
-from sweeps.analysis.overlap import correlation_ratio
+from sweeps.analysis.comparisons import Baseline, find_baseline
 from sweeps.analysis.selection import Selection
+from sweeps.analysis.verdicts import VERDICTS
 
 __all__ = [
     "VERDICTS",
@@ -11,6 +11,5 @@ __all__ = [
     "Baseline",
     "Selection",
     "analyse",
-    "correlation_ratio",
     "find_baseline",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -12,9 +13,9 @@ from sweeps.analysis import tradeoffs
 from sweeps.analysis.comparisons import Baseline, compare, find_baseline
 from sweeps.analysis.ensembles import ensembles
 from sweeps.analysis.importance import importance
-from sweeps.analysis.overlap import correlation_ratio
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import leaderboard, results
+from sweeps.analysis.row_evidence import About, RowEvidence
 from sweeps.analysis.seed_intervals import GROUPS, with_intervals
 from sweeps.analysis.selection import CHOSEN_BY, Selection, select
 from sweeps.analysis.statistics import Ranks, ranks
@@ -26,7 +27,8 @@ class Analysis:
 
     ``results`` has a row per (dataset, method, calibrator, seed), ``leaderboard`` their
     means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is
-    what validation data chose, ``comparisons`` the paired tests against ``baseline``, ``ranks``
+    what validation data chose, ``comparisons`` the paired tests against ``baseline``, which
+    speak of what ``about`` says, ``evidence`` what they know of single test rows. ``ranks`` are
     those of the chosen over datasets by metric, where there are enough of both. ``fronts``,
     ``hypervolumes``, ``importance``, ``costs`` and ``ensembles`` are described where they are
     made. A sweep with nothing confirmed has frames without rows.
@@ -44,6 +46,8 @@ class Analysis:
     importance: pd.DataFrame
     costs: pd.DataFrame
     ensembles: pd.DataFrame = field(default_factory=pd.DataFrame)
+    about: About = "new_data"
+    evidence: Mapping[str, RowEvidence] = field(default_factory=dict)
 
     @property
     def outdated(self) -> int:
@@ -51,11 +55,15 @@ class Analysis:
         return int(self.results["outdated"].sum()) if "outdated" in self.results else 0
 
 
-def analyse(sweep: SweepRecords, baseline: str | None = None) -> Analysis:
-    """Analyse what a sweep has recorded by now; nothing is read, trained or evaluated.
+def analyse(
+    sweep: SweepRecords, baseline: str | None = None, about: About = "new_data"
+) -> Analysis:
+    """Analyse what a sweep has recorded by now; nothing is trained or evaluated.
 
     ``baseline`` is a row, or exactly a row with a calibrator as in ``focal + temperature``; see
-    ``find_baseline``, whose ``UserError`` it may raise.
+    ``find_baseline``, whose ``UserError`` it may raise. ``about`` is what intervals and
+    verdicts speak of: see ``sweeps.analysis.row_evidence.ABOUT``. For new data what single test
+    rows scored is read, of the rows that are compared.
     """
     reference = find_baseline(sweep.spec, baseline)
     tidy = results(sweep)
@@ -66,9 +74,17 @@ def analyse(sweep: SweepRecords, baseline: str | None = None) -> Analysis:
         table[[f"{name}_sd" for name in METRICS]] = float("nan")
     else:
         table = leaderboard(tidy, selection)
-    ratios = {name: correlation_ratio(sweep.loaded, name) for name in tidy["dataset"].unique()}
-    table = with_intervals(table, tidy, ratios)
-    compared = compare(tidy, selection.calibrators, reference, ratios)
+    crossed = [] if about == "test_set" else sweep.fixed_test_parts
+    table = with_intervals(table, tidy, crossed)
+    evidence = {name: sweep.row_evidence(name) for name in crossed}
+    compared = compare(
+        tidy,
+        selection.calibrators,
+        reference,
+        evidence,
+        regions=sweep.spec.equivalence,
+        look=sweep.look,
+    )
     fronts = tradeoffs.fronts(table)
     return Analysis(
         records=sweep,
@@ -83,6 +99,8 @@ def analyse(sweep: SweepRecords, baseline: str | None = None) -> Analysis:
         importance=importance(sweep),
         costs=costing.costs(sweep, compared, reference),
         ensembles=ensembles(sweep, selection),
+        about=about,
+        evidence=evidence,
     )
 
 

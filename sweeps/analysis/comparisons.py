@@ -6,9 +6,10 @@ calibrator's merit would be taken for the row's. Only who names a calibrator for
 gets everything compared with exactly that.
 
 The family of Holm's correction is what one headline can claim. A dataset's headline says
-"better" or "worse" of every row in each of the ``claimed`` metrics, so that all of these
-are corrected together: it is wrong in anything with a probability of at most 5 %. Corrected
-for each metric by itself it would be wrong up to three times as often. Apart from that are
+"better", "equivalent" or "worse" of every row in each of the ``claimed`` metrics, so that all
+of these are corrected together: that it calls anything better that is not has a probability of
+at most 5 %. Corrected for each metric by itself it would be wrong up to three times as often.
+The rule is that of ``sweeps.analysis.verdicts``. Apart from that are
 
 - other datasets, each with a headline of its own: what holds over all of them is tested by
   ranks. Of twenty headlines one may be wrong;
@@ -19,33 +20,42 @@ for each metric by itself it would be wrong up to three times as often. Apart fr
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
 
 from calibration.metrics import METRICS, Metric, Shown
 from sweeps.analysis.results import label
-from sweeps.analysis.statistics import corrected_t_test, holm
+from sweeps.analysis.row_evidence import Name, RowEvidence
+from sweeps.analysis.statistics import Estimate, effect_size, over_seeds
+from sweeps.analysis.statistics.equivalence import UNTESTED
+from sweeps.analysis.verdicts import (
+    BASELINE,
+    RUN_AGAIN,
+    UNMEASURED,
+    UNRECORDED,
+    Question,
+    infinite_tests,
+    judged,
+    region_of,
+)
 from sweeps.errors import UserError
 from sweeps.spec.schema import Spec
 
-_ALPHA = 0.05
-_BETTER, _WORSE, UNDECIDED = "better", "worse", "no difference shown"
-BASELINE, TOO_FEW, UNMEASURED = "baseline", "too few seeds", "not measured"
-VERDICTS = (_BETTER, _WORSE, UNDECIDED, BASELINE, TOO_FEW, UNMEASURED)
+_ROUNDING = 1e-12
 CHOSEN, AS_IS = "chosen", "as is"
 """With which calibrators two rows are compared."""
 _GROUPS = ["row", "calibrator"]
 COMPARISON_COLUMNS = [
     *("dataset", "comparison", "row", "calibrator", "baseline_calibrator", "metric", "pairs"),
-    *("mean", "baseline_mean", "difference", "low", "high", "effect", "p", "p_holm", "verdict"),
+    *("mean", "baseline_mean", "difference", "low", "high", "effect", "region"),
+    *("p", "p_holm", "verdict", "prob_better", "prob_equivalent", "prob_worse", "would_decide"),
 ]
-Name = tuple[str, str]
-"""A row and a calibrator."""
 
 
 def claimed() -> tuple[str, ...]:
@@ -113,39 +123,58 @@ def compare(
     tidy: pd.DataFrame,
     calibrators: Mapping[tuple[str, str], str],
     baseline: Baseline,
-    ratios: Mapping[str, float],
+    evidence: Mapping[str, RowEvidence] | None = None,
+    *,
+    regions: Mapping[str, float] | None = None,
+    look: int = 1,
 ) -> pd.DataFrame:
     """One line per dataset, comparison, metric of the leaderboard and row.
 
     ``calibrators`` are those chosen for each (dataset, row). ``comparison`` says whether the
     row is there as chosen or as is; where both come to the same there is one line. Tests
     are paired over the seeds that both have, and ``mean`` and ``baseline_mean`` are those of
-    these seeds. Below 5 % of ``p_holm`` the sign of the difference is the verdict; the module
-    says what it is corrected for. The baseline has lines of its own, which are no members of
-    that family; nor is what has no p-value.
+    these seeds. For a dataset with ``evidence`` seeds are crossed with its test rows, and
+    verdicts speak of new data; of any other, the seeds' own spread is all there is: that of
+    new data, where every seed draws its own, or else of these very test rows. ``regions`` are
+    those of practical equivalence that replace the metrics' own, ``look`` is the how manieth
+    look at growing results this is. The baseline has lines of its own, which are no members of
+    a family; nor is what has no p-value.
     """
-    lines = []
+    lines: list[dict[str, Any]] = []
+    questions: list[Question] = []
     for dataset, rows in tidy.groupby("dataset", sort=False):
         chosen = {row: name for (where, row), name in calibrators.items() if where == dataset}
         by_name = {name: group.set_index("seed") for name, group in rows.groupby(_GROUPS)}
         nothing = rows.head(0).set_index("seed")
+        known = (evidence or {}).get(str(dataset))
         for comparison, ours, theirs in _pairs(chosen, list(by_name), baseline):
             own, reference = by_name[ours], by_name.get(theirs, nothing)
             about = {"dataset": dataset, "comparison": comparison, "baseline_calibrator": theirs[1]}
             about |= dict(zip(_GROUPS, ours, strict=True))
-            for metric in METRICS.names(Shown.LEADERBOARD):
-                values = _values(reference, metric)
+            for name in METRICS.names(Shown.LEADERBOARD):
+                metric, values = METRICS[name], _values(reference, name)
+                line = about | {"metric": name}
+                region = region_of(metric, regions or {})
                 if ours == theirs:
-                    found = _baseline_line(values)
-                else:
-                    found = _tested(_values(own, metric), values, ratios[str(dataset)])
-                lines.append(about | {"metric": metric} | found)
-    table = pd.DataFrame(lines, columns=COMPARISON_COLUMNS)
-    together = table["metric"].where(~table["metric"].isin(claimed()), "claimed")
-    for _, rows in table.groupby(["dataset", "comparison", together]):
-        table.loc[rows.index, "p_holm"] = holm(rows["p"])
-    table["verdict"] = [_verdict(line) for line in table.to_dict("records")]
-    return table
+                    lines.append(line | _baseline_line(values) | {"region": region})
+                    continue
+                sides = Sides(_values(own, name), values)
+                found = sides.question(
+                    metric,
+                    region,
+                    (dataset, comparison, "claimed" if name in claimed() else name),
+                    None if known is None else partial(known.estimate, metric, ours, theirs),
+                )
+                lines.append(line | sides.columns(found.estimate))
+                lines[-1]["question"] = len(questions)
+                questions.append(found)
+    answers = judged(questions, look)
+    for line in lines:
+        if "question" in line:
+            judgement = answers[line.pop("question")]._asdict()
+            line |= {**judgement, **{k: v for k, v in line.items() if k == "verdict" and v}}
+            line |= {"would_decide": RUN_AGAIN} if line["verdict"] == UNRECORDED else {}
+    return pd.DataFrame(lines, columns=COMPARISON_COLUMNS)
 
 
 def by_row(comparisons: pd.DataFrame) -> pd.DataFrame:
@@ -178,51 +207,68 @@ def _values(rows: pd.DataFrame, metric: str) -> pd.Series:
 def _baseline_line(values: pd.Series) -> dict[str, Any]:
     mean = float(values.mean())
     nothing = dict.fromkeys(("difference", "low", "high", "effect"), 0.0 * mean)
-    means = {"mean": mean, "baseline_mean": mean, "p": np.nan, "p_holm": np.nan}
-    return means | nothing | {"pairs": int(values.count()), "verdict": BASELINE}
+    means = {"mean": mean, "baseline_mean": mean}
+    return means | nothing | {"pairs": int(values.count()), "verdict": BASELINE, "would_decide": ""}
 
 
-def _tested(ours: pd.Series, baseline: pd.Series, ratio: float) -> dict[str, Any]:
-    shared = ours.index.intersection(baseline.index)
-    both = np.stack([ours.loc[shared], baseline.loc[shared]]).astype(np.float64)
-    both = both[:, ~np.isnan(both).any(axis=0)]
-    seeds = both.shape[1]
-    means = both.mean(axis=1) if seeds else np.full(2, np.nan)
-    # A top-label calibrator has no proper scores; that is another thing than a seed that failed.
-    unmeasured = any(len(values) and values.isna().all() for values in (ours, baseline))
-    found = corrected_t_test(*both, correlation_ratio=ratio)._asdict()
-    found |= {"mean": means[0], "baseline_mean": means[1], "p_holm": np.nan}
-    found["verdict"] = UNMEASURED if unmeasured else ""
-    if np.isinf(both).any():
-        if seeds < 2:
-            return found | {"verdict": TOO_FEW}
-        found["p"] = _infinite_p(np.isinf(both).sum(axis=1), seeds)
-    return found
+class Sides:
+    """A metric's values by seed on both sides of a comparison, on the seeds that both have."""
 
+    def __init__(self, ours: pd.Series, theirs: pd.Series) -> None:
+        shared = ours.index.intersection(theirs.index)
+        both = pd.DataFrame({"ours": ours.loc[shared], "theirs": theirs.loc[shared]})
+        self.both = both.astype(np.float64).dropna()
+        # A top-label calibrator has no proper scores; that is not a seed that failed.
+        self.unmeasured = any(len(side) and side.isna().all() for side in (ours, theirs))
+        self.unrecorded = False
 
-def _infinite_p(infinite: NDArray[np.int_], seeds: int) -> float:
-    """Fisher's exact test of the numbers of seeds on which an NLL is infinite.
+    @property
+    def differences(self) -> dict[int, float]:
+        """Ours − theirs by seed; what is only rounding counts as 0."""
+        ours, theirs = self.both["ours"], self.both["theirs"]
+        rounding = _ROUNDING * np.maximum(ours.abs(), theirs.abs())
+        found = (ours - theirs).where((ours - theirs).abs() > rounding, 0.0)
+        return {int(seed): float(value) for seed, value in found.items()}
 
-    A certainty that was wrong leaves no mean to compare. A single one can happen to any calibrator
-    that gives probabilities of 0, and shows nothing of a difference.
-    """
-    return float(stats.fisher_exact(np.stack([infinite, seeds - infinite])).pvalue)
+    @property
+    def infinite(self) -> NDArray[np.int_]:
+        """On how many seeds each side is infinite."""
+        return np.isinf(self.both.to_numpy()).sum(axis=0)
 
+    def question(
+        self,
+        metric: Metric,
+        region: float,
+        family: Hashable,
+        of_rows: Callable[[Mapping[int, float]], Estimate | None] | None,
+    ) -> Question:
+        """What is asked of the two; ``of_rows`` knows what their test rows scored."""
+        seeds = len(self.both)
+        if self.infinite.any():
+            mean = float(self.both["ours"].mean() - self.both["theirs"].mean())
+            nothing = Estimate(mean, math.nan, math.nan, seeds)
+            counts = infinite_tests(int(self.infinite[0]), seeds, int(self.infinite[1]), seeds)
+            tests = counts if seeds > 1 else UNTESTED
+            return Question(metric, region, family, nothing, tests)
+        differences = self.differences
+        found = over_seeds(list(differences.values()))
+        if of_rows is not None and not self.unmeasured:
+            crossed = of_rows(differences)
+            self.unrecorded = crossed is None
+            found = crossed or Estimate(found.mean, math.nan, math.nan, seeds)
+        return Question.about(metric, region, family, found)
 
-def _verdict(line: Mapping[Hashable, Any]) -> str:
-    if line["verdict"]:
-        return str(line["verdict"])
-    return verdict(METRICS[line["metric"]], line["mean"], line["baseline_mean"], line["p_holm"])
-
-
-def verdict(metric: Metric, mean: float, baseline_mean: float, p_holm: float) -> str:
-    """What a mean of a metric shows against another.
-
-    Without a test, an infinite NLL, of a certainty that was wrong, is worse than any other.
-    """
-    untested = np.isnan(p_holm)
-    if untested and not (np.isinf(mean) or np.isinf(baseline_mean)):
-        return TOO_FEW
-    if mean == baseline_mean or p_holm >= _ALPHA:
-        return UNDECIDED
-    return _BETTER if metric.better(mean, baseline_mean) else _WORSE
+    def columns(self, found: Estimate) -> dict[str, Any]:
+        """The columns that need no correction; a verdict only where no test is needed for it."""
+        low, high = found.interval()
+        means = self.both.mean()
+        return {
+            "pairs": len(self.both),
+            "mean": float(means["ours"]),
+            "baseline_mean": float(means["theirs"]),
+            "difference": found.mean,
+            "low": low,
+            "high": high,
+            "effect": effect_size(list(self.differences.values())),
+            "verdict": UNMEASURED if self.unmeasured else UNRECORDED if self.unrecorded else "",
+        }

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from sweeps.analysis.comparisons import CHOSEN, TOO_FEW, Baseline
+from sweeps.analysis.comparisons import CHOSEN, Baseline
 from sweeps.analysis.records import SweepRecords
+from sweeps.analysis.verdicts import TOO_FEW
 from sweeps.store import TrialSummary
 
 _COLUMNS = [

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from calibration.hyperparameters import Value
+from calibration.metrics.row_scores import RowScores
+from sweeps.analysis.row_evidence import Name, RowEvidence
 from sweeps.engine.identity import TrialConfig
 from sweeps.spec import LoadedSpec
 from sweeps.spec.schema import Spec
@@ -75,9 +77,17 @@ class CellRecords:
         return [trial for trial in trials if trial is not None]
 
 
+RowReader = Callable[[ConfirmedTrial, str], RowScores | None]
+"""Gives what each test row scored in a trial under a calibrator, if it is recorded."""
+
+
 @dataclass(frozen=True)
 class SweepRecords:
-    """What a sweep was asked to do, and all that came of it so far."""
+    """What a sweep was asked to do, and all that came of it so far.
+
+    ``look`` counts the looks at its results, each with more seeds than the one before.
+    ``row_scores`` reads what is too much to be kept of every trial and calibrator.
+    """
 
     loaded: LoadedSpec
     cells: Mapping[tuple[str, str], CellRecords]
@@ -86,6 +96,25 @@ class SweepRecords:
     failed: int
     finished: bool
     reasons: Counter[str] = field(default_factory=Counter)
+    look: int = 1
+    row_scores: RowReader = field(default=lambda trial, calibrator: None, repr=False)
+
+    @property
+    def fixed_test_parts(self) -> list[str]:
+        """The datasets whose test rows are the same for every seed."""
+        datasets = self.loaded.datasets.items()
+        return [name for name, dataset in datasets if not dataset.independent_draws]
+
+    def row_evidence(self, dataset: str) -> RowEvidence:
+        """What single test rows of a dataset scored, read when it is asked for."""
+
+        def read(name: Name, seed: int) -> RowScores | None:
+            row, calibrator = name
+            trials = self.confirmed(dataset, row)
+            trial = next((t for t in trials if t.config.seed == seed), None)
+            return None if trial is None else self.row_scores(trial, calibrator)
+
+        return RowEvidence(read, self.spec.bins)
 
     @property
     def spec(self) -> Spec:

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import special
 
 from calibration.metrics import METRICS
-from sweeps.analysis.statistics import half_width
 
 GROUPS = ["dataset", "row", "calibrator"]
+WIDTH = 2 * float(special.ndtri(0.975))
+"""Of a 95 % interval, in standard errors."""
 
 
 def with_intervals(
-    table: pd.DataFrame, tidy: pd.DataFrame, ratios: Mapping[str, float]
+    table: pd.DataFrame, tidy: pd.DataFrame, crossed: Collection[str] = ()
 ) -> pd.DataFrame:
     """The leaderboard with METRIC_ci_low and METRIC_ci_high for every test metric.
 
-    Over several seeds it is the t interval of their mean, with the dataset's correlation
-    ratio in ``ratios``, cut to what the metric can be. A single seed has the bootstrap
-    interval over its test rows instead, where one was made; else NaN.
+    Over several seeds it is the t interval of their mean, cut to what the metric can be: of new
+    seeds, and of new data where every seed draws its own. For the datasets in ``crossed``, whose
+    seeds share their test rows, the rows' own chance is added: the mean of the seeds' variances
+    over resamples, as their bootstrap intervals tell it. That is what it is at most, if all
+    networks err on the same rows. A metric without such intervals then has none. A single seed
+    has the bootstrap interval over its test rows alone, where one was made; else NaN.
     """
     measured = {name for name, metric in METRICS.items() if metric.direction != "none"}
     names = [name for name in tidy.columns if name.removeprefix("large_") in measured]
     counts = tidy.groupby(GROUPS)[names].count().loc[pd.MultiIndex.from_frame(table[GROUPS])]
-    ratio = table["dataset"].map(dict(ratios)).to_numpy(dtype=np.float64)
+    shared = table["dataset"].isin(list(crossed)).to_numpy()
     columns: dict[str, NDArray[np.float64]] = {}
     for name in names:
         low, high = METRICS[name.removeprefix("large_")].bounds
         count = counts[name].to_numpy()
-        half = half_width(_column(table, f"{name}_sd"), count, correlation_ratio=ratio)
+        enough = np.where(count > 1, count, np.nan)
+        of_seeds = np.square(_column(table, f"{name}_sd")) / enough
+        ends = (_column(table, f"{name}_{end}") for end in ("low", "high"))
+        of_rows = np.where(shared, np.square(np.subtract(*ends) / WIDTH), 0.0)
+        # Satterthwaite's freedom, the rows being many.
+        share = np.divide(of_seeds + of_rows, of_seeds, where=of_seeds > 0, out=np.ones(len(table)))
+        quantile = special.stdtrit((enough - 1) * np.square(share), 0.975)
+        half = quantile * np.sqrt(of_seeds + of_rows)
         for end, sign in (("low", -1), ("high", 1)):
             bound = (_column(table, name) + sign * half).clip(low, high)
             alone = _column(table, f"{name}_{end}")

@@ -2,50 +2,68 @@
 
 Every method stands for itself with the calibrator that was chosen for it on validation data, in
 each of the two sweeps by itself. Where both drew or divided the same data with the same
-seeds the values of these seeds are paired; otherwise the test is Welch's.
+seeds the values of these seeds are paired, crossed with the test rows that they share; otherwise
+the test is Welch's.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis import Analysis, correlation_ratio
-from sweeps.analysis.comparisons import UNMEASURED, verdict
-from sweeps.analysis.statistics import corrected_t_test, holm
+from sweeps.analysis import Analysis
+from sweeps.analysis.comparisons import Sides, claimed
+from sweeps.analysis.seed_intervals import WIDTH
+from sweeps.analysis.statistics import Estimate
+from sweeps.analysis.verdicts import (
+    UNMEASURED,
+    UNRECORDED,
+    Question,
+    infinite_tests,
+    judged,
+    region_of,
+)
 
 _COLUMNS = (
     *("dataset", "row", "calibrator_a", "calibrator_b", "metric", "test", "seeds_a", "seeds_b"),
-    *("mean_a", "mean_b", "difference", "low", "high", "p", "p_holm", "verdict"),
+    *("mean_a", "mean_b", "difference", "low", "high", "region", "p", "p_holm", "verdict"),
+    *("prob_better", "prob_equivalent", "prob_worse", "would_decide"),
 )
+IDENTICAL = "identical"
 
 
 def compare_sweeps(a: Analysis, b: Analysis, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """One line per dataset, method and metric that both have; b − a, with Holm's correction.
 
-    The family of one correction is all methods on one dataset in one metric that have a
-    p-value: what is identical, or was measured in another way, has none.
+    Verdicts follow the rule of ``sweeps.analysis.verdicts``. Together are corrected, on one
+    dataset, all methods in all claimed metrics, and all methods in each other metric. What is
+    identical, or was measured in another way, has no p-value.
     """
-    lines = [
-        _line(a, b, dataset, method, metric)
-        for dataset in a.records.loaded.datasets
-        if dataset in b.records.loaded.datasets
-        for metric in metrics or METRICS.names(Shown.LEADERBOARD)
-        for method in a.records.spec.methods
-        if all((dataset, method) in sweep.selection.calibrators for sweep in (a, b))
-    ]
-    table = pd.DataFrame(lines, columns=list(_COLUMNS))
-    for _, family in table.groupby(["dataset", "metric"]):
-        table.loc[family.index, "p_holm"] = holm(family["p"].to_numpy(dtype=float))
-    table["verdict"] = [_verdict(line) for line in table.to_dict("records")]
-    return table
+    lines: list[dict[str, Any]] = []
+    questions: list[Question] = []
+    for dataset in a.records.loaded.datasets:
+        if dataset not in b.records.loaded.datasets:
+            continue
+        for metric in metrics or METRICS.names(Shown.LEADERBOARD):
+            for method in a.records.spec.methods:
+                if all((dataset, method) in sweep.selection.calibrators for sweep in (a, b)):
+                    line, found = _line(a, b, dataset, method, metric)
+                    lines.append(line)
+                    questions.append(found)
+    for line, answer in zip(lines, judged(questions), strict=True):
+        line.update(
+            {**answer._asdict(), **({"verdict": line["verdict"]} if line["verdict"] else {})}
+        )
+        if math.isnan(line["mean_a"]) or math.isnan(line["mean_b"]):
+            line["verdict"] = UNMEASURED
+    return pd.DataFrame(lines, columns=list(_COLUMNS))
 
 
 def only_in_one(a: Analysis, b: Analysis) -> list[str]:
@@ -75,81 +93,79 @@ def other_circumstances(a: Analysis, b: Analysis) -> list[str]:
     return found + [line.rstrip() for line in changed if line[0] in "+-" and line[2:].strip()]
 
 
-def _line(a: Analysis, b: Analysis, dataset: str, method: str, metric: str) -> dict[str, Any]:
-    calibrators = [sweep.selection.calibrators[dataset, method] for sweep in (a, b)]
+def _line(
+    a: Analysis, b: Analysis, dataset: str, method: str, name: str
+) -> tuple[dict[str, Any], Question]:
+    chosen = [sweep.selection.calibrators[dataset, method] for sweep in (a, b)]
     old, new = (
-        _by_seed(sweep, dataset, method, chosen, metric)
-        for sweep, chosen in zip((a, b), calibrators, strict=True)
+        _by_seed(sweep, dataset, method, calibrator, name)
+        for sweep, calibrator in zip((a, b), chosen, strict=True)
     )
-    line = {
-        "dataset": dataset,
-        "row": method,
-        "calibrator_a": calibrators[0],
-        "calibrator_b": calibrators[1],
-        "metric": metric,
-        "seeds_a": old.count(),
-        "seeds_b": new.count(),
-        "mean_a": old.mean(),
-        "mean_b": new.mean(),
-    }
-    ratios = (
-        correlation_ratio(a.records.loaded, dataset),
-        correlation_ratio(b.records.loaded, dataset),
-    )
-    shared = old.index.intersection(new.index)
-    if METRICS[metric].binned and a.records.spec.bins != b.records.spec.bins:
-        nothing = dict.fromkeys(("difference", "low", "high", "p"), math.nan)
-        return line | {"test": "–", "verdict": "other bins"} | nothing
-    if _same_data(a, b, dataset) and len(shared) >= 2:
-        old, new = old[shared], new[shared]
-        line |= {"seeds_a": len(shared), "seeds_b": len(shared)}
-        line |= {"mean_a": old.mean(), "mean_b": new.mean()}
-        return (
-            line
-            | {"test": "paired"}
-            | _paired(old, new, correlation_ratio(a.records.loaded, dataset))
-        )
-    ratios = (
-        correlation_ratio(a.records.loaded, dataset),
-        correlation_ratio(b.records.loaded, dataset),
-    )
-    return line | {"test": "unpaired"} | _unpaired(old, new, ratios)
+    metric = METRICS[name]
+    family = dataset, "claimed" if name in claimed() else name
+    region = region_of(metric, b.records.spec.equivalence)
+    line: dict[str, Any] = {"dataset": dataset, "row": method, "metric": name, "verdict": ""}
+    line |= {"calibrator_a": chosen[0], "calibrator_b": chosen[1]}
+    paired = _same_data(a, b, dataset) and len(old.index.intersection(new.index)) >= 2
+    if paired:
+        sides = Sides(new, old)
+        new, old = sides.both["ours"], sides.both["theirs"]
+    line |= {"seeds_a": old.count(), "seeds_b": new.count()}
+    line |= {"mean_a": old.mean(), "mean_b": new.mean()}
+    untested = Estimate(float(new.mean() - old.mean()), math.nan, math.nan, 0)
+    if metric.binned and a.records.spec.bins != b.records.spec.bins:
+        found = Question.about(metric, region, family, untested._replace(mean=math.nan))
+        line |= {"test": "–", "verdict": "other bins"}
+    elif paired and (old.to_numpy() == new.to_numpy()).all():
+        found = Question.about(metric, region, family, untested._replace(mean=0.0))
+        line |= {"test": "paired", "verdict": IDENTICAL}
+    elif paired:
+        ours, theirs = (method, chosen[1]), (method, chosen[0])
+        known = b.evidence.get(dataset), a.evidence.get(dataset)
+        of_rows = None
+        if known[0] is not None and known[1] is not None:
+            of_rows = partial(known[0].estimate, metric, ours, theirs, other=known[1])
+        found = sides.question(metric, region, family, of_rows)
+        line |= {"test": "paired", "verdict": UNRECORDED if sides.unrecorded else ""}
+    elif np.isinf([*old, *new]).any() and min(old.count(), new.count()) > 1:
+        counts = (int(np.isinf(side).sum()) for side in (new, old))
+        of_new, of_old = counts
+        tests = infinite_tests(of_new, len(new), of_old, len(old))
+        found = Question(metric, region, family, untested, tests)
+        line |= {"test": "unpaired"}
+    else:
+        rows = [
+            _row_variance(sweep, dataset, method, c, name)
+            for sweep, c in zip((a, b), chosen, strict=True)
+        ]
+        found = Question.about(metric, region, family, _unpaired(old, new, rows) or untested)
+        line |= {"test": "unpaired"}
+    low, high = found.estimate.interval()
+    if line["verdict"] == IDENTICAL:
+        low = high = 0.0
+    return line | {"difference": found.estimate.mean, "low": low, "high": high}, found
 
 
-def _paired(old: pd.Series, new: pd.Series, ratio: float) -> dict[str, Any]:
-    if len(old) and (old.to_numpy() == new.to_numpy()).all():
-        return {"difference": 0.0, "low": 0.0, "high": 0.0, "p": math.nan, "verdict": "identical"}
-    found = corrected_t_test(new, old, correlation_ratio=ratio)
-    return {"difference": found.difference, "low": found.low, "high": found.high, "p": found.p}
-
-
-def _unpaired(old: pd.Series, new: pd.Series, ratios: tuple[float, float]) -> dict[str, Any]:
-    """Welch's t-test, each mean's variance corrected by its own ratio as in the paired test."""
+def _unpaired(old: pd.Series, new: pd.Series, row_variances: Sequence[float]) -> Estimate | None:
+    """Welch's t-test; for new data the chance of each side's test rows is added to it."""
     difference = float(new.mean() - old.mean())
     if min(old.count(), new.count()) < 2 or not np.isfinite(difference):
-        return {"difference": difference, "low": math.nan, "high": math.nan, "p": math.nan}
-    parts = [
-        values.var(ddof=1) * (1 / values.count() + ratio)
-        for values, ratio in zip((old, new), ratios, strict=True)
-    ]
-    error = math.sqrt(sum(parts))
-    if error == 0:
-        return {"difference": difference, "low": math.nan, "high": math.nan, "p": math.nan}
-    squares = sum(
-        part**2 / (values.count() - 1) for part, values in zip(parts, (old, new), strict=True)
-    )
-    freedom = error**4 / squares
-    half = float(stats.t.ppf(0.975, freedom)) * error
-    p = float(2 * stats.t.sf(abs(difference) / error, freedom))
-    return {"difference": difference, "low": difference - half, "high": difference + half, "p": p}
+        return None
+    parts = [values.var(ddof=1) / values.count() for values in (old, new)]
+    variance = sum(parts) + sum(row_variances)
+    squares = sum(p**2 / (v.count() - 1) for p, v in zip(parts, (old, new), strict=True))
+    if not variance > 0:
+        return None
+    freedom = variance**2 / squares if squares > 0 else float(old.count() + new.count() - 2)
+    return Estimate(difference, variance, freedom, int(old.count() + new.count()))
 
 
-def _verdict(line: Mapping[Any, Any]) -> str:
-    if isinstance(line["verdict"], str):
-        return line["verdict"]
-    if math.isnan(line["mean_a"]) or math.isnan(line["mean_b"]):
-        return UNMEASURED
-    return verdict(METRICS[line["metric"]], line["mean_b"], line["mean_a"], line["p_holm"])
+def _row_variance(sweep: Analysis, dataset: str, method: str, chosen: str, metric: str) -> float:
+    """Of a mean over seeds that share their test rows, at most; see ``with_intervals``."""
+    if sweep.about == "test_set" or dataset not in sweep.records.fixed_test_parts:
+        return 0.0
+    ends = [_by_seed(sweep, dataset, method, chosen, f"{metric}_{end}") for end in ("low", "high")]
+    return float(np.square((ends[1] - ends[0]) / WIDTH).mean())
 
 
 def _by_seed(sweep: Analysis, dataset: str, method: str, chosen: str, metric: str) -> pd.Series:

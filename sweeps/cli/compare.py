@@ -50,8 +50,9 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
         say(
             console,
             "Every row with its own calibrator, chosen on validation data. Difference with its "
-            "95 % interval; p by the t-test named, corrected for overlapping training sets, and by "
-            "Holm over the methods of a dataset and metric; below 0.05 counts.",
+            "95 % interval, for new test rows and new seeds; p one-sided against the edge of the "
+            "region of practical equivalence, by the t-test named, Holm-corrected over what is "
+            "claimed of a dataset; below 0.05 counts.",
         )
     return 0
 

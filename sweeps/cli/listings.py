@@ -95,11 +95,12 @@ def metrics(options: argparse.Namespace, console: Console) -> int:
     """List the metrics."""
     from calibration.metrics import METRICS
 
-    table = Table("metric", "what it is", "values", "better", "interval")
+    table = Table("metric", "what it is", "values", "better", "equivalent within", "interval")
     for name, metric in METRICS.items():
         better = {"minimize": "lower", "maximize": "higher", "none": ""}[metric.direction]
         interval = "bootstrap" if metric.has_interval else ""
-        table.add_row(name, metric.description, _bounds(metric.bounds), better, interval)
+        region = "" if metric.region is None else f"±{metric.region:g}"
+        table.add_row(name, metric.description, _bounds(metric.bounds), better, region, interval)
     console.print(table)
     return 0
 

@@ -22,8 +22,10 @@ from sweeps.sweep import extension
 
 def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
     """Print every cell's trials and what is done of them, the time it will take, the settings."""
+    added = extension(store, loaded.spec.name)
+    loaded = added.applied(loaded)
     spec = loaded.spec
-    options = Options(persist=False, extra=extension(store, spec.name))
+    options = Options(persist=False, extra=added.trials)
     plan = Plan(loaded, store, options)
     plan.replay()
     cost = estimate(loaded)

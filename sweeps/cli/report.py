@@ -16,6 +16,7 @@ from sweeps.host.console import say
 if TYPE_CHECKING:
     from sweeps.sweep import Sweep
 
+ABOUT = ("new_data", "test_set")
 FORMATS = ("html", "markdown", "latex", "csv", "parquet")
 
 
@@ -36,6 +37,13 @@ def add(commands: Subparsers) -> None:
         metavar="ROW",
         help="what the rows are compared with: a row with the same help as theirs, or exactly a "
         'row with a calibrator, e.g. "focal + temperature" (default: standard)',
+    )
+    report.add_argument(
+        "--about",
+        choices=ABOUT,
+        default=ABOUT[0],
+        help="what intervals and verdicts speak of: new test rows and new seeds, or new seeds on "
+        "these very test rows (default: new_data)",
     )
     report.add_argument("--out", type=Path, metavar="FILE", help="write there and nowhere else")
     add_store(report)
@@ -68,16 +76,16 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     from calibration.threads import threads
-    from sweeps.report.headline import across, headlines, outdated
+    from sweeps.report.headline import across, headlines, looks, outdated
     from sweeps.report.write import write_report
 
     files: dict[str, bytes] = {}
     write = None if options.out is None else files.__setitem__
     with threads(1):
-        written = write_report(sweep.records, sweep.store, options.baseline, write)
+        written = write_report(sweep.records, sweep.store, options.baseline, write, options.about)
     analysis = written.analysis
     sentences = [*map(str, headlines(sweep.records, analysis).values()), across(analysis)]
-    sentences.append(outdated(sweep.records, written.analysis))
+    sentences += [outdated(sweep.records, written.analysis), looks(sweep.records)]
     for sentence in filter(None, sentences):
         say(console, sentence, "")
     place = sweep.store.location(sweep.name, "report.html")
@@ -98,7 +106,7 @@ def _content(options: argparse.Namespace, sweep: Sweep) -> bytes:
     from sweeps.report.csv_table import csv
     from sweeps.report.write import parquet
 
-    analysis = analyse(sweep.records, options.baseline)
+    analysis = analyse(sweep.records, options.baseline, options.about)
     if options.format == "markdown":
         return exports.markdown(analysis).encode()
     if options.format == "latex":

@@ -58,11 +58,24 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="N search trials more than the spec says, for every method on every dataset",
     )
+    parser.add_argument(
+        "--seeds",
+        type=_seeds,
+        default=0,
+        metavar="N",
+        help="N confirm seeds more than the spec says; verdicts keep their 5 %% for three looks",
+    )
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"found {text!r}; write a number of trials, e.g. 10")
+    return int(text)
+
+
+def _seeds(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 900:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a number of seeds, e.g. 5")
     return int(text)
 
 
@@ -96,6 +109,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
         cluster=Cluster(options.address, options.concurrent),
         retry_failed=options.retry_failed,
         extend=options.extend,
+        seeds=options.seeds,
     )
     _print_outcome(outcome, options, console)
     return 1 if outcome.plan.failed or outcome.failed_calibrators or outcome.report_failures else 0

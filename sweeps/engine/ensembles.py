@@ -72,10 +72,10 @@ class EnsembleEvaluation:
 
         size, tag = len(records), self.evaluation.tag
         name, part = ensemble_name(size, calibrator), reduced_name(size, calibrator)
-        found = as_record(name, evaluate)
+        found, _ = as_record(name, evaluate)  # what is never compared needs no row scores
         # The whole last: where it is, all are.
         for record, reduced in zip(records, others, strict=False):  # none, if it failed
-            kept = as_record(part, lambda reduced=reduced: reduced)  # type: ignore[misc]
+            kept, _ = as_record(part, lambda reduced=reduced: reduced)  # type: ignore[misc]
             self.store.write_evaluation(record.key, tag, part, kept)
         self.store.write_evaluation(records[0].key, tag, name, found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from calibration.evaluation import (
     evaluate_oracle,
     evaluation_version,
 )
+from calibration.metrics.row_scores import RowScores
 from calibration.text import visible
 from calibration.threads import threads
 from sweeps.engine.identity import TrialConfig
@@ -59,16 +60,19 @@ def current_version(name: str) -> str:
 
 def as_record(
     name: str, evaluate: Callable[[], CalibratorEvaluation], *, has_oracle: bool = False
-) -> EvaluationRecord:
-    """What ``evaluate`` returns as the store keeps it, or why it failed."""
+) -> tuple[EvaluationRecord, RowScores | None]:
+    """What ``evaluate`` returns as the store keeps it, or why it failed; and its row scores."""
     about: dict[str, Any] = {"version": current_version(name), "has_oracle": has_oracle}
     try:
-        return EvaluationRecord(**asdict(evaluate()), made=time.time(), **about)
+        measured = evaluate()
+        values = asdict(replace(measured, rows=None))
+        del values["rows"]
+        return EvaluationRecord(**values, made=time.time(), **about), measured.rows
     except StoreError:
         raise
     except Exception as error:  # a user's own calibrator or metric may raise anything
         reason = f"{type(error).__name__}: {error}"
-        return EvaluationRecord(failed=reason, made=time.time(), **about)
+        return EvaluationRecord(failed=reason, made=time.time(), **about), None
 
 
 class TrialEvaluation:
@@ -119,8 +123,8 @@ class TrialEvaluation:
     def _record(
         self, name: str, evaluate: Callable[[], CalibratorEvaluation], *, has_oracle: bool = False
     ) -> None:
-        found = as_record(name, evaluate, has_oracle=has_oracle)
-        self.store.write_evaluation(self.record.key, self.evaluation.tag, name, found)
+        found, rows = as_record(name, evaluate, has_oracle=has_oracle)
+        self.store.write_evaluation(self.record.key, self.evaluation.tag, name, found, rows)
 
     @cached_property
     def _large_test(self) -> LabelledLogits | None:

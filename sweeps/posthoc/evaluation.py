@@ -19,9 +19,9 @@ from calibration.memory import COPIES, available_memory, check_fits
 from calibration.metrics.bootstrap import resample_counts
 from calibration.text import visible
 from calibration.threads import threads
-from sweeps.analysis.comparisons import UNMEASURED
 from sweeps.analysis.results import leaderboard
 from sweeps.analysis.selection import select
+from sweeps.analysis.verdicts import UNMEASURED
 from sweeps.posthoc.comparison import UNCALIBRATED, comparisons
 from sweeps.posthoc.verdicts import (
     EvaluationSetup,

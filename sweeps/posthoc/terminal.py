@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis.comparisons import UNMEASURED
+from sweeps.analysis.verdicts import BETTER, EQUIVALENT, WORSE
 from sweeps.host.console import print_whole
 from sweeps.posthoc.evaluation import StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
 from sweeps.report.wording import convergence_note, dagger, number
 
 _AS_IS = "as is"
-SIGNS = {"better": "✓", "worse": "✗", "no difference shown": " ", "baseline": " ", UNMEASURED: " "}
+SIGNS = {BETTER: "✓", EQUIVALENT: "≈", WORSE: "✗"}
 
 
 def leaderboard_table(evaluation: StoredEvaluation) -> Table:
@@ -46,7 +46,9 @@ def leaderboard_table(evaluation: StoredEvaluation) -> Table:
         name = row["calibrator"]
         cells = []
         for metric in metrics:
-            cells.append(f"{_with_interval(row, metric)} {SIGNS[evaluation.verdict(name, metric)]}")
+            cells.append(
+                f"{_with_interval(row, metric)} {SIGNS.get(evaluation.verdict(name, metric), ' ')}"
+            )
             cells += [number(row["floor"])] if metric == "ece" else []
         star = " ★" if row["winner"] else ""
         label = f"{_AS_IS if name == 'identity' else name}{dagger(row)}{star}"
@@ -65,8 +67,8 @@ def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
     )
     marked = convergence_note(evaluation.leaderboard["converged"])
     console.print(
-        f"★ best cross-fitted validation NLL. {judged}✓ better, ✗ worse than as is (paired "
-        "bootstrap, Holm-corrected, 5 %); no sign: no difference shown; –: not measured. "
+        f"★ best cross-fitted validation NLL. {judged}✓ better, ≈ equivalent, ✗ worse than "
+        "as is (paired bootstrap, Holm-corrected, 5 %); no sign: undecided; –: not measured. "
         "[low, high]: 95 % bootstrap interval. floor: the ECE this row would show by chance if it "
         "were calibrated; an ECE near it is as good as it gets. "
         f"{evaluation.bins} bins, {procedure(evaluation)}.{marked}",

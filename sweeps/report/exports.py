@@ -11,6 +11,7 @@ from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.results import headline_rows, label
+from sweeps.analysis.verdicts import PRIMARY
 from sweeps.report.escaping import latex_text, markdown_text
 from sweeps.report.wording import convergence_note, count, dagger, interval, number, p_value
 from sweeps.spec import ORACLE
@@ -58,7 +59,7 @@ def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]
     """Every dataset's headings and headline rows as plain texts."""
     table = analysis.leaderboard
     heads = ["", *map(METRICS.title, METRICS.names(Shown.LEADERBOARD)), "floor"]
-    heads += [f"ECE vs {analysis.baseline.label}", "seeds", "train s"]
+    heads += [f"{METRICS.title(PRIMARY)} vs {analysis.baseline.label}", "seeds", "train s"]
     for dataset in table["dataset"].unique():
         rows = headline_rows(table, dataset)
         yield str(dataset), heads, [_cells(row, analysis) for _, row in rows.iterrows()]
@@ -77,7 +78,7 @@ def _verdict(row: pd.Series, comparisons: pd.DataFrame) -> str:
     mine = comparisons["dataset"] == row["dataset"]
     for column in ("row", "calibrator"):
         mine &= comparisons[column] == row[column]
-    found = comparisons[mine & (comparisons["metric"] == "ece")]
+    found = comparisons[mine & (comparisons["metric"] == PRIMARY)]
     if found.empty:
         return ""
     line = found.iloc[0]

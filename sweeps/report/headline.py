@@ -10,15 +10,26 @@ import pandas as pd
 
 from calibration.metrics import METRICS
 from sweeps.analysis import Analysis
-from sweeps.analysis.comparisons import BASELINE, CHOSEN, TOO_FEW, UNDECIDED, UNMEASURED, claimed
+from sweeps.analysis.comparisons import CHOSEN, claimed
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import FEWER_SEEDS
+from sweeps.analysis.statistics import SPENT, protected
+from sweeps.analysis.verdicts import (
+    BASELINE,
+    BETTER,
+    EQUIVALENT,
+    TOO_FEW,
+    UNDECIDED,
+    UNMEASURED,
+    UNRECORDED,
+    WORSE,
+)
 from sweeps.report.chance import like_perfect, most_by_chance
 from sweeps.report.wording import count, interval, listed, number, p_value, quoted
 from sweeps.spec import ORACLE
 
-DIFFERENT = ("better", "worse")
+DIFFERENT = (BETTER, WORSE)
 
 
 class Headline(NamedTuple):
@@ -99,6 +110,22 @@ def outdated(sweep: SweepRecords, analysis: Analysis) -> str:
     )
 
 
+def looks(sweep: SweepRecords) -> str:
+    """How often growing results were looked at, if that matters to the verdicts."""
+    if sweep.look == 1:
+        return ""
+    if protected(sweep.look):
+        return (
+            f"This is look {sweep.look} at a growing number of seeds: p-values are corrected for "
+            f"up to {len(SPENT)}, so that all of them together err with at most 5 %."
+        )
+    return (
+        f"This is look {sweep.look} at a growing number of seeds, and the 5 % was spent on the "
+        f"first {len(SPENT)}: its verdicts are no longer protected. Run the sweep under another "
+        "name and seed for a fresh one."
+    )
+
+
 def across(analysis: Analysis, metric: str = "nll") -> str:
     """What the ranks over several datasets say; nothing where there are none."""
     ranks = analysis.ranks.get(metric)
@@ -168,6 +195,11 @@ def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> st
     if by_metric["ece"]["verdict"] == TOO_FEW:
         pairs = count(int(by_metric["ece"]["pairs"]), "seed")
         return f"With {pairs} in common, no difference from {baseline} can be tested."
+    if by_metric["ece"]["verdict"] == UNRECORDED:
+        return (
+            f"Too little is recorded to compare it with {baseline} for new data: run the sweep "
+            "again, which evaluates the stored predictions anew and trains nothing."
+        )
     calibration = _calibration(by_metric["ece"], by_metric["nll"])
     return f"Compared with {baseline}: {calibration}, {_accuracy(by_metric['error'])}."
 
@@ -184,19 +216,20 @@ def _calibration(ece: pd.Series, nll: pd.Series) -> str:
     if nll["verdict"] == UNMEASURED:
         return f"{ece['verdict']} in ECE{_tested(ece)}"
     if ece["verdict"] == nll["verdict"]:
-        joined = "or" if ece["verdict"] == UNDECIDED else "and"
-        return f"{ece['verdict']} in ECE{_tested(ece)} {joined} NLL{_tested(nll)}"
+        return f"{ece['verdict']} in ECE{_tested(ece)} and NLL{_tested(nll)}"
     return f"{ece['verdict']} in ECE{_tested(ece)}, {nll['verdict']} in NLL{_tested(nll)}"
 
 
 def _accuracy(error: pd.Series) -> str:
-    if error["verdict"] in ("better", "worse"):
+    if error["verdict"] in DIFFERENT:
         word = "more" if error["verdict"] == "better" else "less"
         values = f"error {number(error['mean'])} against {number(error['baseline_mean'])}"
         p = p_value(error["p_holm"])
         return f"{word} accurate ({', '.join(filter(None, [values, p]))})"
     same = error["difference"] == 0 and error["low"] == error["high"]
-    return "the same accuracy" if same else "no loss of accuracy shown"
+    if same or error["verdict"] == EQUIVALENT:
+        return "the same accuracy" if same else f"equivalent in accuracy{_tested(error)}"
+    return f"{error['verdict']} in accuracy"
 
 
 def _tested(line: pd.Series) -> str:
@@ -207,11 +240,12 @@ def _tested(line: pd.Series) -> str:
 
 
 def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
-    """The other methods' verdicts: all of them in ECE, in NLL and error those that differ."""
+    """The other methods' verdicts: all of them in ECE, in NLL and error the decided ones."""
     found, baseline = _claims(dataset, analysis)
     found = found[~found["row"].isin(winners["row"])]
     first, *further = claimed()
-    shown = {first: (*DIFFERENT, UNDECIDED)} | dict.fromkeys(further, DIFFERENT)
+    decided = (BETTER, EQUIVALENT, WORSE)
+    shown = {first: (*decided, UNDECIDED)} | dict.fromkeys(further, decided)
     parts = [
         f"in {METRICS.title(metric)}: {verdicts_text}"
         for metric, verdicts in shown.items()

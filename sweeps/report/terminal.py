@@ -14,6 +14,7 @@ from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import headline_rows, label
+from sweeps.analysis.verdicts import PRIMARY
 from sweeps.host.console import print_whole
 from sweeps.report.wording import convergence_note, dagger, ensemble_note, p_value
 from sweeps.spec import ORACLE
@@ -26,7 +27,7 @@ def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[Table]:
     table, found = analysis.leaderboard, by_row(analysis.comparisons)
     judged = {
         (line["dataset"], line["row"], line["calibrator"]): _verdict(line)
-        for _, line in found[found["metric"] == "ece"].iterrows()
+        for _, line in found[found["metric"] == PRIMARY].iterrows()
     }
     for dataset in sweep.loaded.datasets:
         rows = headline_rows(table, dataset)
@@ -47,7 +48,7 @@ def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[Table]:
             if metric == "ece":
                 shown.add_column("floor", justify="right", no_wrap=True)
         shown.add_column("sec", justify="right", no_wrap=True)
-        shown.add_column(f"ECE vs {analysis.baseline.label}")
+        shown.add_column(f"{METRICS.title(PRIMARY)} vs {analysis.baseline.label}")
         for _, row in rows.iterrows():
             name = label(row["row"], row["calibrator"])
             if row["seeds"] < seeds:

@@ -15,6 +15,7 @@ from sweeps.analysis import Analysis, analyse
 from sweeps.analysis.ensembles import with_ensembles
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import pareto
+from sweeps.analysis.row_evidence import About
 from sweeps.host.console import Terminal, width_of
 from sweeps.report import exports
 from sweeps.report.attempts import Attempts
@@ -22,7 +23,7 @@ from sweeps.report.csv_table import csv
 from sweeps.report.escaping import markdown_text
 from sweeps.report.figures import Drawing, figures
 from sweeps.report.gather import gather
-from sweeps.report.headline import across, headlines, outdated
+from sweeps.report.headline import across, headlines, looks, outdated
 from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
@@ -48,14 +49,19 @@ class WrittenReport:
 
 
 def write_report(
-    sweep: SweepRecords, store: Store, baseline: str | None = None, write: Write | None = None
+    sweep: SweepRecords,
+    store: Store,
+    baseline: str | None = None,
+    write: Write | None = None,
+    about: About = "new_data",
 ) -> WrittenReport:
     """Write the report of a sweep into its directory in the store, or wherever ``write`` does.
 
     report.html; results (tidy), leaderboard, comparisons and costs as CSV, results as Parquet
     too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there is such a thing,
     importance.csv, pareto.csv, table.csv and table.md. A part that cannot be made is logged,
-    and named in the page and in ``failures``; all others are written. Raises ``UserError`` if
+    and named in the page and in ``failures``; all others are written. ``about`` is what verdicts
+    speak of, as in ``analyse``. Raises ``UserError`` if
     ``baseline`` is no row of the sweep, ``StoreError`` if nothing can be written.
     """
 
@@ -63,7 +69,7 @@ def write_report(
         store.write_file(sweep.spec.name, name, content)
 
     write = write or file
-    analysis = analyse(sweep, baseline)
+    analysis = analyse(sweep, baseline, about)
     attempts = Attempts()
     gathered = gather(sweep, store, analysis.results, analysis.leaderboard, attempts)
     for name, make in _tables(sweep, analysis):
@@ -94,7 +100,7 @@ def summary(sweep: SweepRecords, analysis: Analysis) -> str:
     if analysis.leaderboard.empty:
         return f"# {sweep.spec.name}\n\n{sentences[0]} No confirmed trial.\n"
     sentences += [*map(str, headlines(sweep, analysis).values()), across(analysis)]
-    sentences.append(outdated(sweep, analysis))
+    sentences += [outdated(sweep, analysis), looks(sweep)]
     return f"# {sweep.spec.name}\n\n{exports.markdown(analysis, [s for s in sentences if s])}"
 
 

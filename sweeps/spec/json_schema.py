@@ -21,7 +21,7 @@ from calibration.training import TrainingConfig
 from sweeps.search import SAMPLERS
 from sweeps.spec.descriptions import declaring, note, plain
 from sweeps.spec.hyperparameter_schema import WHEN, hyperparameter_schema, value_schema
-from sweeps.spec.meaning import table_metrics
+from sweeps.spec.meaning import compared_metrics, table_metrics
 from sweeps.spec.schema import Spec
 
 _Schema = dict[str, Any]
@@ -53,6 +53,7 @@ def json_schema() -> _Schema:
     _say(fields["calibrators"], _calibrators())
     _say(definitions["SearchConfig"]["properties"]["sampler"], _names(SAMPLERS))
     definitions["PublishedTable"]["properties"]["metrics"]["items"] = {"enum": table_metrics()}
+    fields["equivalence"]["propertyNames"] = {"enum": compared_metrics()}
     for name, field in fields.items():
         if "$ref" in field or name in ("scheduler", "tracking"):
             field.pop("default", None)  # the fields inside tell theirs

@@ -49,6 +49,7 @@ def check_words(spec: Spec) -> None:
         raise ProblemError(
             ("ensembles",), "an ensemble has at least 2 members; raise confirm_seeds or leave it"
         )
+    _check_equivalence(spec)
     if spec.table is not None:
         _check_table(spec, spec.table)
 
@@ -72,6 +73,20 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
         _check_augmentation(spec, dataset)
         _check_model(spec, dataset, location)
     return datasets
+
+
+def compared_metrics() -> list[str]:
+    """The metrics of which rows are compared: those that may have a region of equivalence."""
+    return [name for name in METRICS.names() if METRICS[name].direction != "none"]
+
+
+def _check_equivalence(spec: Spec) -> None:
+    for name in spec.equivalence:
+        if name not in compared_metrics():
+            known = ", ".join(compared_metrics())
+            raise ProblemError(
+                ("equivalence", name), f"found {name!r}, which is no metric; there are: {known}"
+            )
 
 
 def _check_sampler(spec: Spec) -> None:

@@ -245,6 +245,14 @@ class Spec(_Part):
         int,
         about("further test rows, where a dataset can draw them", "test rows", ge=0, le=10_000_000),
     ] = 0
+    equivalence: Annotated[
+        dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]],
+        about(
+            "the largest difference of no consequence, by metric; 0: any difference counts; by "
+            "default that of the metric (calsweep metrics)",
+            "the metric's",
+        ),
+    ] = {}
     table: Annotated[PublishedTable | None, about("a published table to repeat")] = None
     seed: Annotated[int, about("all random numbers of the sweep follow it", ge=0, lt=2**31)] = 0
     resources: Annotated[Resources, about("what one trial occupies")] = Resources()

@@ -13,7 +13,7 @@ import re
 RESERVED_NAMES = frozenset({"damaged", "mlartifacts", "mlflow.db", "records", "retired"})
 # What lies beside a sweep's plain files, and beside the files of a trial's record.
 SWEEP_PARTS = frozenset({"stopped", "suggestions"})
-TRIAL_PARTS = frozenset({"checkpoint.bin", "live.json", "evaluations", "record.json"})
+TRIAL_PARTS = frozenset({"checkpoint.bin", "live.json", "evaluations", "record.json", "row-scores"})
 SWEEP_STATE = ".state.json"
 TRIAL_KEY = re.compile(r"[0-9a-f]{1,64}")
 # No separators, nothing unprintable, nothing that a remote file system takes for a pattern.

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from calibration.metrics import METRICS
+from calibration.metrics.row_scores import ROW_MEANS, RowScores
+from sweeps.store.codec import DamagedError
 
 TrialStatus = Literal["done", "failed", "pruned"]
 _ROUNDING = 1e-6
@@ -154,6 +156,27 @@ class EvaluationRecord(BaseModel):
         }.items():
             _check_bounds(part, measured)
         return self
+
+
+def checked_scores(values: Mapping[str, Any], evaluation: EvaluationRecord) -> RowScores:
+    """Row scores as stored, if their means are the evaluation's. Raises ``DamagedError``."""
+    try:
+        scores = RowScores(**{name: values[name] for name in RowScores._fields})
+        means = {metric: scores.of(metric) for metric in ROW_MEANS}
+        shapes = {tuple(scores.confidence.shape), tuple(scores.correct.shape)}
+        shapes |= {tuple(rows.shape) for rows in means.values() if rows is not None}
+    except (KeyError, AttributeError, TypeError, RuntimeError) as error:
+        raise DamagedError(f"no evaluation leaves such scores ({error})") from error
+    if len(shapes) != 1 or len(*shapes) != 1:
+        raise DamagedError("its scores are not one for each test row")
+    for metric, rows in means.items():
+        mean = math.nan if rows is None else float(rows.mean())
+        known = evaluation.test.get(metric, mean)
+        # In float32 each row is rounded by at most 6e-8 of itself.
+        same = math.isclose(mean, known, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+        if not (same or math.isnan(known)):
+            raise DamagedError(f"its {metric} is {mean:g}, and that of the evaluation {known:g}")
+    return scores
 
 
 def _check_bounds(part: str, measured: Mapping[str, float]) -> None:

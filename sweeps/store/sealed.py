@@ -70,9 +70,11 @@ class SealedFiles:
 
     def read_checkpoint(self, path: str, owner: str) -> dict[str, Any] | None:
         """What ``write_checkpoint`` wrote, or None; see ``read``."""
-        return self.read(
-            path, owner, lambda content: self._opened(path, content, decode_checkpoint)
-        )
+        return self.read(path, owner, lambda content: self.checkpoint(path, content))
+
+    def checkpoint(self, path: str, content: bytes) -> dict[str, Any]:
+        """What ``write_checkpoint`` was given. Raises ``DamagedError``."""
+        return self._opened(path, content, decode_checkpoint)
 
     def write_checkpoint(self, path: str, values: Mapping[str, Any]) -> None:
         """Write or replace tensors and plain values that know their place."""

@@ -5,6 +5,7 @@
     ROOT/records/KEY/record.json          config, status, curve, timings; digests of the files
                      ATTEMPT/…            predictions.npz, network.pt, history.npz
                      ATTEMPT/evaluations/TAG/…   the evaluations of calibrators, one file each
+                     ATTEMPT/row-scores/TAG/…    what each test row scored, by calibrator
                      checkpoint.bin, live.json     while the trial is unfinished
     ROOT/SWEEP/…                          spec, leaderboard, figures, report
     ROOT/SWEEP/suggestions/STUDY/…        what was suggested, before it is trained
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 import torch
 from pydantic import BaseModel, ValidationError
 
+from calibration.metrics.row_scores import RowScores
 from sweeps.host.leftovers import is_leftover, token
 from sweeps.store.codec import (
     DamagedError,
@@ -53,7 +55,13 @@ from sweeps.store.layout import (
     trial_file,
 )
 from sweeps.store.lock import SweepLock, sweep_lock
-from sweeps.store.records import EvaluationRecord, StoredFile, TrialOutcome, TrialRecord
+from sweeps.store.records import (
+    EvaluationRecord,
+    StoredFile,
+    TrialOutcome,
+    TrialRecord,
+    checked_scores,
+)
 from sweeps.store.sealed import SealedFiles, sealed
 
 ATTEMPT = re.compile(rb'"attempt": "([0-9a-f]{32})"')
@@ -228,13 +236,46 @@ class Store:
         """The ways in which a trial's calibrators were evaluated."""
         return self._files.directories(f"{_home(record)}/evaluations")
 
-    def write_evaluation(self, key: str, tag: str, name: str, evaluation: EvaluationRecord) -> None:
-        """File the evaluation of one calibrator of a trial that is done.
+    def row_scores(
+        self, record: TrialRecord, tag: str, name: str, evaluation: EvaluationRecord
+    ) -> RowScores | None:
+        """What each test row scored under a calibrator; None where that was not recorded.
+
+        Damaged scores, and such as do not belong to the evaluation, are set aside with it: the
+        sweep's next run makes both again.
+        """
+        path = _row_scores(record, tag, name)
+        content = self._files.read(path)
+        try:
+            if content is None:
+                return None
+            values = self._sealed.checkpoint(path, content)
+            if values.get("version") != evaluation.version:
+                return None  # about to be evaluated anew, or evaluated before there were any
+            return checked_scores(values, evaluation)
+        except DamagedError as error:
+            paths = [path, _evaluation(record, tag, name)]
+            self._sealed.set_aside(record.key, path, content, error, paths)
+            return None
+
+    def write_evaluation(
+        self,
+        key: str,
+        tag: str,
+        name: str,
+        evaluation: EvaluationRecord,
+        rows: RowScores | None = None,
+    ) -> None:
+        """File the evaluation of one calibrator of a trial that is done, and its rows' scores.
 
         One that another version has made is kept beside it.
         """
-        home = _home(self._done(key))
-        path = f"{home}/evaluations/{part(tag, 'tag')}/{part(name)}.json"
+        record = self._done(key)
+        home = _home(record)
+        if rows is not None:  # first: an evaluation that is there has its scores
+            values = {**rows._asdict(), "version": evaluation.version}
+            self._sealed.write_checkpoint(_row_scores(record, tag, name), values)
+        path = _evaluation(record, tag, name)
         before = self._sealed.read(
             path, key, lambda content: _as_evaluation(self._sealed.content(path, content))
         )
@@ -441,6 +482,14 @@ def _attempt(content: bytes) -> str | None:
 def _home(record: TrialRecord) -> str:
     """Where the files of a record lie."""
     return attempt_directory(record.key, record.attempt)
+
+
+def _evaluation(record: TrialRecord, tag: str, name: str) -> str:
+    return f"{_home(record)}/evaluations/{part(tag, 'tag')}/{part(name)}.json"
+
+
+def _row_scores(record: TrialRecord, tag: str, name: str) -> str:
+    return f"{_home(record)}/row-scores/{part(tag, 'tag')}/{part(name)}.bin"
 
 
 def _validated(key: str, values: dict[str, Any]) -> TrialRecord:

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from sweeps.analysis.statistics.crossed import NORMAL
 from sweeps.analysis.statistics.intervals import check_ratio, half_width
 
 _ROUNDING = 1e-12
-NORMAL = 1e9
-"""Degrees of freedom with which Student's t is the normal distribution to ten digits."""
 
 
 class PairedTest(NamedTuple):
@@ -150,6 +149,15 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     adjusted = np.full_like(given, np.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(factors * given[order]), 1.0)
     return adjusted
+
+
+def effect_size(differences: ArrayLike) -> float:
+    """Hedges' d_z of paired differences: see ``PairedTest``. NaN where they do not tell."""
+    d = np.asarray(differences, dtype=np.float64)
+    deviation = float(d.std(ddof=1)) if len(d) > 1 and np.isfinite(d).all() else math.nan
+    if not d.any():
+        return 0.0 * deviation
+    return _hedges(float(d.mean()) / deviation, len(d)) if deviation > 0 else math.nan
 
 
 def _hedges(d: float, pairs: int) -> float:

@@ -11,8 +11,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis.comparisons import BASELINE, Baseline
+from sweeps.analysis.comparisons import Baseline
 from sweeps.analysis.results import label
+from sweeps.analysis.verdicts import BASELINE
 from sweeps.report.section import ReportContext, Section
 from sweeps.report.table import Head, SortableTable, TableCell, TableRow
 from sweeps.report.templates import NOTHING, macro, rendered
@@ -51,6 +52,7 @@ def comparisons_table(dataset: str, comparisons: pd.DataFrame, baseline: Baselin
     asked = "the baseline with the same help, or exactly as it was asked for"
     deviations = "the mean difference in standard deviations of the differences"
     corrected = "corrected for all that one dataset's headline speaks of"
+    believed = "the same distribution as a belief; verdicts go by p"
     columns = [
         _texts(Head("row"), lambda line: label(line["row"], line["calibrator"])),
         _texts(Head("against", asked), lambda x: label(baseline.row, x["baseline_calibrator"])),
@@ -60,10 +62,15 @@ def comparisons_table(dataset: str, comparisons: pd.DataFrame, baseline: Baselin
         _numbers("difference", "difference", _signed, "negative is better"),
         TableColumn(Head("95 % interval"), lambda line: TableCell(_interval(line), line["low"])),
         _numbers("effect", "effect", partial(_signed, digits=2), deviations),
-        _numbers("p", "p", _p),
+        _numbers("region", "region", number, "smaller differences are of no consequence"),
+        _numbers("p", "p", _p, "one-sided, of the likeliest claim"),
         _numbers("p (Holm)", "p_holm", _p, corrected),
+        _numbers("P better", "prob_better", _share, believed),
+        _numbers("P equivalent", "prob_equivalent", _share, believed),
+        _numbers("P worse", "prob_worse", _share, believed),
         _numbers("seeds", "pairs", _whole),
         _texts(Head("verdict", kind="words"), lambda x: macro("macros", "verdict")(x["verdict"])),
+        _texts(Head("would decide", kind="words"), lambda line: str(line["would_decide"])),
     ]
     others = comparisons[comparisons["verdict"] != BASELINE]
     return _tabulated(f"Comparisons on {dataset}", columns, others)
@@ -139,6 +146,10 @@ def _interval(line: pd.Series) -> str:
 
 def _whole(count: float) -> str:
     return str(int(count))
+
+
+def _share(value: float) -> str:
+    return number(value, 2)
 
 
 def _p(p: float) -> str:

@@ -101,7 +101,7 @@ def drawn(
 def headline_of(tidy: pd.DataFrame, baseline: Baseline = Baseline(ROWS[0])) -> Headline:  # noqa: B008
     """What the report says of these results."""
     chosen = select(tidy)
-    compared = compare(tidy, chosen.calibrators, baseline, {DATASET: 0.0})
+    compared = compare(tidy, chosen.calibrators, baseline)
     found = analysis(
         [],
         compared.to_dict("records"),

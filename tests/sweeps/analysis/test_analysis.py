@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,18 @@ from sweeps.analysis import (
     VERDICTS,
     Analysis,
     analyse,
-    comparisons,
-    correlation_ratio,
     find_baseline,
 )
 from sweeps.analysis.results import leaderboard
+from sweeps.analysis.row_evidence import About
 from sweeps.analysis.selection import CHOSEN_BY, select
+from sweeps.analysis.statistics import crossed_means
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.errors import UserError
 from sweeps.spec import ORACLE
-from tests.analysed import SMALL, evaluation, fresh, line, read, seeds_of, swept
+from tests.analysed import SMALL, evaluation, fresh, line, read, scores, seeds_of, swept
 from tests.outcomes import evaluation as evaluated
 
 
@@ -97,16 +96,20 @@ def test_verdicts_are_what_was_planted(analysis: Analysis) -> None:
     assert len(table) == 3 * len(METRICS.names(Shown.LEADERBOARD)) * 6
 
 
-@pytest.mark.parametrize(("dataset", "overlaps"), [("blobs-1.7", False), ("iris", True)])
+@pytest.mark.parametrize(("dataset", "about"), [("blobs-1.7", "new_data"), ("iris", "test_set")])
 @pytest.mark.parametrize("family", [("ece", "nll", "error"), ("brier",)])
-def test_comparisons_are_paired_tests_with_holms_correction(
-    analysis: Analysis, plan: Plan, dataset: str, overlaps: bool, family: tuple[str, ...]
+def test_comparisons_over_seeds_are_paired_tests_with_holms_correction(
+    plan: Plan, dataset: str, about: About, family: tuple[str, ...]
 ) -> None:
-    """All rows in the metrics of the headline are one family; what it does not name is another."""
-    ratio = correlation_ratio(plan.loaded, dataset)
-    assert (ratio > 0) == overlaps
+    """All rows in the metrics of the headline are one family; what it does not name is another.
+
+    Where every seed draws its own test rows, and where these very rows are meant, seeds are all
+    the chance there is.
+    """
+    analysis = analyse(read(plan), about=about)
     baseline = seeds_of(analysis, dataset, "standard", "temperature")
-    p_values, lines = [], []
+    p_values: list[tuple[float, float, float]] = []
+    lines = []
     for metric in family:
         for method, calibrator in (("focal", "temperature"), ("label_smoothing", "identity")):
             ours = seeds_of(analysis, dataset, method, calibrator)
@@ -114,38 +117,80 @@ def test_comparisons_are_paired_tests_with_holms_correction(
             if metric == "nll":  # planted without any spread
                 assert math.isnan(found["p"])
                 continue
-            plain = stats.ttest_rel(ours[metric], baseline[metric])
-            t = plain.statistic / math.sqrt(1 + 4 * ratio)  # sqrt((1/n + ratio) / (1/n))
-            p_values.append(2 * stats.t.sf(abs(t), 3))
+            difference, region = ours[metric] - baseline[metric], METRICS[metric].region
+            assert region is not None
+            below = stats.ttest_1samp(difference, -region, alternative="less").pvalue
+            above = stats.ttest_1samp(difference, region, alternative="greater").pvalue
+            p_values.append((below, max(1 - below, 1 - above), above))
             lines.append(found)
-            assert found["p"] == pytest.approx(p_values[-1])
+            assert found["region"] == region
+            assert found["p"] == pytest.approx(min(p_values[-1]))
+            interval = stats.ttest_rel(ours[metric], baseline[metric]).confidence_interval()
+            assert (found["low"], found["high"]) == pytest.approx((interval.low, interval.high))
             assert found["mean"] == pytest.approx(ours[metric].mean())
             assert found["baseline_mean"] == pytest.approx(baseline[metric].mean())
             assert found["difference"] == pytest.approx(found["mean"] - found["baseline_mean"])
             assert found["low"] < found["difference"] < found["high"]
             assert found["pairs"] == 4
-    expected = multipletests(p_values, method="holm")[1]
-    assert [found["p_holm"] for found in lines] == pytest.approx(list(expected))
+    claims = [multipletests(p, method="holm")[1] for p in zip(*p_values, strict=True)]
+    expected = [min(1.0, 0.05 / 0.04 * min(p)) for p in zip(*claims, strict=True)]
+    assert [found["p_holm"] for found in lines] == pytest.approx(expected)
 
 
-def test_the_ratio_is_that_of_test_and_training_rows(plan: Plan) -> None:
-    iris = plan.loaded.datasets["iris"]
-    rows = 150
-    tested = len(iris.test(1).labels)
-    validated = round(0.15 * (rows - tested))
-    assert correlation_ratio(plan.loaded, "iris") == tested / (rows - tested - validated)
-    assert correlation_ratio(plan.loaded, "blobs-1.7") == 0
+def test_new_data_has_the_chance_of_rows_too(plan: Plan, analysis: Analysis) -> None:
+    """On a fixed test part the seeds are crossed with its rows, which only widens intervals."""
+    found = line(analysis, "iris", "focal", "ece", "temperature")
+    narrow = line(analyse(read(plan), about="test_set"), "iris", "focal", "ece", "temperature")
+    assert found["difference"] == pytest.approx(narrow["difference"])
+    assert found["high"] - found["low"] > 1.1 * (narrow["high"] - narrow["low"])
+    tests = [seeds_of(analysis, "iris", row, "temperature") for row in ("focal", "standard")]
+    wrong = [np.arange(1000) < np.round(1000 * test[["error"]].to_numpy()) for test in tests]
+    expected = crossed_means(wrong[0].astype(float) - wrong[1], quantum=1.0)
+    found = line(analysis, "iris", "focal", "error", "temperature")
+    assert (found["low"], found["high"]) == pytest.approx(expected.interval())
+
+
+def test_an_evaluation_without_row_scores_says_so(tmp_path: Path) -> None:
+    """It is never compared by another test than it should be."""
+    plan = swept(tmp_path, SMALL)
+    for path in (tmp_path / "runs" / "records").rglob("row-scores/*/temperature.bin"):
+        path.unlink()
+    found = line(analyse(read(plan)), "iris", "focal", "ece", "temperature")
+    assert found["verdict"] == "too little recorded"
+    assert found["would_decide"].startswith("run the sweep again")
+    assert math.isnan(found["p"])
+    seeds_only = analyse(read(plan), about="test_set")
+    assert line(seeds_only, "iris", "focal", "ece", "temperature")["verdict"] == "better"
+
+
+def test_other_test_rows_are_not_paired(tmp_path: Path) -> None:
+    plan = swept(tmp_path, SMALL)
+    trial, tag = plan.confirmed("iris", "focal")[2], plan.spec.evaluation.tag
+    measured = evaluated("temperature", **evaluation(trial, "temperature"))
+    others = scores(measured.test)._replace(labels="others")
+    plan.store.write_evaluation(trial.key, tag, "temperature", measured, others)
+    found = line(analyse(read(plan)), "iris", "focal", "ece", "temperature")
+    assert found["verdict"] == "too little recorded"
+
+
+def test_the_spec_may_widen_a_region(tmp_path: Path) -> None:
+    plan = swept(tmp_path, SMALL + "equivalence: {ece: 0.2}\n")
+    found = line(analyse(read(plan)), "iris", "focal", "ece", "temperature")
+    assert (found["region"], found["verdict"]) == (0.2, "equivalent")
 
 
 @pytest.mark.parametrize("dataset", ["blobs-1.7", "iris"])
-def test_the_leaderboard_has_intervals_over_seeds(
-    analysis: Analysis, plan: Plan, dataset: str
+def test_the_leaderboard_has_intervals_over_seeds_and_rows(
+    analysis: Analysis, dataset: str
 ) -> None:
     table = analysis.leaderboard.set_index(["dataset", "row", "calibrator"])
     row = table.loc[dataset, "focal", "temperature"]
     values = seeds_of(analysis, dataset, "focal", "temperature")["ece"]
-    half = stats.t.ppf(0.975, 3) * values.std(ddof=1)
-    half *= math.sqrt(1 / 4 + correlation_ratio(plan.loaded, dataset))
+    of_seeds = values.var(ddof=1) / 4
+    # The planted bootstrap interval of each seed is 0.05 wide.
+    of_rows = (0.05 / (2 * stats.norm.ppf(0.975))) ** 2 if dataset == "iris" else 0.0
+    freedom = 3 * ((of_seeds + of_rows) / of_seeds) ** 2
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(of_seeds + of_rows)
     assert row["ece_ci_high"] == pytest.approx(values.mean() + half)
     assert row["ece_ci_low"] == pytest.approx(values.mean() - half)
     top_label = table.loc[dataset, "focal", "isotonic_top_label"]
@@ -156,12 +201,12 @@ def test_the_leaderboard_has_intervals_over_seeds(
 
 def test_intervals_stay_within_what_a_metric_can_be(tmp_path: Path) -> None:
     plan = swept(tmp_path, SMALL)
-    trial = plan.confirmed("iris", "focal")[0]
-    extreme = evaluation(trial, "temperature")
-    extreme["test"]["ece"] = 0.9
-    plan.store.write_evaluation(
-        trial.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", **extreme)
-    )
+    for trial in plan.confirmed("iris", "focal")[:2]:
+        extreme = evaluation(trial, "temperature")
+        extreme["test"]["ece"] = 0.9
+        plan.store.write_evaluation(
+            trial.key, plan.spec.evaluation.tag, "temperature", evaluated("temperature", **extreme)
+        )
     table = analyse(read(plan)).leaderboard.set_index(["row", "calibrator"])
     row = table.loc["focal", "temperature"]
     assert (row["ece_ci_low"], row["ece_ci_high"]) == (0, 1)
@@ -200,18 +245,6 @@ def test_what_a_top_label_map_cannot_have_is_not_measured(small: Plan) -> None:
     found = analyse(read(small), "standard + isotonic_top_label")
     assert line(found, "iris", "focal", "nll", "temperature")["verdict"] == "not measured"
     assert line(found, "iris", "focal", "ece", "temperature")["verdict"] == "better"
-
-
-def test_an_infinite_mean_is_worse_than_any_other() -> None:
-    inf, nan = math.inf, math.nan
-    verdict = partial(comparisons.verdict, METRICS["nll"])
-    assert verdict(inf, 0.3, nan) == "worse"
-    assert verdict(inf, 0.3, 0.2) == "no difference shown"
-    assert verdict(0.3, inf, nan) == "better"
-    assert verdict(inf, inf, nan) == "no difference shown"
-    assert verdict(0.2, 0.3, nan) == "too few seeds"
-    assert [verdict(0.2, 0.3, 0.049), verdict(0.3, 0.2, 0.049)] == ["better", "worse"]
-    assert verdict(0.2, 0.3, 0.05) == "no difference shown"
 
 
 def test_only_rows_with_every_seed_of_the_trained_ones_can_win() -> None:
@@ -372,7 +405,8 @@ def test_a_real_sweep_is_analysed(tmp_path: Path) -> None:
     assert calibrator in ("identity", "temperature")  # neither changes the error
     compared = line(found, "blobs-1.7", "focal", "error", calibrator)
     assert compared["difference"] == pytest.approx(np.mean(differences))
-    assert compared["p"] == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
+    interval = stats.ttest_1samp(differences, 0).confidence_interval()
+    assert (compared["low"], compared["high"]) == pytest.approx((interval.low, interval.high))
     assert (found.costs["search_seconds"] + found.costs["confirm_seconds"] > 0).all()
     spent = found.costs["search_seconds"] + found.costs["confirm_seconds"]
     assert (found.costs["wall_seconds"] >= 0.9 * spent).all()  # one trial at a time

@@ -115,7 +115,7 @@ class Scene:
     def _train(self, loaded: LoadedSpec, store: Store, parent: str | None, again: bool) -> None:
         self.parent = parent
         store.write_file(loaded.spec.name, SPEC, loaded.text.encode())
-        store.write_state(loaded.spec.name, saved_state(loaded, store, 0))
+        store.write_state(loaded.spec.name, saved_state(loaded, store))
         plan = Plan(loaded, store, Options(retry_failed=again))
         plan.replay()
         while (trial := plan.next()) is not None:

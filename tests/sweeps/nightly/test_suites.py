@@ -101,7 +101,7 @@ def test_a_nights_sweep_is_called_by_its_date_and_opened_from_the_store(tmp_path
     assert dated.spec.tracking.experiment == "mine"
     store = Store(tmp_path / "runs")
     store.write_file(dated.spec.name, SPEC, dated.text.encode())
-    store.write_state(dated.spec.name, saved_state(dated, store, 0))
+    store.write_state(dated.spec.name, saved_state(dated, store))
     opened = open_sweep("searched-2026-01-05", store)
     assert opened.spec == dated.spec
     assert opened.spec.methods == loaded.spec.methods

@@ -53,7 +53,7 @@ def compared(
     """The lines of a row's comparisons: a verdict and its p-value for each metric."""
     lines = []
     for metric in ("ece", "nll", "brier", "error"):
-        verdict, p = verdicts.get(metric, ("no difference shown", 0.5))
+        verdict, p = verdicts.get(metric, ("undecided", 0.5))
         difference = {"better": -0.01, "worse": 0.01}.get(verdict, 0.001)
         line = {"dataset": dataset, "row": method, "calibrator": calibrator, "metric": metric}
         line |= {
@@ -64,6 +64,10 @@ def compared(
             "baseline_mean": 0.131 - difference,
         }
         line |= {"difference": difference, "low": -0.1, "high": 0.1, "effect": 0.2}
+        line |= {
+            "region": 0.005,
+            "would_decide": "about 6 more seeds" if verdict == "undecided" else "",
+        }
         lines.append(line | {"p": p, "p_holm": p, "verdict": verdict})
     return lines
 

@@ -38,15 +38,13 @@ def test_a_chosen_row_that_is_better_and_as_good_as_perfect() -> None:
         *("blobs", "focal + temperature", "validation data", "ECE 0.024 [0.019, 0.031]"),
         *("0.021 by chance", "cannot be told from perfectly calibrated", "5 × 1,000 test points"),
         *("standard + beta", "better in ECE (p = 0.004) and NLL (p < 0.001)"),
-        "no loss of accuracy",
+        "undecided in accuracy",
     )
     lead = said(found).lead
     places = [lead.find(fact) for fact in facts]
     assert min(places) >= 0, lead
     assert places == sorted(places)
-    assert said(found).others == (
-        "The others against standard + beta, in ECE: bo4sc: no difference shown."
-    )
+    assert said(found).others == ("The others against standard + beta, in ECE: bo4sc: undecided.")
 
 
 def test_the_winner_is_the_baseline_itself() -> None:
@@ -76,7 +74,7 @@ def test_equal_predictions_have_the_same_accuracy() -> None:
         line |= {"difference": 0.0, "low": 0.0, "high": 0.0}
     found = analysis([row("focal", "temperature", winner=True), row("standard")], lines)
     assert said(found).lead.endswith(
-        "no difference shown in ECE (p = 0.50) or NLL (p = 0.50), the same accuracy."
+        "undecided in ECE (p = 0.50) and NLL (p = 0.50), the same accuracy."
     )
 
 
@@ -135,7 +133,7 @@ def test_a_winner_without_a_comparison_says_so() -> None:
 def test_an_unmeasured_score_is_not_spoken_of() -> None:
     lines = compared("focal", nll=("not measured", math.nan), ece=("better", 0.01))
     found = analysis([row("focal", winner=True), row("standard")], lines)
-    assert "better in ECE (p = 0.010), no loss of accuracy" in said(found).lead
+    assert "better in ECE (p = 0.010), undecided in accuracy" in said(found).lead
     assert "NLL" not in said(found).lead
 
 

@@ -107,4 +107,30 @@ def test_a_command_reads_each_record_once(
     evaluations = [name for name in of_trials if "/evaluations/" in name]
     assert len(records) == 2 * 6 - sweep.plan.pruned + 2 * 2
     assert len(evaluations) == 2 * 2 * 3  # two calibrators and the oracle
+    # What single rows scored is needed only where seeds share their test rows.
+    assert not [name for name in of_trials if "/row-scores/" in name]
     assert {of_trials[name] for name in [*records, *evaluations]} == {1}
+
+
+def test_row_scores_are_read_once_and_only_of_what_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: Counter[str] = Counter()
+    read = LocalFiles.read
+    text = SPEC.replace("blobs-1.7", "iris").replace("trials: 6", "trials: 1")
+    text = text.replace("[temperature]", "[temperature, vector, beta]")
+    plan = train_sweep(tmp_path, text.replace("confirm_seeds: 2", "confirm_seeds: 3"))
+
+    def counted(files: LocalFiles, name: str) -> bytes | None:
+        reads[name] += 1
+        return read(files, name)
+
+    monkeypatch.setattr(LocalFiles, "read", counted)
+    opened = open_sweep("read", Store(plan.store.root))
+    write_report(opened.records, opened.store)
+    compare_sweeps(opened.analysis, opened.analysis)
+    scores = {name: count for name, count in reads.items() if "/row-scores/" in name}
+    chosen = opened.analysis.selection.calibrators
+    as_is = sum(name != "identity" for name in chosen.values())
+    assert set(scores.values()) == {1}
+    assert len(scores) <= 3 * (len(chosen) + max(as_is, 1))

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
+from calibration.metrics.row_scores import row_scores
 from sweeps.store import (
     RESERVED_NAMES,
     Store,
@@ -330,3 +332,32 @@ def test_the_seal_s_own_entries_are_not_the_caller_s(tmp_path: Path, entry: str)
 
 def test_file_names_keep_what_is_usual() -> None:
     assert file_name("bo4sc T=5/../x") == "bo4sc_T_5_.._x"
+
+
+def test_row_scores_belong_to_their_evaluation(tmp_path: Path) -> None:
+    """Another version's are not read; those that contradict it are set aside, and it with them."""
+    store = Store(tmp_path)
+    store.file_record("ab", outcome())
+    record = recorded(store, "ab")
+    logits = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(50) % 3
+    rows = row_scores(logits.softmax(-1), labels, logits.argmax(-1))
+    test = {"error": float((logits.argmax(-1) != labels).double().mean())}
+    test |= {"nll": float(cross_entropy(logits.double(), labels)), "ece": 0.1}
+    found = evaluation("temperature", test=test)
+    assert store.row_scores(record, "tag", "temperature", found) is None
+    store.write_evaluation("ab", "tag", "temperature", found, rows)
+    again = store.row_scores(record, "tag", "temperature", found)
+    assert again is not None
+    assert again.labels == rows.labels
+    for name in ("confidence", "correct", "nll", "brier"):
+        assert torch.equal(getattr(again, name), getattr(rows, name))
+    other = found.model_copy(update={"version": "another"})
+    assert store.row_scores(record, "tag", "temperature", other) is None
+    assert store.evaluations(record, "tag")
+    better = evaluation("temperature", test=test | {"nll": 0.1})
+    store.write_evaluation("ab", "tag", "temperature", better)
+    assert store.row_scores(record, "tag", "temperature", better) is None
+    assert store.evaluations(record, "tag") == {}  # the sweep's next run makes both again
+    (reason,) = (tmp_path / "damaged").rglob("reason.txt")
+    assert "its nll is" in reason.read_text()

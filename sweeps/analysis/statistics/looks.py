@@ -1,0 +1,28 @@
+"""Several looks at growing results: the 5 % shared out among them.
+
+Who adds seeds while a verdict is open, and looks again, has more than one chance to err. The
+levels of the looks add up to 5 %, so that all of them together err with at most that (Bonferroni's
+inequality: it holds whatever the results of different looks have in common, and whatever decided
+that there be another look). Most of it goes to the first look, which is often the only one; the
+later ones have more seeds, and need less of it.
+"""
+
+from __future__ import annotations
+
+ALPHA = 0.05
+SPENT = (0.04, 0.006, 0.004)
+"""The level of each look; they add up to ALPHA."""
+
+
+def look_factor(look: int) -> float:
+    """What the p-values of a look (1, 2, …) are multiplied by, to be compared with ALPHA.
+
+    From the fourth look on nothing is left to be spent: its factor is that of the third, and
+    the 5 % is no longer guaranteed (``protected``).
+    """
+    return ALPHA / SPENT[min(max(look, 1), len(SPENT)) - 1]
+
+
+def protected(look: int) -> bool:
+    """Whether all looks up to this one err with at most ALPHA."""
+    return look <= len(SPENT)
