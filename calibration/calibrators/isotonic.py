@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calibration.calibrators.calibrator import CALIBRATORS, Calibrator, Floats
 from calibration.calibrators.one_vs_rest import OneVsRest, Score
+from calibration.complexity import CalibratorComplexity
 
 RESOLUTION = 1e-6
 
@@ -115,6 +116,7 @@ class IsotonicTopLabel(Calibrator):
     """
 
     description = "isotonic regression of the predicted class's confidence"
+    complexity = CalibratorComplexity.FREE
     scaling = False
     keeps_argmax = True
     fast = True

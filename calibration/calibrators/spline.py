@@ -11,6 +11,7 @@ from calibration.calibrators.calibrator import CALIBRATORS, Floats
 from calibration.calibrators.logistic import akaike, logistic_regression
 from calibration.calibrators.natural_spline import NaturalSplines
 from calibration.calibrators.one_vs_rest import OneVsRest, Score
+from calibration.complexity import CalibratorComplexity
 
 _KNOTS = 10
 SMOOTHINGS = np.logspace(1, -9, 6)
@@ -34,6 +35,7 @@ class Spline(OneVsRest[SplineMap]):
     """
 
     description = "smoothing spline of the log-odds, one-vs-rest (after Lucena 2018)"
+    complexity = CalibratorComplexity.PIECES
     scaling = True
     fast = False
 
