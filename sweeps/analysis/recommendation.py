@@ -109,6 +109,12 @@ class Advice:
         return first_sentence(self)
 
     @property
+    def subject(self) -> str:
+        """What ``sentence`` begins with and a page sets in bold: where to use what."""
+        begin, colon, _ = self.sentence.partition(": ")
+        return begin if colon else ""
+
+    @property
     def details(self) -> str:
         """Why this one, what came next, and what to be careful about."""
         return further_sentences(self)
@@ -272,6 +278,8 @@ def _entry(advice: Advice) -> dict[str, Any]:
 
 def _finite(value: Any) -> Any:
     """As JSON has it: None for a number that is not finite."""
+    if isinstance(value, Standing):
+        return _finite(value._asdict())
     if isinstance(value, Mapping):
         return {str(key): _finite(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -7,7 +7,7 @@ says so and recommends it all the same, as validation data chose.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from calibration.hyperparameters import Value
@@ -106,8 +106,14 @@ def _plain(advice: Advice) -> str:
     return _CROSS_ENTROPY
 
 
-def _reference(advice: Advice, gain: Gain) -> str:
-    return _plain(advice) + ("" if gain.calibrator == "identity" else f" with {gain.calibrator}")
+def _references(advice: Advice, gains: Sequence[Gain]) -> list[str]:
+    """``of plain cross-entropy`` and ``with temperature``; the second alone is named in full."""
+    names = []
+    for gain in gains:
+        with_calibrator = "" if gain.calibrator == "identity" else f" with {gain.calibrator}"
+        named = names and with_calibrator
+        names.append(with_calibrator.strip() if named else f"of {_plain(advice)}{with_calibrator}")
+    return names
 
 
 def _result(advice: Advice) -> str:
@@ -126,23 +132,30 @@ def _measured(advice: Advice, metric: str) -> str:
     if advice.seeds == 1:
         mean = f"test {title} on its only seed"
     if not gains or not all(math.isfinite(g.ours) and math.isfinite(g.theirs) for g in gains):
-        against = [f"{number(g.theirs)} of {_reference(advice, g)}{_verdict(g)}" for g in gains]
+        names = _references(advice, gains)
+        against = [
+            f"{number(gain.theirs)} {name}{_verdict(gain)}"
+            for gain, name in zip(gains, names, strict=True)
+        ]
         beside = f", against {' and '.join(against)}" if against else ""
         return f"Its {mean} is {number(value)}{beside}"
-    apart = [f"{_apart(gain)} {_reference(advice, gain)}{_verdict(gain)}" for gain in gains]
+    apart = [
+        f"{_apart(gain)} that {name}{_verdict(gain)}"
+        for gain, name in zip(gains, _references(advice, gains), strict=True)
+    ]
     return f"Its {mean}, {number(value)}, is {' and '.join(apart)}"
 
 
 def _apart(gain: Gain) -> str:
-    """``0.101 [0.080, 0.122] below that of``: lower is better in all that is gained."""
+    """``0.101 [0.080, 0.122] below``: lower is better in all that is gained."""
     if gain.difference == 0:
-        return "equal to that of"
+        return "equal to"
     low, high = gain.low, gain.high
     word = "above"
     if gain.difference < 0:
         low, high, word = -gain.high, -gain.low, "below"
     bounds = "" if math.isnan(low) or math.isnan(high) else f" [{_signed(low)}, {_signed(high)}]"
-    return f"{number(abs(gain.difference))}{bounds} {word} that of"
+    return f"{number(abs(gain.difference))}{bounds} {word}"
 
 
 def _signed(value: float) -> str:
@@ -157,15 +170,13 @@ def _cost(advice: Advice) -> str:
     """Training time and hyperparameters beyond the plain row's."""
     if advice.row == advice.plain:
         return "" if advice.calibrator == "identity" else ", for the same training"
-    extra = f"{count(len(advice.extra), 'more searched hyperparameter')}"
-    if not advice.extra:
-        extra = "no more searched hyperparameters"
+    extra = f"{len(advice.extra) or 'no'} further {_plural('hyperparameter', advice.extra)}"
     ratio = advice.relative_time
     if math.isnan(ratio):
-        return f", with {extra}"
+        return f", with {extra} to search"
     if 0.9 <= ratio <= 1.1:
-        return f", for about the same training time and {extra}"
-    return f", for {ratio:.2g} times the training time and {extra}"
+        return f", for about the same training time and {extra} to search"
+    return f", for {ratio:.2g} times the training time and {extra} to search"
 
 
 def _nothing_to_compare(advice: Advice) -> str:
@@ -221,12 +232,20 @@ def _caution(advice: Advice) -> str:
     notes = []
     if advice.plain_calibrators and TEMPERATURE not in advice.plain_calibrators:
         notes.append(f"{_plain(advice)} with temperature was not measured")
+    if any(gain.metric == "nll" and gain.difference > 0 for gain in advice.gains):
+        notes.append(
+            "validation data chose it; test data, on which its NLL is not the lowest, only reports"
+        )
     if advice.remaining:
         notes.append(
             f"the sweep is unfinished ({count(advice.remaining, 'trial')} to come), so that this "
             "may change"
         )
     return " ".join(f"{note[0].upper()}{note[1:]}." for note in notes)
+
+
+def _plural(noun: str, things: Sequence[str]) -> str:
+    return noun if len(things) == 1 else f"{noun}s"
 
 
 def _lower(sentence: str) -> str:

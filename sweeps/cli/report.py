@@ -68,7 +68,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     from calibration.threads import threads
-    from sweeps.report.headline import across, headlines, outdated
+    from sweeps.report.headline import across, headlines, outdated, recommended
     from sweeps.report.write import write_report
 
     files: dict[str, bytes] = {}
@@ -76,7 +76,11 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     with threads(1):
         written = write_report(sweep.records, sweep.store, options.baseline, write)
     analysis = written.analysis
-    sentences = [*map(str, headlines(sweep.records, analysis).values()), across(analysis)]
+    sentences = [
+        *recommended(analysis),
+        *map(str, headlines(sweep.records, analysis).values()),
+        across(analysis),
+    ]
     sentences.append(outdated(sweep.records, written.analysis))
     for sentence in filter(None, sentences):
         say(console, sentence, "")
