@@ -39,8 +39,9 @@ _Lines = Sequence[Mapping[str, Any]]
 class Gain:
     """What is recommended beside the plain network with ``calibrator``, on test data.
 
-    ``difference`` is ours − theirs with its interval, as ``comparisons`` has it, and
-    ``would_decide`` what would decide an open question, where that is known.
+    ``difference`` is ours − theirs with its interval, paired over the ``pairs`` seeds that both
+    have, as ``comparisons`` has it; ``would_decide`` is what would decide an open question,
+    where that is known.
     """
 
     metric: str
@@ -50,6 +51,7 @@ class Gain:
     difference: float
     low: float
     high: float
+    pairs: int
     verdict: str
     would_decide: str = ""
 
@@ -145,7 +147,7 @@ class Recommendation:
     def to_json(self) -> str:
         """All of it as JSON; null for numbers that are not finite."""
         whole = {"sentence": self.sentence, "datasets": list(map(_entry, self.datasets))}
-        return json.dumps(_finite(whole), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(_finite(whole), indent=1, allow_nan=False) + "\n"
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,7 @@ def _gain(line: Mapping[str, Any]) -> Gain:
         difference=float(line["difference"]),
         low=float(line["low"]),
         high=float(line["high"]),
+        pairs=int(line["pairs"]),
         verdict=str(line["verdict"]),
         would_decide=str(line.get("would_decide") or ""),
     )

@@ -134,13 +134,13 @@ def _measured(advice: Advice, metric: str) -> str:
     if not gains or not all(math.isfinite(g.ours) and math.isfinite(g.theirs) for g in gains):
         names = _references(advice, gains)
         against = [
-            f"{number(gain.theirs)} {name}{_verdict(gain)}"
+            f"{number(gain.theirs)} {name}{_verdict(gain, advice.seeds)}"
             for gain, name in zip(gains, names, strict=True)
         ]
         beside = f", against {' and '.join(against)}" if against else ""
         return f"Its {mean} is {number(value)}{beside}"
     apart = [
-        f"{_apart(gain)} that {name}{_verdict(gain)}"
+        f"{_apart(gain)} that {name}{_verdict(gain, advice.seeds)}"
         for gain, name in zip(gains, _references(advice, gains), strict=True)
     ]
     return f"Its {mean}, {number(value)}, is {' and '.join(apart)}"
@@ -162,8 +162,9 @@ def _signed(value: float) -> str:
     return number(value).replace("-", "−")
 
 
-def _verdict(gain: Gain) -> str:
-    return f" ({'; '.join(filter(None, [gain.verdict, gain.would_decide]))})"
+def _verdict(gain: Gain, seeds: int) -> str:
+    fewer = f"on {count(gain.pairs, 'common seed')}" if gain.pairs < seeds else ""
+    return f" ({'; '.join(filter(None, [gain.verdict, gain.would_decide, fewer]))})"
 
 
 def _cost(advice: Advice) -> str:

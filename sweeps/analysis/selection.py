@@ -108,9 +108,9 @@ def best_seed(tidy: pd.DataFrame, dataset: str, row: str, calibrator: str) -> in
 
 @dataclass(frozen=True)
 class _Field:
-    """The candidates of one dataset: their NLLs by seed, in the order of the spec."""
+    """The candidates of one dataset: an NLL for every seed or NaN, in the order of the spec."""
 
-    scores: Mapping[Candidate, pd.Series]
+    scores: Mapping[Candidate, NDArray[np.float64]]
     seconds: Mapping[str, float]
     seeds_of_row: Mapping[str, int]
     complexities: Mapping[str, int]
@@ -118,11 +118,10 @@ class _Field:
 
     @classmethod
     def of(cls, lines: pd.DataFrame, complexities: Mapping[str, int], ratio: float) -> _Field:
-        groups = lines.groupby(CANDIDATE[1:], sort=False)
-        scores = {
-            (str(row), str(calibrator)): group.set_index("seed")[CHOSEN_BY].sort_index()
-            for (row, calibrator), group in groups
-        }
+        names = CANDIDATE[1:]
+        table = lines.pivot(index="seed", columns=names, values=CHOSEN_BY)
+        order = lines[names].drop_duplicates().itertuples(index=False, name=None)
+        scores = {name: table[name].to_numpy(dtype=np.float64) for name in order}
         seconds: dict[str, float] = {}
         if "train_seconds" in lines:
             seconds = lines.groupby("row")["train_seconds"].mean().to_dict()
@@ -132,10 +131,12 @@ class _Field:
     @property
     def seeds(self) -> int:
         """On how many seeds there is anything at all."""
-        return len({seed for score in self.scores.values() for seed in score.index})
+        return len(next(iter(self.scores.values())))
 
     def values(self, candidate: Candidate) -> NDArray[np.float64]:
-        return self.scores[candidate].to_numpy(dtype=np.float64)
+        """By seed; of candidates that have all seeds of the same rows, in the same order."""
+        scores = self.scores[candidate]
+        return scores[~np.isnan(scores)]
 
     def lowest(self, candidates: Sequence[Candidate]) -> Candidate:
         """The lowest mean; of equals the first."""
@@ -172,7 +173,7 @@ def _chosen(dataset: str, there: _Field) -> Selection:
     ineligible: dict[tuple[str, str, str], str] = {}
     of_row: dict[str, list[Candidate]] = {row: [] for row in there.seeds_of_row}
     for (row, calibrator), score in there.scores.items():
-        scored = int(score.count())
+        scored = int(np.count_nonzero(~np.isnan(score)))
         if scored < there.seeds_of_row[row]:
             ineligible[dataset, row, calibrator] = FEWER_SEEDS if scored else NO_SCORE
         else:

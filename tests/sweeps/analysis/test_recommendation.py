@@ -31,7 +31,15 @@ NAN, INF = math.nan, math.inf
 def gain(metric: str, calibrator: str, ours: float, theirs: float, **changes: Any) -> Gain:
     difference = ours - theirs
     found = Gain(
-        metric, calibrator, ours, theirs, difference, difference - 0.02, difference + 0.02, BETTER
+        metric,
+        calibrator,
+        ours,
+        theirs,
+        difference,
+        difference - 0.02,
+        difference + 0.02,
+        5,
+        BETTER,
     )
     return replace(found, **changes)
 
@@ -163,6 +171,11 @@ def test_a_choice_that_test_data_does_not_confirm_says_so() -> None:
     assert "test data, on which its NLL is not the lowest, only reports." in found.details
 
 
+def test_seeds_that_the_plain_network_lacks_are_told() -> None:
+    gains = [gain("nll", "identity", 0.3, 0.31, pairs=4)]
+    assert f"({BETTER}; on 4 common seeds)" in replace(USED, gains=gains).sentence
+
+
 def test_what_would_decide_is_told() -> None:
     open_question = gain(
         "nll", "identity", 0.3, 0.31, verdict="undecided", would_decide="about 6 more seeds"
@@ -248,7 +261,7 @@ def results(**nll: float) -> pd.DataFrame:
 def compared(calibrator: str, **changes: Any) -> dict[str, Any]:
     line = {"dataset": "d", "comparison": CHOSEN, "metric": "nll", "mean": 0.4, "low": -0.1}
     line |= {"baseline_calibrator": calibrator, "baseline_mean": 0.5, "difference": -0.1}
-    return line | {"high": 0.0, "verdict": BETTER} | changes
+    return line | {"high": 0.0, "pairs": 2, "verdict": BETTER} | changes
 
 
 def test_what_is_recommended_is_what_was_selected() -> None:
