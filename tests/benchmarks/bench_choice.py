@@ -49,7 +49,9 @@ def main(arguments: list[str]) -> int:
 
 def _simulated(quick: bool) -> Iterator[tuple[str, Cost]]:
     names = ["identity", *(name for name in calibrators.names("fast") if name != "identity")]
-    draws, sweeps = (12, 30) if quick else (40, 300)
+    draws, sweeps = 40, 300
+    if quick:
+        names, draws, sweeps = ["identity", "temperature", "vector", "isotonic"], 12, 60
     complexities = {row: METHODS[row].complexity for row in ROWS}
     for name, signal in SIGNALS.items():
         networks = pool(draws, len(ROWS), names, signal=signal)
