@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
+import json
 import math
 import re
 from collections.abc import Callable
@@ -124,6 +126,17 @@ def in_export(told: Told) -> set[str]:
     return {f"{choose(told.sweep).label} ★"}
 
 
+def in_recommendation(told: Told) -> set[str]:
+    """The file, and the first sentence of page and description."""
+    found = json.loads(told.files["recommendation.json"])
+    page = " ".join(html.unescape(told.files["report.html"].decode()).split())
+    first = re.sub("<[^>]*>", "", page.partition('<p class="say">')[2].partition("</p>")[0])
+    assert first == found["sentence"]
+    described = runs_of(told.uri, told.sweep.name)[told.sweep.name].data.tags["mlflow.note.content"]
+    assert first in described.replace("\\", "")
+    return {f"{label(each['row'], each['calibrator'])} ★" for each in found["datasets"]}
+
+
 def in_comparison(told: Told) -> set[str]:
     table = compare_sweeps(told.analysis, told.analysis)
     return {label(m, p) for m, p in zip(table["row"], table["calibrator_b"], strict=True)}
@@ -135,6 +148,7 @@ SAYING: dict[str, Callable[[Told], set[str]]] = {
     "page": in_page,
     "MLflow": in_mlflow,
     "export": in_export,
+    "recommendation": in_recommendation,
     "compare": in_comparison,
 }
 
@@ -150,7 +164,7 @@ def test_everybody_says_the_same(where: str, told: Told) -> None:
     assert stars == (set() if where == "compare" else {winner})
     named = {name.removesuffix(" ★") for name in said}
     shown = {name for name in named if name.partition(" + ")[0] in told.sweep.spec.methods}
-    if where != "export":
+    if where not in ("export", "recommendation"):
         assert chosen <= shown
         assert {name for name in shown if "+" in name} == chosen - {"label_smoothing"}
 
