@@ -11,7 +11,7 @@ from rich.console import Console
 
 from sweeps.cli.arguments import Subparsers, add_store, add_sweep, check_place, opened
 from sweeps.errors import UserError
-from sweeps.host.console import say
+from sweeps.host.console import say, say_paragraph
 
 if TYPE_CHECKING:
     from sweeps.sweep import Sweep
@@ -83,7 +83,7 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     ]
     sentences.append(outdated(sweep.records, written.analysis))
     for sentence in filter(None, sentences):
-        say(console, sentence, "")
+        say_paragraph(console, sentence)
     place = sweep.store.location(sweep.name, "report.html")
     if "report.html" in written.failures:
         return 1
