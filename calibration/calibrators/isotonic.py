@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calibration.calibrators.calibrator import CALIBRATORS, Calibrator, Floats
 from calibration.calibrators.one_vs_rest import OneVsRest, Score
+from calibration.complexity import CalibratorComplexity
 
 POOLING_WIDTH = 2.0**-18
 """Log-odds closer than this are one value; networks' float32 logits tell no finer.
@@ -163,6 +164,7 @@ class IsotonicTopLabel(Calibrator):
     """
 
     description = "isotonic regression of the predicted class's confidence"
+    complexity = CalibratorComplexity.FREE
     scaling = False
     keeps_argmax = True
     fast = True

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from calibration.calibrators.calibrator import Calibrator, Floats, rows_at_once
+from calibration.complexity import CalibratorComplexity
 
 Map = TypeVar("Map")
 
@@ -77,6 +78,7 @@ def mapped(classes: int) -> range:
 class OneVsRest(Calibrator, Generic[Map]):
     """A calibrator made of one map per class."""
 
+    complexity = CalibratorComplexity.FREE
     keeps_argmax = False
     maps: list[Map]
 

@@ -14,6 +14,7 @@ from calibration.calibrators.calibrator import CALIBRATORS, Floats
 from calibration.calibrators.logistic import logistic_regression
 from calibration.calibrators.natural_spline import NaturalSplines
 from calibration.calibrators.one_vs_rest import OneVsRest, Score, scores, targets
+from calibration.complexity import CalibratorComplexity
 
 _KNOTS = 10
 FOLDS = 5
@@ -40,6 +41,7 @@ class Spline(OneVsRest[SplineMap]):
     """
 
     description = "smoothing spline of the log-odds, one-vs-rest (after Lucena 2018)"
+    complexity = CalibratorComplexity.PIECES
     scaling = True
     fast = False
     version = 2

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from calibration.bilevel import InnerProblem, make_engine
 from calibration.bilevel.trajectory import start, train
+from calibration.complexity import MethodComplexity
 from calibration.hyperparameters import Instead, Integer, LogUniform, Uniform
 from calibration.methods.meta import EngineHyperparameters
 from calibration.methods.method import (
@@ -94,6 +95,7 @@ class Bo4sc(Method):
     """
 
     description = "sample weights learned by bilevel optimisation (BO4SC)"
+    complexity = MethodComplexity.BILEVEL
     Hyperparameters = Bo4scHyperparameters
     hyperparameters: Bo4scHyperparameters
     version = 2

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibration.bilevel import ENGINES, InnerLoss, InnerProblem, OuterLoss, make_engine
+from calibration.complexity import MethodComplexity
 from calibration.data import Part
 from calibration.gradients import gradient
 from calibration.hyperparameters import Choice, Hyperparameters, LogUniform
@@ -92,6 +93,7 @@ class MetaMethod(Method):
     by which outer loss it is judged.
     """
 
+    complexity = MethodComplexity.BILEVEL
     hyperparameters: MetaHyperparameters
 
     @property

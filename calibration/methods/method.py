@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from calibration.bfloat16 import bfloat16_kernels
+from calibration.complexity import MethodComplexity
 from calibration.data import Part
 from calibration.hyperparameters import Hyperparameters, LogUniform
 from calibration.models import FunctionalModel, Output
@@ -95,11 +96,14 @@ class Method(ABC):
 
     Subclasses set ``description`` (one line for listings), ``Hyperparameters`` and, when
     they learn from held-out data, ``needs_held_out``. ``version`` is part of every trial's
-    key: raise it when a change alters results, or old records would be reused.
+    key: raise it when a change alters results, or old records would be reused. ``complexity``
+    decides between results that validation data cannot tell apart.
     """
 
     description: ClassVar[str]
     Hyperparameters: ClassVar[type[MethodHyperparameters]] = MethodHyperparameters
+    complexity: ClassVar[int] = MethodComplexity.BILEVEL
+    """Its place on the scale of ``MethodComplexity``; the highest, unless declared."""
     version: ClassVar[int] = 1
     inference_state: ClassVar[tuple[str, ...]] = ()
     """The names in ``TrainState.method`` that ``map_logits`` needs."""

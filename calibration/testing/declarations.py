@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from calibration.hyperparameters import Choice, Domain, SettingError, Value
 from calibration.methods import Method, MethodHyperparameters
-from calibration.testing.contract import require, require_error
+from calibration.testing.contract import require, require_complexity, require_error
 
 
 def check_declaration(method: type[Method]) -> None:
@@ -29,6 +29,7 @@ def check_declaration(method: type[Method]) -> None:
     version = method.version
     whole = isinstance(version, int) and not isinstance(version, bool) and version >= 1
     require(whole, about, f"version must be a whole number from 1, found {version!r}")
+    require_complexity(method.complexity, about)
     names = method.inference_state
     listed = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
     require(listed, about, f"inference_state must be a tuple of names, found {names!r}")

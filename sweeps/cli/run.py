@@ -14,7 +14,7 @@ from sweeps.cli.arguments import (
     add_store,
     add_tracking,
 )
-from sweeps.host.console import say
+from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
@@ -116,10 +116,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Console) -> None:
+    from sweeps.report.headline import recommended
     from sweeps.report.paper_table import print_paper_table
     from sweeps.report.terminal import print_leaderboard
 
     plan = outcome.plan
+    if not outcome.analysis.leaderboard.empty:
+        for sentence in recommended(outcome.analysis):
+            say_paragraph(console, sentence)
     if outcome.table is not None:
         print_paper_table(outcome.table, outcome.records, console)
     elif not outcome.analysis.leaderboard.empty:

@@ -210,8 +210,8 @@ def _choice(package: Package) -> Iterator[str]:
         count = int(chosen.row["seeds"])
         measured = "every seed" if count == chosen.planned else f"as many seeds as it ({count})"
         yield (
-            "It has the lowest cross-fitted validation NLL, averaged over seeds, of all rows on "
-            f"this dataset that were measured on {measured}."
+            f"Of all rows on this dataset that were measured on {measured}, it is the simplest "
+            "within noise of the lowest cross-fitted validation NLL, averaged over seeds."
         )
     yield from _seed(package)
     if chosen.searched:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from calibration.text import visible
 
-__all__ = ["Terminal", "complain", "print_whole", "say", "visible", "width_of"]
+__all__ = ["Terminal", "complain", "print_whole", "say", "say_paragraph", "visible", "width_of"]
 
 
 class Terminal(Console):
@@ -50,6 +50,13 @@ def say(console: Console, *lines: str) -> None:
     """Print lines without markup, colour or wrapping, control characters as escapes."""
     for line in lines:
         console.print(visible(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def say_paragraph(console: Console, text: str) -> None:
+    """Print sentences and an empty line; on a screen, lines break between words."""
+    shown = Text(visible(text))
+    console.print(shown, soft_wrap=not console.is_terminal, highlight=False)
+    console.print()
 
 
 def complain(message: str) -> None:

@@ -95,9 +95,10 @@ def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console)
         share for d in sweep.loaded.datasets for share in headline_rows(table, d)["converged"]
     ]
     console.print(
-        "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
-        f"were calibrated; an ECE near it is as good as it gets. {sweep.spec.bins} bins. "
-        f"sec: training time. vs: {analysis.baseline.about}, paired over seeds, Holm-corrected "
+        "★ the simplest within noise of the best validation NLL. floor: the ECE this row would "
+        "show by chance if it were calibrated; an ECE near it is as good as it gets. "
+        f"{sweep.spec.bins} bins. sec: training time. vs: {analysis.baseline.about}, paired over "
+        "seeds, Holm-corrected "
         f"for the rows and metrics of a headline.{convergence_note(shares)}"
         f"{ensemble_note(analysis.ensembles)}",
         style="dim",

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
+
+from sweeps.analysis.wording import count, listed, number, quoted
+
+__all__ = [
+    "DAGGER",
+    "bounds",
+    "convergence_note",
+    "count",
+    "dagger",
+    "interval",
+    "listed",
+    "number",
+    "p_value",
+    "quoted",
+    "seconds",
+]
 
 DAGGER = "†"
 
@@ -38,11 +54,6 @@ def ensemble_note(ensembles: pd.DataFrame) -> str:
     )
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number, or a dash where there is none."""
-    return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("inf", "∞")
-
-
 def interval(row: pd.Series, metric: str) -> str:
     """``[0.019, 0.031]``, or nothing where no interval is known."""
     low, high = bounds(row, metric)
@@ -68,24 +79,6 @@ def p_value(p: float) -> str:
     if 0.0495 <= p < 0.05:  # rounded, it would look like what is not significant
         return "p < 0.05"
     return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
-
-
-def quoted(name: str) -> str:
-    """A name within a sentence: in quotation marks if it has a comma of its own."""
-    return f"“{name}”" if "," in name else name
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """``a, b, c and 12 others``."""
-    names = [quoted(name) for name in names]
-    if len(names) <= most + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} others"
-
-
-def count(number: int, noun: str) -> str:
-    """``1 seed``, ``5 seeds``, ``10,000 test points``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def seconds(value: float) -> str:
