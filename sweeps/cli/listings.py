@@ -7,6 +7,7 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
+from calibration.text import count
 from sweeps.cli.arguments import Command, Subparsers
 
 
@@ -102,7 +103,7 @@ def samplers(options: argparse.Namespace, console: Console) -> int:
     table = Table("sampler", "what it is", "conditions", "several objectives", "at most")
     for name, kind in SAMPLERS.items():
         marks = ["yes" if mark else "" for mark in (kind.conditions, kind.several_objectives)]
-        most = "" if kind.most_trials is None else f"{kind.most_trials} trials"
+        most = "" if kind.most_trials is None else f"{count(kind.most_trials, 'trial')}"
         table.add_row(name, kind.description, *marks, most)
     console.print(table)
     return 0

@@ -11,6 +11,7 @@ from functools import partial
 import pandas as pd
 
 from calibration import plots
+from calibration.text import count
 from sweeps.analysis import Analysis, analyse
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import pareto
@@ -89,7 +90,7 @@ def write_report(
 
 def summary(sweep: SweepRecords, analysis: Analysis) -> str:
     """What came of the sweep as a page of Markdown."""
-    sentences = [f"{sweep.done} trials, {sweep.failed} failed."]
+    sentences = [f"{count(sweep.done, 'trial')}, {sweep.failed} failed."]
     if analysis.leaderboard.empty:
         return f"# {sweep.spec.name}\n\n{sentences[0]} No confirmed trial.\n"
     sentences += [*map(str, headlines(sweep, analysis).values()), across(analysis)]
