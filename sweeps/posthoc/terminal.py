@@ -73,8 +73,8 @@ def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
         f"★ chosen by {DECIDING_HEAD}, the cross-fitted {DECIDING_TITLE}. {judged}✓ better, "
         "✗ worse than as is (paired bootstrap, Holm-corrected, 5 %); no sign: no difference "
         "shown; –: not measured. [low, high]: 95 % bootstrap interval. floor: the ECE "
-        "this row would show by chance if it were calibrated; an ECE near it is as good as it gets. "
-        f"{evaluation.bins} bins, {procedure(evaluation)}.{marked}{f' {left}' if left else ''}",
+        "this row would show by chance if it were calibrated; an ECE near it is as good as it "
+        f"gets. {evaluation.bins} bins, {procedure(evaluation)}.{marked} {left}".rstrip(),
         style="dim",
         highlight=False,
         markup=False,

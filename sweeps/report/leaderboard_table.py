@@ -21,8 +21,8 @@ from sweeps.report.wording import bounds, interval, number, p_value, seconds
 from sweeps.spec import ORACLE
 
 _WIDTH, _HEIGHT, _MARGIN = 128, 12, 4
-SHOWN_VERDICTS = 2
-"""More columns of words would push the rest off the page: they wait until asked for."""
+SHOWN_VERDICTS = 1
+"""More columns of words would push the cost off the page: they wait until asked for."""
 
 
 _DECIDES = "what rows are ordered and chosen by: cross-fitted, mean ± standard deviation over seeds"
@@ -73,7 +73,7 @@ def leaderboard_table(
     timed = "train_seconds" in rows
     heads = [Head("row", "sorts by the order on validation data")]
     decided = CHOSEN_BY in rows
-    heads += [Head(DECIDING_TITLE, _DECIDES)] if decided else []
+    heads += [Head(DECIDING_TITLE, _DECIDES, "number")] if decided else []
     heads += [Head(METRICS.title(m), _about(m), _kind_of(m), scales[m]) for m in drawn]
     heads += [
         Head(
