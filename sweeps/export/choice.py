@@ -67,7 +67,7 @@ def choose(
     if not records.finished:
         done = f"{records.done} of {count(records.total, 'trial')}"
         raise UserError(f"sweep {sweep.name!r} is not finished ({done}); run it to its end first")
-    table = sweep.leaderboard
+    table = sweep.analysis.leaderboard
     rows = table if table.empty else table[table["dataset"] == dataset]
     rows = rows if rows.empty else rows[rows["row"] != ORACLE]
     if rows.empty:

@@ -29,8 +29,9 @@ from sweeps.search.fields import Duration
 from sweeps.spec import LoadedSpec, ProblemError, SpecError, load_spec
 from sweeps.spec.loading import explain
 from sweeps.spec.reading import parse, place, read_text
-from sweeps.spec.ready import SPECS, spec_path
+from sweeps.spec.ready import spec_path
 from sweeps.spec.schema import Spec, Tracking
+from sweeps.specs import SPECS
 
 READY = SPECS / "nightly.yaml"
 _LONGEST_NAME = 80
