@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 
 from calibration import metrics
 from calibration.augmentation import crop_and_flip
+from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part, Splits
 from calibration.hyperparameters import Settings
 from calibration.methods import Batch, Learner, Method, Seen, TrainState
@@ -178,7 +180,9 @@ class TrainingRun:
         totals: dict[str, Tensor] = {}
         batches = 0
         before = self.epoch
-        with torch.no_grad(), seeded(self.seed, "epoch", self.epoch) as generator:
+        bfloat16 = self.config.mixed_precision
+        kernels = bfloat16_kernels(self.device) if bfloat16 else nullcontext()
+        with torch.no_grad(), kernels, seeded(self.seed, "epoch", self.epoch) as generator:
             for window in self._windows(generator):
                 self.state, logged = self.method.steps(
                     self.learner, self.state, window, numbers, generator

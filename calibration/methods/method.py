@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part
 from calibration.hyperparameters import Hyperparameters, LogUniform
 from calibration.models import FunctionalModel, Output
@@ -83,7 +84,8 @@ class Learner:
         if not self.mixed_precision:
             return self.model.apply(parameters, buffers, inputs, training=training)
         # bfloat16 has float32's exponent range, so gradients need no loss scaling.
-        with torch.autocast(inputs.device.type, dtype=torch.bfloat16):
+        autocast = torch.autocast(inputs.device.type, dtype=torch.bfloat16)
+        with autocast, bfloat16_kernels(inputs.device):
             output, buffers = self.model.apply(parameters, buffers, inputs, training=training)
         return Output(output.logits.float(), output.features.float()), buffers
 

@@ -17,7 +17,7 @@ from sweeps.host.console import print_whole, say
 from sweeps.sweep import Sweep
 
 
-class TrialStatus(NamedTuple):
+class TrialView(NamedTuple):
     """One trial as it stands: ``state`` is done, failed, pruned, running or waiting."""
 
     planned: PlannedTrial
@@ -27,7 +27,7 @@ class TrialStatus(NamedTuple):
     seconds: float
 
 
-def trials(sweep: Sweep) -> list[TrialStatus]:
+def trials(sweep: Sweep) -> list[TrialView]:
     """Every trial that has been suggested or is to be confirmed, in the order of the plan."""
     return [_trial(sweep, trial) for trial in sweep.plan.trials.values()]
 
@@ -62,22 +62,22 @@ def print_status(sweep: Sweep, console: Console, *, every_trial: bool = False) -
         say(console, f"report    {sweep.store.location(sweep.name, 'report.html')}")
 
 
-def _trial(sweep: Sweep, trial: PlannedTrial) -> TrialStatus:
+def _trial(sweep: Sweep, trial: PlannedTrial) -> TrialView:
     ended = sweep.plan.summary(trial)
     if ended is not None:
-        return TrialStatus(trial, ended.status, ended.epochs, ended.nll, ended.seconds)
+        return TrialView(trial, ended.status, ended.epochs, ended.nll, ended.seconds)
     live = sweep.store.live(trial.key)
     if not live or not live.get("curve"):
-        return TrialStatus(trial, "waiting", 0, math.nan, 0.0)
+        return TrialView(trial, "waiting", 0, math.nan, 0.0)
     curve: list[dict[str, Any]] = live["curve"]
     best = min(
         (float(row["validation/nll"]) for row in curve if "validation/nll" in row), default=math.nan
     )
     seconds = live["times"][-1] - live["times"][0]
-    return TrialStatus(trial, "running", int(curve[-1]["epoch"]), best, seconds)
+    return TrialView(trial, "running", int(curve[-1]["epoch"]), best, seconds)
 
 
-def _cell_table(sweep: Sweep, found: list[TrialStatus]) -> Table:
+def _cell_table(sweep: Sweep, found: list[TrialView]) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading in ("dataset", "row", "search", "confirm", "running", "failed", "best so far"):
         table.add_column(heading)
@@ -95,7 +95,7 @@ def _cell_table(sweep: Sweep, found: list[TrialStatus]) -> Table:
     return table
 
 
-def _trial_table(sweep: Sweep, found: list[TrialStatus]) -> Table:
+def _trial_table(sweep: Sweep, found: list[TrialView]) -> Table:
     table = Table(box=None, pad_edge=False)
     headings = [*("trial", "dataset", "row", "phase", "state", "epoch", "validation NLL", "s")]
     headings.append("settings")
@@ -124,7 +124,7 @@ def _searched(sweep: Sweep, trial: PlannedTrial) -> Iterator[str]:
         yield f"{name}={format_value(trial.config.hyperparameters[name])}"
 
 
-def _count(found: list[TrialStatus], phase: str) -> int:
+def _count(found: list[TrialView], phase: str) -> int:
     ended = ("done", "failed", "pruned")
     return sum(trial.planned.config.phase == phase and trial.state in ended for trial in found)
 

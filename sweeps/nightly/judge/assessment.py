@@ -59,6 +59,7 @@ def assess(
         speed = state.reference_seconds / about.reference_seconds
         measured = results.reindex(columns=[*CELL, "seed", *judged(), "seconds"])
         lines = worst_first(judge(measured, baseline.results, settings, speed=_known(speed)))
+        lines = lines.assign(converged=_converged(lines, results))
         until = history[history["night"] <= state.night]
         drifts = trends(past.comparable(until, about.night, about.reference_seconds), settings)
         changed = changes(about.identity, state.identity)
@@ -104,6 +105,13 @@ def differing(results: pd.DataFrame, baseline: pd.DataFrame) -> list[str]:
     shared = [name for name in names if name in now and name in before]
     odd = [name for name in names if name not in shared]
     return [*odd, *(n for n in shared if n not in UNLIKE and not now[n].equals(before[n]))]
+
+
+def _converged(lines: pd.DataFrame, results: pd.DataFrame) -> pd.Series:
+    """The share of tonight's seeds on which the calibrator's fit converged; costs have none."""
+    found = results.groupby(CELL)["converged"].mean() if len(results) else pd.Series(dtype=float)
+    share = [found.get(cell, 1.0) for cell in lines[CELL].itertuples(index=False, name=None)]
+    return pd.Series(share, index=lines.index, dtype=float)
 
 
 def _known(speed: float) -> float:

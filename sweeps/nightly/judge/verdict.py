@@ -24,7 +24,8 @@
     sweeps      [{"name", "directory", "trials", "done", "failed", "seconds"}]
     cells       one line per cell and metric, worst first: {"sweep", "dataset", "row",
                 "calibrator", "metric", "pairs", "baseline", "tonight", "difference", "low",
-                "high", "p", "p_holm", "verdict"}
+                "high", "p", "p_holm", "verdict", "converged"}; the last is the share of seeds
+                on which the calibrator's fit converged
     trends      one line per cell and metric: {"sweep", "dataset", "row", "calibrator",
                 "metric", "nights", "distinct", "first", "last", "slope", "total", "p", "p_holm",
                 "verdict"}

@@ -14,7 +14,7 @@ from sweeps.nightly.judge.verdict import MOST_DAYS, Verdict
 from sweeps.nightly.judge.wording import cell_name, percent
 from sweeps.nightly.report.charts import title
 from sweeps.report.escaping import markdown_text
-from sweeps.report.wording import count, number, p_value, seconds
+from sweeps.report.wording import convergence_note, count, dagger, number, p_value, seconds
 
 HEADLINES = {
     "identical": "identical",
@@ -75,7 +75,7 @@ def _moved(verdict: Verdict) -> list[str]:
         "|---|---|--:|--:|--:|---|",
     ]
     for _, line in moved.head(_MOST_LINES).iterrows():
-        cell = cell_name([line[name] for name in CELL])
+        cell = cell_name([line[name] for name in CELL]) + dagger(line)
         cost = line["metric"] == "cost"
         shown = seconds if cost else number
         change = cost_words(line)[0] if cost else f"{line['difference']:+.4f}"
@@ -90,7 +90,9 @@ def _moved(verdict: Verdict) -> list[str]:
         ]
         rows.append(f"| {' | '.join(words)} |")
     left = len(moved) - _MOST_LINES
-    return ["## Cells", "\n".join(rows), *([f"… and {left} more."] if left > 0 else [])]
+    notes = [f"… and {left} more."] if left > 0 else []
+    notes.append(convergence_note(moved["converged"].head(_MOST_LINES)).strip())
+    return ["## Cells", "\n".join(rows), *filter(None, notes)]
 
 
 def _changed(verdict: Verdict) -> list[str]:

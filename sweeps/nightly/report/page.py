@@ -20,7 +20,7 @@ from sweeps.report.attempts import Attempts
 from sweeps.report.document import PageBudget, PagePart, document
 from sweeps.report.table import Head, SortableTable, TableCell, TableRow
 from sweeps.report.templates import NOTHING, macro, rendered
-from sweeps.report.wording import number, p_value, seconds
+from sweeps.report.wording import convergence_note, dagger, number, p_value, seconds
 
 _MOST_DAYS = 42
 MOST_CHANGED = 8
@@ -125,13 +125,14 @@ def _cells(verdict: Verdict) -> Markup:
         for place, (_, line) in enumerate(lines.iterrows())
     ]
     table = SortableTable("Cells against the baseline", heads, rows, "leaderboard")
-    return macro("night", "cells")(table, int((~plain).sum()))
+    note = convergence_note(lines["converged"])
+    return macro("night", "cells")(table, int((~plain).sum()), note)
 
 
 def _line(place: int, line: pd.Series, *, minor: bool) -> TableRow:
     cost = line["metric"] == "cost"
     shown = seconds if cost else number
-    name = cell_name([line[name] for name in CELL])
+    name = cell_name([line[name] for name in CELL]) + dagger(line)
     tested = p_value(float(line["p_holm"])) if pd.notna(line["p_holm"]) else ""
     change = macro("night", "change")(*(cost_words(line) if cost else _difference(line)))
     cells = [

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from markupsafe import Markup
 
 from calibration.metrics import METRICS
 from sweeps.analysis.statistics import Ranks
 from sweeps.report.section import ReportContext, Section
 from sweeps.report.templates import NOTHING, rendered
+from sweeps.report.wording import convergence_note, dagger
 
 _ROW, _TOP, _WIDTH, _BRACKET = 24, 50, 210, 10
 
 
-def rank_diagram(metric: str, ranks: Ranks) -> Markup:
+def rank_diagram(metric: str, ranks: Ranks, marked: Container[str] = ()) -> Markup:
     """A critical-difference diagram (Demšar 2006), a line for each method, the best on top.
 
     A point is a method's mean rank, the bar at the top the critical difference (Nemenyi, 5 %);
-    brackets on the right join methods that are not told apart.
+    brackets on the right join methods that are not told apart. ``marked`` methods carry the mark
+    of calibrators that did not converge.
     """
     methods = [str(name) for name in ranks.average.index]
     groups = [group for group in ranks.groups if len(group) > 1]
     scale = _WIDTH / max(1, len(methods) - 1)
     # Names first: on a phone the rest scrolls, and they stay in sight.
-    left = 18 + 7 * max(len(name) for name in methods)
+    names = {name: name + dagger({"converged": name not in marked}) for name in methods}
+    left = 18 + 7 * max(map(len, names.values()))
     right = left + _WIDTH
     y = {name: _TOP + _ROW * place + _ROW // 2 for place, name in enumerate(methods)}
 
@@ -46,7 +51,7 @@ def rank_diagram(metric: str, ranks: Ranks) -> Markup:
         ends=(x(1), x(len(methods))),
         ticks=[(r, x(r)) for r in range(1, len(methods) + 1, max(1, len(methods) // 8))],
         points=[
-            (name, rank, x(rank), y[name])
+            (names[name], rank, x(rank), y[name])
             for name, rank in zip(methods, ranks.average, strict=True)
         ],
         brackets=brackets,
@@ -56,8 +61,12 @@ def rank_diagram(metric: str, ranks: Ranks) -> Markup:
 def _ranks(context: ReportContext) -> Markup:
     if not context.analysis.ranks:
         return NOTHING
-    drawn = [rank_diagram(metric, ranks) for metric, ranks in context.analysis.ranks.items()]
-    return context.room.take(rendered("ranks", drawn=drawn))
+    table = context.analysis.leaderboard
+    chosen = table[table["chosen"]]
+    marked = set(chosen.loc[chosen["converged"] < 1, "row"])
+    drawn = [rank_diagram(name, ranks, marked) for name, ranks in context.analysis.ranks.items()]
+    note = convergence_note(chosen["converged"])
+    return context.room.take(rendered("ranks", drawn=drawn, note=note))
 
 
 section = Section("Across datasets", _ranks, "ranks")

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,52 +24,26 @@ from sweeps.tracking.mlflow.database import (
     SQLITE_PREFIX,
     Database,
     FinishedRun,
-    FoundRun,
     MetricPoint,
     create_database,
 )
+from sweeps.tracking.mlflow.existing import KnownRun, existing_runs, open_experiment
 from sweeps.tracking.mlflow.run_content import (
-    CALIBRATOR,
     ENDS,
     KEY,
-    LINEAGE,
     PARENT,
     PHASE,
     PUBLISHED,
-    ROW,
-    SUPERSEDED,
     SWEEP,
-    WINNER,
 )
 from sweeps.tracking.mlflow.sweep_run import publish_results
 
 if TYPE_CHECKING:
-    from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
 # MLflow takes 1000 values a call, parameters and tags included.
 POINTS_PER_CALL = 800
 UPDATED = "calsweep.updated"
-MARKS = (CALIBRATOR, WINNER, SUPERSEDED)
-
-
-@dataclass(slots=True)
-class Known:
-    """What is known of a run that exists.
-
-    ``step``: its curve is published up to there, None if that has to be looked up;
-    ``bare``: it has nothing but its curve yet; ``marks``: what the sweep's end made of it.
-    """
-
-    run_id: str
-    artifacts: str
-    status: str
-    row: str
-    lineage: str
-    published: str = ""
-    step: int | None = None
-    bare: bool = False
-    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 class Publisher:
@@ -104,12 +77,15 @@ class Publisher:
         self.published = 0
         client = MlflowClient(tracking_uri=uri)
         self.client = client if answered is None else cast("MlflowClient", _Heard(client, answered))
-        found, new = self._experiment()
+        name = plan.spec.tracking.experiment or self.sweep
+        place = (store.local or Path.cwd()) / "mlartifacts" / file_name(name)
+        files = place.resolve().as_uri() if chooses_place(uri) else None
+        found, new = open_experiment(self.client, name, files)
         self.experiment = str(found.experiment_id)
         self._artifacts = str(found.artifact_location)
         self.database = Database.open(uri) if is_local(self._artifacts) else None
         self.parent = ""
-        self.runs: dict[str, Known] = {} if new else self._existing()
+        self.runs: dict[str, KnownRun] = {} if new else self._existing()
         self.parent = self._parent()
         self.open = True
         """The sweep's own run is RUNNING."""
@@ -179,75 +155,19 @@ class Publisher:
             # What a server was asked for and did not answer in time may have been done since.
             there = self._existing()
             there.pop(self.sweep, None)
-            self.runs = {key: self._newer(self.runs.get(key), run) for key, run in there.items()}
+            self.runs = {key: self._newer(key, run) for key, run in there.items()}
         self._kill_running()
         publish_results(self, summary, analysis)
         ended = "FAILED" if self.plan.failed else "FINISHED"
         self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
 
-    @staticmethod
-    def _newer(known: Known | None, found: Known) -> Known:
+    def _existing(self) -> dict[str, KnownRun]:
+        return existing_runs(self.client, self.database, self.experiment, self.sweep, self.parent)
+
+    def _newer(self, key: str, found: KnownRun) -> KnownRun:
         """What we know of a run, unless that run was the one of two that went."""
+        known = self.runs.get(key)
         return found if known is None or known.run_id != found.run_id else known
-
-    def _experiment(self) -> tuple[Experiment, bool]:
-        """The experiment, and whether it is new."""
-        from mlflow.exceptions import MlflowException
-
-        name = self.plan.spec.tracking.experiment or self.sweep
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            directory = (self.store.local or Path.cwd()) / "mlartifacts" / file_name(name)
-            place = directory.resolve().as_uri() if chooses_place(self.uri) else None
-            try:
-                made = self.client.create_experiment(name, place)
-                return self.client.get_experiment(made), True
-            except MlflowException:
-                # Another sweep that shares the experiment may have been quicker.
-                found = self.client.get_experiment_by_name(name)
-                if found is None:
-                    raise
-        if found.lifecycle_stage == "deleted":
-            self.client.restore_experiment(found.experiment_id)
-        return found, False
-
-    def _existing(self) -> dict[str, Known]:
-        runs: dict[str, Known] = {}
-        for run in list(self._found()):
-            if run.tags.get(SWEEP) != self.sweep:
-                continue
-            row, lineage, published = (run.tags.get(n, "") for n in (ROW, LINEAGE, PUBLISHED))
-            marks = {n: run.tags[n] for n in MARKS if n in run.tags}
-            known = Known(
-                run.run_id, run.artifacts, run.status, row, lineage, published, marks=marks
-            )
-            other = runs.setdefault(run.tags[KEY], known)
-            if other is not known:
-                # A request whose answer was lost had made a run after all: one of the two goes.
-                known, other = sorted(
-                    (known, other), key=lambda k: (k.run_id != self.parent, not k.published)
-                )
-                runs[run.tags[KEY]] = known
-                self.client.delete_run(other.run_id)
-        return runs
-
-    def _found(self) -> Iterator[FoundRun]:
-        if self.database is not None:
-            read = (SWEEP, KEY, ROW, LINEAGE, PUBLISHED, *MARKS)
-            yield from self.database.runs(self.experiment, read)
-            return
-        token: str | None = ""
-        while token is not None:
-            page = self.client.search_runs(
-                [self.experiment],
-                filter_string=f"tags.`{SWEEP}` = '{self.sweep}'",
-                max_results=1000,
-                page_token=token or None,
-            )
-            for run in page:
-                info = run.info
-                yield FoundRun(info.run_id, info.artifact_uri, info.status, run.data.tags)
-            token = page.token or None
 
     def _parent(self) -> str:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -263,7 +183,7 @@ class Publisher:
         self.client.update_run(known.run_id, status="RUNNING")
         return known.run_id
 
-    def _is_complete(self, run: Known, trial: PlannedTrial, status: str, stamp: str) -> bool:
+    def _is_complete(self, run: KnownRun, trial: PlannedTrial, status: str, stamp: str) -> bool:
         # One that was stamped and not ended, or ended otherwise, was left half-way.
         renamed = run.row != trial.row and run.row not in self.plan.spec.methods
         return run.published == stamp and run.status == status and not renamed
@@ -308,9 +228,9 @@ class Publisher:
         except BaseException:  # of a run that is not there nothing is left
             shutil.rmtree(local_path(place), ignore_errors=True)
             raise
-        self.runs[trial.key] = Known(run.run_id, place, run.status, trial.row, lineage, stamp)
+        self.runs[trial.key] = KnownRun(run.run_id, place, run.status, trial.row, lineage, stamp)
 
-    def _create(self, trial: PlannedTrial, lineage: str, start: int) -> Known:
+    def _create(self, trial: PlannedTrial, lineage: str, start: int) -> KnownRun:
         run = self.client.create_run(
             self.experiment,
             start_time=start,
@@ -318,13 +238,13 @@ class Publisher:
             run_name=content.run_name(self.plan, trial),
         )
         uri = run.info.artifact_uri
-        known = Known(run.info.run_id, uri, "RUNNING", trial.row, lineage, step=-1, bare=True)
+        known = KnownRun(run.info.run_id, uri, "RUNNING", trial.row, lineage, step=-1, bare=True)
         self.runs[trial.key] = known
         return known
 
     def _complete(
         self,
-        run: Known,
+        run: KnownRun,
         trial: PlannedTrial,
         outcome: TrialRecord,
         evaluations: content.Evaluations,
@@ -347,7 +267,7 @@ class Publisher:
         self.client.set_terminated(run.run_id, status, content.span(outcome)[1])
         run.status, run.row, run.published = status, trial.row, stamp
 
-    def _step(self, run: Known) -> int:
+    def _step(self, run: KnownRun) -> int:
         if run.step is None:
             history = self.client.get_metric_history(run.run_id, content.EVERY_ROW_HAS)
             run.step = max((int(metric.step) for metric in history), default=-1)
@@ -355,7 +275,7 @@ class Publisher:
 
     def _log(
         self,
-        run: Known,
+        run: KnownRun,
         rows: Iterable[list[MetricPoint]],
         parameters: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,

@@ -76,7 +76,7 @@ def test_a_metric_that_raises_costs_its_evaluations_and_not_the_trial(tmp_path: 
         assert sweep.plan.finished
         found = sweep.records.confirmed("blobs-1.7", "standard")[0].evaluations
     finally:
-        del METRICS._trials["broken"]
+        del METRICS._entries["broken"]
     assert found.keys() == {"identity", "temperature", ORACLE}
     assert {each.failed for each in found.values()} == {"ArithmeticError: no such thing"}
     # Without it, the next run makes the evaluations that failed.
@@ -90,9 +90,9 @@ def fixed_ece() -> Iterator[Metric]:
     """The ECE of a next version, which reads twice what it did."""
     old = METRICS["ece"]
     new = replace(old, version=old.version + 1, compute=lambda p, bins: 2 * ece_of(p, bins))
-    METRICS._trials["ece"] = new
+    METRICS._entries["ece"] = new
     yield new
-    METRICS._trials["ece"] = old
+    METRICS._entries["ece"] = old
 
 
 def runs(uri: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ def results(ece: float) -> pd.DataFrame:
                 numbers = {"ece": 0.05 + 0.002 * seed + moved * (1 + 0.02 * seed), "nll": 0.4}
                 cell = {"sweep": "paper", "dataset": "blobs", "row": method}
                 numbers |= {"brier": 0.2, "error": 0.1, "seconds": 1 + 0.1 * seed, "key": "0"}
+                numbers["converged"] = not moved or seed > 1
                 rows.append(cell | {"calibrator": calibrator, "seed": seed} | numbers)
     return pd.DataFrame(rows)
 
@@ -90,6 +91,8 @@ def test_the_page_says_what_is_worse_and_draws_it(
         first = driver.find_element(By.CSS_SELECTOR, "#cells tbody tr")
         assert first.text.startswith(f"paper · blobs · {HOSTILE} + temperature")
         assert "✗ worse" in first.text
+        assert "temperature †" in first.text
+        assert "did not converge" in driver.find_element(By.CSS_SELECTOR, "#cells .note").text
         hidden = driver.find_elements(By.CSS_SELECTOR, "#cells tr.minor")
         assert len(hidden) == 13, "what has not moved waits for a click"
         assert not hidden[0].is_displayed()
@@ -115,6 +118,8 @@ def test_markdown_has_the_table_the_changes_and_the_days(told: tuple[Verdict, Ch
     assert r"\</script\>" in row, "no tag of a user's in somebody's browser"
     assert row.replace("\\|", "").count("|") == 7
     assert "worse (p < 0.001)" in row
+    assert r"temperature †" in row, "on one seed its fit did not converge"
+    assert "† a fit of the calibrator did not converge" in text
     assert "- torch: 1 → 2" in lines
     assert "[paper](runs/paper-2026-01-05/report.html)" in text
     assert "1 night not run: 2026-01-03." in text

@@ -169,3 +169,4 @@ def test_ranks_are_drawn_where_they_are() -> None:
     # Methods a rank apart are joined by a bracket if the critical difference is larger.
     assert len(re.findall(r'class="k" d="M\d+ \d+V', drawn)) == len(found.groups)
     assert "b&lt;</text>" in drawn
+    assert "b&lt; †</text>" in rank_diagram("nll", found, {"b<"})
