@@ -121,8 +121,9 @@ def test_the_results_show_the_runs_by_name_with_their_metrics(
     see(page, ui.links["results"], shows("calsweep.place", *answer, *names))
     # Only the confirmed runs, flat, with numbers in their cells.
     assert "4 matching runs" in text(page)
-    script = """return [...document.querySelectorAll(`[role=row] [col-id="tags.\\`${arguments[0]}\\`"]`)]
-      .map(cell => cell.innerText).filter(text => !text.startsWith('calsweep'))"""
+    script = """const column = `[role=row] [col-id="tags.\\`${arguments[0]}\\`"]`;
+      return [...document.querySelectorAll(column)].map(cell => cell.innerText)
+        .filter(text => !text.startsWith('calsweep'))"""
     columns = [page.execute_script(script, f"calsweep.{name}") for name in ("place", "winner")]
     assert columns == [["1", "1", "2", "2"], ["true", "true", "false", "false"]]
 
