@@ -79,6 +79,15 @@ class Sweep:
         return analyse(self.records)
 
     @property
+    def recommendation(self) -> Any:
+        """What to use, what it gains, how surely and at what cost, as the analysis recommends it.
+
+        ``recommendation.sentence`` is the answer in words.
+        """
+        analysis: Any = self.analysis
+        return analysis.recommendation
+
+    @property
     def results(self) -> pd.DataFrame:
         """One row per (dataset, method, calibrator, seed) with every metric."""
         return self.analysis.results

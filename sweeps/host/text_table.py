@@ -70,7 +70,8 @@ class TextTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in self._lines(options.max_width):
-            line.no_wrap, line.overflow = True, "ignore"
+            line.no_wrap = True
+            line.overflow = "ignore"
             yield line
 
     def _is_stacked(self, width: int) -> bool:
