@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from calibration.hyperparameters import Value
 from calibration.metrics import METRICS
-from sweeps.analysis.wording import count, listed, number, quoted
+from calibration.text import count
+from sweeps.analysis.wording import listed, number, quoted
 
 if TYPE_CHECKING:
     from sweeps.analysis.recommendation import Advice, Gain, Recommendation

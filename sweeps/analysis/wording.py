@@ -22,8 +22,3 @@ def listed(names: Sequence[str], most: int = 6) -> str:
     if len(names) <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} others"
-
-
-def count(number: int, noun: str) -> str:
-    """``1 seed``, ``5 seeds``, ``10,000 test points``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

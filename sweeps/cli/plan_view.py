@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibration.text import count
 from sweeps.cli.listings import describe_domain
 from sweeps.engine.cell import Cell
 from sweeps.engine.dry_run import rehearse
@@ -29,7 +30,7 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
     plan = Plan(loaded, store, options)
     plan.replay()
     cost = estimate(loaded)
-    table = Table(title=f"{spec.name}: {plan.total} trials", title_justify="left")
+    table = Table(title=f"{spec.name}: {count(plan.total, 'trial')}", title_justify="left")
     for heading in ("dataset", "row", "search", "confirm", "done", "s/trial", "searched"):
         table.add_column(heading)
     for place, cell in plan.cells.items():

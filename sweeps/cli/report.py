@@ -58,11 +58,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
     if options.out is not None:
         check_place("--out", options.out)
     sweep = opened(options)
-    if not sweep.has_results:
-        raise UserError(
-            f"{sweep.name}: no trial has been confirmed yet, so there is nothing to report; "
-            f"see calsweep status {sweep.name}"
-        )
+    sweep.require_results()
     if options.format == "html":
         return _page(options, sweep, console)
     content = _content(options, sweep)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.metrics import METRICS, Shown
+from calibration.text import count
 from sweeps.engine.progress import format_value
 from sweeps.errors import UserError
 from sweeps.host.console import print_whole, say
@@ -107,7 +108,7 @@ def _outcome_lines(record: TrialRecord) -> list[str]:
     lines = [f"status     {record.status}{reason}"]
     if record.epochs:
         lines.append(
-            f"trained    {record.epochs} epochs in {record.seconds:.2f} s, "
+            f"trained    {count(record.epochs, 'epoch')} in {record.seconds:.2f} s, "
             f"{record.parameters} parameters; chosen: epoch {record.best_epoch}"
         )
     if record.validation:

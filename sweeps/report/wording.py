@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.analysis.wording import count, listed, number, quoted
+from calibration.text import count
+from sweeps.analysis.wording import listed, number, quoted
 
 __all__ = [
     "DAGGER",
@@ -16,6 +17,7 @@ __all__ = [
     "convergence_note",
     "count",
     "dagger",
+    "ensemble_note",
     "interval",
     "listed",
     "number",

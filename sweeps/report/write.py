@@ -62,8 +62,8 @@ def write_report(
     results as Parquet too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there
     is such a thing, importance.csv, pareto.csv, table.csv and table.md. A part that cannot be
     made is logged, and named in the page and in ``failures``; all others are written. ``about``
-    is what verdicts speak of, as in ``analyse``. Raises ``UserError`` if ``baseline`` is no row of the sweep, ``StoreError`` if nothing can be
-    written.
+    is what verdicts speak of, as in ``analyse``. Raises ``UserError`` if ``baseline`` is no row
+    of the sweep, ``StoreError`` if nothing can be written.
     """
 
     def file(name: str, content: bytes) -> None:

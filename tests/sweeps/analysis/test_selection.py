@@ -87,7 +87,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def in_terminal(told: Told) -> set[str]:
     (table,) = leaderboard_tables(told.analysis, told.sweep.records)
-    return {str(cell).partition(" (")[0] for cell in table.columns[0].cells}
+    return {name.partition(" (")[0] for name in table.names}
 
 
 def in_csv(told: Told) -> set[str]:

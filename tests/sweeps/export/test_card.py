@@ -85,7 +85,7 @@ def test_the_help_says_that_coverage_is_a_least_share(capsys: pytest.CaptureFixt
 
 def test_intervals_over_seeds_are_the_reports(swept: Swept) -> None:
     """Also for a method that trains on fewer rows, as it holds some out."""
-    table = open_sweep("table", swept.store).leaderboard
+    table = open_sweep("table", swept.store).leaderboard.full
     for _, row in table[table["calibrator"] == "temperature"].iterrows():
         package = swept.package("table", f"{row['row']} + temperature")
         said = chapter(package, "Results on test rows")

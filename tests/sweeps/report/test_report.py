@@ -19,6 +19,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from sweeps.analysis.results import headline_rows
+from sweeps.analysis.selection import CHOSEN_BY
 from sweeps.cli.main import report
 from sweeps.errors import UserError
 from sweeps.report import document
@@ -244,13 +246,37 @@ def test_a_legend_hides_and_shows_its_lines(shown: Chrome) -> None:
     assert False not in visible()
 
 
-def test_a_phone_scrolls_down_only(shown: Chrome) -> None:
-    resize(shown, 360, 740)
+def test_a_phone_scrolls_down_only_and_names_stay_in_view(shown: Chrome) -> None:
+    resize(shown, 375, 740)
     draw_all(shown)
-    wide = shown.execute_script("return document.documentElement.scrollWidth")
-    assert wide == 360
+    assert shown.execute_script("return document.documentElement.scrollWidth") == 375
     box = "document.querySelector('#data-0 .scroll')"
     assert shown.execute_script(f"return {box}.scrollWidth > {box}.clientWidth")
+    places = f"""const box = {box}; box.scrollLeft = arguments[0];
+      return [...box.querySelectorAll('tr')].filter(row => row.offsetParent).map(
+        row => [row.cells[0], row.cells[1]].map(cell => cell.getBoundingClientRect().left))"""
+    before, after = (shown.execute_script(places, left) for left in (0, 80))
+    assert [first for first, _ in after] == [first for first, _ in before]
+    assert [second for _, second in after] == [second - 80 for _, second in before]
+
+
+def test_what_decides_stands_beside_its_value_on_test_data(
+    shown: Chrome, written: WrittenReport
+) -> None:
+    heads = shown.find_elements(By.CSS_SELECTOR, f"{LEADERBOARD} thead th")
+    titles = [head.text.split("\n")[0] for head in heads]
+    assert titles[:3] == ["row", "validation NLL", "NLL"]
+    train = heads[titles.index("train")].rect
+    assert train["x"] + train["width"] <= 1280, "the cost needs no scrolling"
+    table = written.analysis.leaderboard
+    rows = headline_rows(table, "blobs-1.7")
+    assert cells(shown, 1) == pytest.approx(rows[CHOSEN_BY], rel=1e-5, nan_ok=True)
+
+
+def test_paper_has_room_for_every_column(shown: Chrome) -> None:
+    resize(shown, 720, 1018)  # A4 within its margins
+    emulate(shown, media="print")
+    assert shown.execute_script("return document.documentElement.scrollWidth") == 720
 
 
 def test_dark_readers_get_dark_pages_and_plots(shown: Chrome) -> None:

@@ -28,7 +28,7 @@ from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import load_network
 from sweeps.engine.plan import Options, Plan
 from sweeps.spec import SpecError, load_spec
-from sweeps.spec.ready import SPECS
+from sweeps.specs import SPECS
 from sweeps.store import Store
 from tests.tracked import empty_database
 from tests.trained import finish

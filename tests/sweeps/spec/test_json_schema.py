@@ -19,8 +19,8 @@ from calibration.models import MODELS
 from sweeps.search import SAMPLERS
 from sweeps.search.config import Scheduler
 from sweeps.spec.json_schema import json_schema
-from sweeps.spec.ready import ready_specs
 from sweeps.spec.schema import ROW_KEYS, Spec
+from sweeps.specs import ready_specs
 
 GOOD: dict[str, Any] = {"name": "a", "datasets": ["iris"], "methods": ["standard"]}
 
