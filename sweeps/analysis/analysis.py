@@ -130,8 +130,8 @@ def _recommendation(
     won = {(dataset, row): calibrator for dataset, (row, calibrator) in selection.winners.items()}
     compared = [
         {str(name): value for name, value in line.items()}
-        for calibrator in (REFERENCES if plain is not None else ())
-        for line in against(won, Baseline(plain, calibrator)).to_dict("records")
+        for baseline in [Baseline(plain, name) for name in REFERENCES if plain is not None]
+        for line in against(won, baseline).to_dict("records")
     ]
     cells = sweep.cells.items()
     facts = SweepFacts(

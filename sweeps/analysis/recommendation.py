@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 
 from calibration.hyperparameters import Value
-from sweeps.analysis.comparisons import BASELINE, CHOSEN
+from sweeps.analysis.comparisons import CHOSEN
 from sweeps.analysis.noise import Standing
 from sweeps.analysis.recommendation_text import (
     TEMPERATURE,
@@ -26,6 +26,7 @@ from sweeps.analysis.recommendation_text import (
 )
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import Candidate, Selection
+from sweeps.analysis.verdicts import BASELINE
 
 PLAIN = "standard"
 """The method of a plain network."""
@@ -227,7 +228,9 @@ def _line(rows: pd.DataFrame, row: str, calibrator: str) -> pd.Series:
 
 def _relative_time(rows: pd.DataFrame, row: str, plain: str | None) -> float:
     seconds = rows.groupby("row")["train_seconds"].mean()
-    return float(seconds[row] / seconds[plain]) if plain in seconds else math.nan
+    if plain is None or plain not in seconds:
+        return math.nan
+    return float(seconds[row] / seconds[plain])
 
 
 def _gains(compared: _Lines, dataset: str) -> list[Gain]:

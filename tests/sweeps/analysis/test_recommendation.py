@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps.analysis.comparisons import BASELINE, CHOSEN, TOO_FEW, VERDICTS
+from sweeps.analysis.comparisons import CHOSEN
 from sweeps.analysis.noise import Standing
 from sweeps.analysis.recommendation import (
     REFERENCES,
@@ -23,6 +23,7 @@ from sweeps.analysis.recommendation import (
 )
 from sweeps.analysis.results import leaderboard
 from sweeps.analysis.selection import CHOSEN_BY, select
+from sweeps.analysis.verdicts import BASELINE, TOO_FEW, VERDICTS
 
 BETTER = VERDICTS[0]
 NAN, INF = math.nan, math.inf
