@@ -15,10 +15,10 @@ from calibration.metrics.row_scores import COUNTED
 from sweeps.analysis.statistics import Claims, Estimate, claim_tests, quantum_variance
 from sweeps.analysis.verdicts import (
     BASELINE,
-    BETTER,
+    SHOWN_BETTER,
+    SHOWN_WORSE,
     UNDECIDED,
     UNMEASURED,
-    WORSE,
     Question,
     judged,
     region_of,
@@ -73,7 +73,7 @@ def _verdict(line: Mapping[str, Any], judged_so: str) -> str:
     if math.isnan(mean) or math.isnan(baseline):
         return UNMEASURED
     if math.isinf(mean) or math.isinf(baseline):
-        return UNDECIDED if mean == baseline else BETTER if mean < baseline else WORSE
+        return UNDECIDED if mean == baseline else SHOWN_BETTER if mean < baseline else SHOWN_WORSE
     return judged_so
 
 

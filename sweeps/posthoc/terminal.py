@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis.verdicts import BETTER, EQUIVALENT, WORSE
+from sweeps.analysis.verdicts import EQUIVALENT, SHOWN_BETTER, SHOWN_WORSE
 from sweeps.host.console import print_whole
 from sweeps.posthoc.evaluation import StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
 from sweeps.report.wording import convergence_note, dagger, number
 
 _AS_IS = "as is"
-SIGNS = {BETTER: "✓", EQUIVALENT: "≈", WORSE: "✗"}
+SIGNS = {SHOWN_BETTER: "✓", EQUIVALENT: "≈", SHOWN_WORSE: "✗"}
 
 
 def leaderboard_table(evaluation: StoredEvaluation) -> Table:
