@@ -12,7 +12,8 @@ import pandas as pd
 from calibration.metrics import METRICS
 from calibration.metrics.bootstrap import Resampled
 from calibration.metrics.row_scores import COUNTED
-from sweeps.analysis.statistics import Claims, Estimate, claim_tests, quantum_variance
+from sweeps.analysis.statistics import Estimate, claim_tests, quantum_variance
+from sweeps.analysis.statistics.equivalence import NO_TESTS
 from sweeps.analysis.verdicts import (
     BASELINE,
     SHOWN_BETTER,
@@ -55,7 +56,7 @@ def comparisons(
             place = {"dataset": dataset, "row": method, "calibrator": calibrator, "metric": name}
             tests = claim_tests(found, region)
             if calibrator == UNCALIBRATED:
-                tests = Claims(math.nan, math.nan, math.nan)
+                tests = NO_TESTS
             questions.append(Question(metric, region, name, found, tests))
             lines.append(place | line)
     answers = judged(questions)
