@@ -116,7 +116,7 @@ def test_the_terminal_and_its_picture_show_names_as_they_are(
         print_leaderboard(written.analysis, sweep.records, console)
         say(console, MARKUP, f"reason: {DATA}")
         printed = console.file.getvalue()  # type: ignore[attr-defined]
-        for name in (*ROWS, SHOWN_DATA, f"ECE vs {MATHS}", f"reason: {SHOWN_DATA}"):
+        for name in (*ROWS, SHOWN_DATA, f"NLL vs {MATHS}", f"reason: {SHOWN_DATA}"):
             assert name in printed
         assert "\x1b[31m" not in printed
         assert "\u202e" not in printed
