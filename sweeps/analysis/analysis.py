@@ -74,8 +74,8 @@ def analyse(
 
     ``baseline`` is a row, or exactly a row with a calibrator as in ``focal + temperature``; see
     ``find_baseline``, whose ``UserError`` it may raise. ``about`` is what intervals and
-    verdicts speak of: see ``sweeps.analysis.row_evidence.ABOUT``. For new data what single test
-    rows scored is read, of the rows that are compared.
+    verdicts speak of: see ``sweeps.analysis.row_evidence.VERDICTS_ABOUT``. For new data what
+    single test rows scored is read, of the rows that are compared.
     """
     reference = find_baseline(sweep.spec, baseline)
     tidy = results(sweep)

@@ -33,7 +33,7 @@ from calibration.metrics import METRICS, Metric, Shown
 from sweeps.analysis.results import label
 from sweeps.analysis.row_evidence import Name, RowEvidence
 from sweeps.analysis.statistics import Estimate, effect_size, over_seeds
-from sweeps.analysis.statistics.equivalence import UNTESTED
+from sweeps.analysis.statistics.equivalence import NO_TESTS
 from sweeps.analysis.verdicts import (
     BASELINE,
     RUN_AGAIN,
@@ -248,7 +248,7 @@ class Sides:
             mean = float(self.both["ours"].mean() - self.both["theirs"].mean())
             nothing = Estimate(mean, math.nan, math.nan, seeds)
             counts = infinite_tests(int(self.infinite[0]), seeds, int(self.infinite[1]), seeds)
-            tests = counts if seeds > 1 else UNTESTED
+            tests = counts if seeds > 1 else NO_TESTS
             return Question(metric, region, family, nothing, tests)
         differences = self.differences
         found = over_seeds(list(differences.values()))

@@ -22,7 +22,7 @@ RESAMPLES = 200
 """Their variance is known to a tenth: √(2/200)."""
 
 About = Literal["new_data", "test_set"]
-ABOUT: Mapping[About, str] = {
+VERDICTS_ABOUT: Mapping[About, str] = {
     "new_data": "new test rows and new seeds, for networks trained from this pool of data",
     "test_set": "new seeds, on these very test rows",
 }

@@ -36,7 +36,7 @@ _COLUMNS = (
     *("mean_a", "mean_b", "difference", "low", "high", "region", "p", "p_holm", "verdict"),
     *("prob_better", "prob_equivalent", "prob_worse", "would_decide"),
 )
-IDENTICAL = "identical"
+SAME_VALUES = "identical"
 
 
 def compare_sweeps(a: Analysis, b: Analysis, metrics: Sequence[str] | None = None) -> pd.DataFrame:
@@ -118,7 +118,7 @@ def _line(
         line |= {"test": "–", "verdict": "other bins"}
     elif paired and (old.to_numpy() == new.to_numpy()).all():
         found = Question.about(metric, region, family, untested._replace(mean=0.0))
-        line |= {"test": "paired", "verdict": IDENTICAL}
+        line |= {"test": "paired", "verdict": SAME_VALUES}
     elif paired:
         ours, theirs = (method, chosen[1]), (method, chosen[0])
         known = b.evidence.get(dataset), a.evidence.get(dataset)
@@ -141,7 +141,7 @@ def _line(
         found = Question.about(metric, region, family, _unpaired(old, new, rows) or untested)
         line |= {"test": "unpaired"}
     low, high = found.estimate.interval()
-    if line["verdict"] == IDENTICAL:
+    if line["verdict"] == SAME_VALUES:
         low = high = 0.0
     return line | {"difference": found.estimate.mean, "low": low, "high": high}, found
 

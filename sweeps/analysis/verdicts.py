@@ -35,10 +35,19 @@ from sweeps.analysis.statistics import (
     needed,
 )
 
-BETTER, EQUIVALENT, WORSE, UNDECIDED = "better", "equivalent", "worse", "undecided"
+SHOWN_BETTER, EQUIVALENT, SHOWN_WORSE, UNDECIDED = "better", "equivalent", "worse", "undecided"
 BASELINE, TOO_FEW, UNMEASURED = "baseline", "too few seeds", "not measured"
 UNRECORDED = "too little recorded"
-VERDICTS = (BETTER, EQUIVALENT, WORSE, UNDECIDED, BASELINE, TOO_FEW, UNMEASURED, UNRECORDED)
+VERDICTS = (
+    SHOWN_BETTER,
+    EQUIVALENT,
+    SHOWN_WORSE,
+    UNDECIDED,
+    BASELINE,
+    TOO_FEW,
+    UNMEASURED,
+    UNRECORDED,
+)
 PRIMARY = "nll"
 """The metric whose verdict stands for a row where there is room for one."""
 RUN_AGAIN = "run the sweep again: what each test row scored is not recorded"
@@ -116,7 +125,7 @@ def infinite_tests(ours: int, of_ours: int, theirs: int, of_theirs: int) -> Clai
 def _judgement(
     question: Question, raw: Sequence[float], corrected: Sequence[float], level: float
 ) -> Judgement:
-    words = (BETTER, EQUIVALENT, WORSE)
+    words = (SHOWN_BETTER, EQUIVALENT, SHOWN_WORSE)
     beliefs = claim_probabilities(question.estimate, question.region)
     if question.metric.direction == "maximize":
         raw, corrected, beliefs = raw[::-1], corrected[::-1], Claims(*beliefs[::-1])

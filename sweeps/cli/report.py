@@ -16,7 +16,7 @@ from sweeps.host.console import say, say_paragraph
 if TYPE_CHECKING:
     from sweeps.sweep import Sweep
 
-ABOUT = ("new_data", "test_set")
+ABOUT_CHOICES = ("new_data", "test_set")
 FORMATS = ("html", "markdown", "latex", "csv", "parquet")
 
 
@@ -40,8 +40,8 @@ def add(commands: Subparsers) -> None:
     )
     report.add_argument(
         "--about",
-        choices=ABOUT,
-        default=ABOUT[0],
+        choices=ABOUT_CHOICES,
+        default=ABOUT_CHOICES[0],
         help="what intervals and verdicts speak of: new test rows and new seeds, or new seeds on "
         "these very test rows (default: new_data)",
     )

@@ -12,13 +12,14 @@ import pandas as pd
 from calibration.metrics import METRICS
 from calibration.metrics.bootstrap import Resampled
 from calibration.metrics.row_scores import COUNTED
-from sweeps.analysis.statistics import Claims, Estimate, claim_tests, quantum_variance
+from sweeps.analysis.statistics import Estimate, claim_tests, quantum_variance
+from sweeps.analysis.statistics.equivalence import NO_TESTS
 from sweeps.analysis.verdicts import (
     BASELINE,
-    BETTER,
+    SHOWN_BETTER,
+    SHOWN_WORSE,
     UNDECIDED,
     UNMEASURED,
-    WORSE,
     Question,
     judged,
     region_of,
@@ -55,7 +56,7 @@ def comparisons(
             place = {"dataset": dataset, "row": method, "calibrator": calibrator, "metric": name}
             tests = claim_tests(found, region)
             if calibrator == UNCALIBRATED:
-                tests = Claims(math.nan, math.nan, math.nan)
+                tests = NO_TESTS
             questions.append(Question(metric, region, name, found, tests))
             lines.append(place | line)
     answers = judged(questions)
@@ -73,7 +74,7 @@ def _verdict(line: Mapping[str, Any], judged_so: str) -> str:
     if math.isnan(mean) or math.isnan(baseline):
         return UNMEASURED
     if math.isinf(mean) or math.isinf(baseline):
-        return UNDECIDED if mean == baseline else BETTER if mean < baseline else WORSE
+        return UNDECIDED if mean == baseline else SHOWN_BETTER if mean < baseline else SHOWN_WORSE
     return judged_so
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis.selection import CHOSEN_BY
-from sweeps.analysis.verdicts import BETTER, EQUIVALENT, WORSE
+from sweeps.analysis.verdicts import EQUIVALENT, SHOWN_BETTER, SHOWN_WORSE
 from sweeps.host.text_table import TextColumn, TextTable
 from sweeps.posthoc.evaluation import StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
@@ -19,7 +19,7 @@ from sweeps.report.terminal import not_shown
 from sweeps.report.wording import convergence_note, count, dagger, number
 
 _AS_IS = "as is"
-SIGNS = {BETTER: "✓", EQUIVALENT: "≈", WORSE: "✗"}
+SIGNS = {SHOWN_BETTER: "✓", EQUIVALENT: "≈", SHOWN_WORSE: "✗"}
 
 
 def leaderboard_table(evaluation: StoredEvaluation) -> TextTable:

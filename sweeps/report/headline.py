@@ -17,19 +17,19 @@ from sweeps.analysis.selection import FEWER_SEEDS
 from sweeps.analysis.statistics import SPENT, protected
 from sweeps.analysis.verdicts import (
     BASELINE,
-    BETTER,
     EQUIVALENT,
+    SHOWN_BETTER,
+    SHOWN_WORSE,
     TOO_FEW,
     UNDECIDED,
     UNMEASURED,
     UNRECORDED,
-    WORSE,
 )
 from sweeps.report.chance import like_perfect, most_by_chance
 from sweeps.report.wording import count, interval, listed, number, p_value, quoted
 from sweeps.spec import ORACLE
 
-DIFFERENT = (BETTER, WORSE)
+DIFFERENT = (SHOWN_BETTER, SHOWN_WORSE)
 
 
 class Headline(NamedTuple):
@@ -245,7 +245,7 @@ def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
     found, baseline = _claims(dataset, analysis)
     found = found[~found["row"].isin(winners["row"])]
     first, *further = claimed()
-    decided = (BETTER, EQUIVALENT, WORSE)
+    decided = (SHOWN_BETTER, EQUIVALENT, SHOWN_WORSE)
     shown = {first: (*decided, UNDECIDED)} | dict.fromkeys(further, decided)
     parts = [
         f"in {METRICS.title(metric)}: {verdicts_text}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sweeps.analysis.row_evidence import ABOUT
+from sweeps.analysis.row_evidence import VERDICTS_ABOUT
 from sweeps.analysis.statistics import look_factor
 from sweeps.cli import report
 from sweeps.report.headline import looks
@@ -67,4 +67,4 @@ def test_a_fourth_look_is_said_to_be_unprotected(tmp_path: Path) -> None:
 
 
 def test_the_command_offers_what_verdicts_can_be_about() -> None:
-    assert tuple(ABOUT) == report.ABOUT
+    assert tuple(VERDICTS_ABOUT) == report.ABOUT_CHOICES

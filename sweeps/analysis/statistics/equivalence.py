@@ -24,13 +24,13 @@ class Claims(NamedTuple):
     above: float
 
 
-UNTESTED = Claims(math.nan, math.nan, math.nan)
+NO_TESTS = Claims(math.nan, math.nan, math.nan)
 
 
 def claim_tests(found: Estimate, region: float) -> Claims:
     """The one-sided p-value of each claim; without a region nothing is ``within`` it."""
     if not found.testable:
-        return UNTESTED
+        return NO_TESTS
     below = _beyond(found, -region)
     above = _beyond(found._replace(mean=-found.mean), -region)
     within = max(1 - below, 1 - above) if region > 0 else math.nan
@@ -44,7 +44,7 @@ def claim_probabilities(found: Estimate, region: float) -> Claims:
     change", JMLR 18, 2017). To be shown only: verdicts go by ``claim_tests``.
     """
     if not found.testable:
-        return UNTESTED
+        return NO_TESTS
     below = 1 - _beyond(found, -region)
     above = 1 - _beyond(found._replace(mean=-found.mean), -region)
     return Claims(below, max(0.0, 1 - below - above), above)

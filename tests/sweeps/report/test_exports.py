@@ -13,7 +13,7 @@ HOSTILE = r"50%_of $x & {a|b} #1 \input~^<b>"
 def tables() -> tuple[str, str]:
     found = analysis(
         [row(HOSTILE, "temperature", winner=True), row("standard", seeds=3), oracle()],
-        compared(HOSTILE, "temperature", ece=("better", 0.004)),
+        compared(HOSTILE, "temperature", nll=("better", 0.004)),
     )
     return markdown(found), latex(found)
 
@@ -23,7 +23,7 @@ def test_markdown_has_intervals_floors_seeds_and_verdicts() -> None:
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in lines if line.startswith("|")]
     assert {len(cells) for cells in rows} == {9}
     assert [cell.strip() for cell in rows[0]] == [
-        *("", "ECE", "NLL", "Brier", "error", "floor", "ECE vs standard", "seeds", "train s")
+        *("", "ECE", "NLL", "Brier", "error", "floor", "NLL vs standard", "seeds", "train s")
     ]
     assert [cell.strip() for cell in rows[2]][1:] == [
         *(r"0.024 \[0.019, 0.031\]", "0.335", "0.190", "0.125", "0.021"),

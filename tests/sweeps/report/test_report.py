@@ -113,7 +113,7 @@ def test_all_files_are_written(sweep: Sweep, written: WrittenReport) -> None:
     assert len(costs) == 6
     assert costs["failed"].sum() == 1
     assert set(pd.read_csv(io.BytesIO(file(sweep, "importance.csv")))["hyperparameter"]) == {"lr"}
-    assert b"| ECE vs standard |" in file(sweep, "leaderboard.md")
+    assert b"| NLL vs standard |" in file(sweep, "leaderboard.md")
     assert rb"\toprule" in file(sweep, "leaderboard.tex")
     figures = sweep.store.files("small", "figures")
     endings = ("reliability", "bins", "coverage", "ece-curve", "bo4sc-weights", "regions")
@@ -375,9 +375,9 @@ def test_the_command_prints_tables(
     sweep: Sweep, written: WrittenReport, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(sweep, "--format", "markdown") == 0
-    assert "| ECE vs standard |" in capsys.readouterr().out
+    assert "| NLL vs standard |" in capsys.readouterr().out
     assert command(sweep, "--format", "latex", "--baseline", "bo4sc") == 0
-    assert "ECE vs bo4sc" in capsys.readouterr().out
+    assert "NLL vs bo4sc" in capsys.readouterr().out
     assert command(sweep, "--format", "csv") == 0
     assert capsys.readouterr().out.encode() == file(sweep, "results.csv")
     assert command(sweep, "--format", "parquet", "--out", str(tmp_path / "r.parquet")) == 0
