@@ -223,8 +223,8 @@ def _line(rows: pd.DataFrame, row: str, calibrator: str) -> pd.Series:
 
 
 def _relative_time(rows: pd.DataFrame, row: str, plain: str | None) -> float:
-    seconds = rows.groupby("row")["train_seconds"].mean()
-    return float(seconds[row] / seconds[plain]) if plain in seconds else math.nan
+    own = rows[rows["row"] == row]["train_seconds"].mean()
+    return float(own / rows[rows["row"] == plain]["train_seconds"].mean())
 
 
 def _gains(compared: _Lines, dataset: str) -> list[Gain]:
