@@ -17,6 +17,7 @@ class LossMethod(Method):
     """A method whose whole idea is ``loss``: everything else is plain training."""
 
     complexity = MethodComplexity.ROWS
+
     @abstractmethod
     def loss(self, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
         """The mean loss of a batch as a 0-dim tensor, differentiable twice."""
