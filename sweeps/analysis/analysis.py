@@ -126,8 +126,9 @@ def _recommendation(
     """What to use, and what that gains over the plain network, as it is and with temperature."""
     spec = sweep.spec
     plain_rows = [name for name, row in spec.methods.items() if row.method == PLAIN]
-    plain = find_baseline(spec).row if plain_rows else None
+    plain = find_baseline(spec) if plain_rows else None
     won = {(dataset, row): calibrator for dataset, (row, calibrator) in selection.winners.items()}
+    references = [] if plain is None else [plain._replace(calibrator=c) for c in REFERENCES]
     compared = [
         {str(name): value for name, value in line.items()}
         for baseline in [Baseline(plain, name) for name in REFERENCES if plain is not None]
@@ -136,7 +137,7 @@ def _recommendation(
     cells = sweep.cells.items()
     facts = SweepFacts(
         list(sweep.loaded.datasets),
-        plain,
+        None if plain is None else plain.row,
         len(plain_rows),
         settings={p: t.searched for p, cell in cells for t in cell.search if t.best},
         searched={row: list(spec.space(row).searched) for row in spec.methods},

@@ -102,13 +102,13 @@ def _value(value: Value) -> str:
 def _plain(advice: Advice) -> str:
     """The plain network; by its row's name where there are several."""
     if advice.plain_rows > 1 and advice.plain is not None:
-        return f"{_CROSS_ENTROPY} ({quoted(advice.plain)})"
+        return f"the plain row {quoted(advice.plain)}"
     return _CROSS_ENTROPY
 
 
 def _references(advice: Advice, gains: Sequence[Gain]) -> list[str]:
     """``of plain cross-entropy`` and ``with temperature``; the second alone is named in full."""
-    names = []
+    names: list[str] = []
     for gain in gains:
         with_calibrator = "" if gain.calibrator == "identity" else f" with {gain.calibrator}"
         named = names and with_calibrator

@@ -131,7 +131,8 @@ class _Field:
         scores = {name: table[name].to_numpy(dtype=np.float64) for name in order}
         seconds: dict[str, float] = {}
         if "train_seconds" in lines:
-            seconds = lines.groupby("row")["train_seconds"].mean().to_dict()
+            means = lines.groupby("row")["train_seconds"].mean()
+            seconds = {str(row): float(mean) for row, mean in means.items()}
         different = lines[["row", "seed"]].drop_duplicates()
         return cls(scores, seconds, Counter(different["row"]), complexities, ratio, region)
 

@@ -117,7 +117,7 @@ def test_the_plain_network_itself(calibrator: str, begin: str) -> None:
 def test_of_several_plain_rows_the_compared_one_is_named() -> None:
     stopped = replace(USED, row="early, stopped", plain_rows=2, extra=[], relative_time=0.42)
     assert "use “early, stopped + temperature”" in stopped.sentence
-    assert "that of plain cross-entropy (standard) (" in stopped.sentence
+    assert "that of the plain row standard (" in stopped.sentence
     assert stopped.sentence.endswith(
         "for 0.42 times the training time and no further hyperparameters to search."
     )

@@ -112,7 +112,7 @@ def test_the_winner_is_said_to_be_chosen_by_validation_data(swept: Swept) -> Non
     package = swept.package("table")
     said = chapter(package, "How it was chosen")
     assert f"On validation data only: `{package.chosen.label}`" in said
-    best = "of all rows on this dataset that were measured on every seed"
+    best = "Of all rows on this dataset that were measured on every seed, it is the simplest"
     assert best in said
     assert "Of its networks this is the one with the lowest cross-fitted validation NLL" in said
     fewer = replace(package, chosen=replace(package.chosen, planned=3))

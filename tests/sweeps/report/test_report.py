@@ -25,6 +25,7 @@ from sweeps.cli.main import report
 from sweeps.errors import UserError
 from sweeps.report import document
 from sweeps.report.attempts import Attempts
+from sweeps.report.escaping import markdown_text
 from sweeps.report.gather import gather
 from sweeps.report.images import Picture
 from sweeps.report.page import page
@@ -193,7 +194,7 @@ def test_intervals_are_drawn_to_scale(shown: Chrome, written: WrittenReport) -> 
     for place, name in enumerate(names, start=1):
         expected = start + slope * np.array([row[name] for row in found])
         inside = expected < 128 - 4  # what lies beyond the scale is cut off there
-        assert inside.sum() >= 4
+        assert inside.sum() >= 3
         assert drawn[inside, place] == pytest.approx(expected[inside], abs=0.6)
     assert start == pytest.approx(4, abs=0.6)  # ECE begins at zero, after a small margin
 
@@ -311,7 +312,8 @@ def test_the_page_tells_what_failed_and_how_it_was_made(
     assert "torch 2" in source
     for words in ("Noise floor", "Verdict", "confirm 1, 2, 3"):
         assert words in source
-    assert written.summary.startswith("# small\n\nOn blobs-1.7, ")
+    answer = markdown_text(written.analysis.recommendation.sentence)
+    assert written.summary.startswith(f"# small\n\n{answer}\n")
 
 
 def test_what_does_not_fit_is_left_out_and_named(
