@@ -64,6 +64,6 @@ def print_whole(console: Console, table: Table) -> None:
     (console if plain else Terminal(file=console.file, width=width)).print(table, crop=False)
 
 
-def width_of(table: Table) -> int:
+def width_of(table: RenderableType) -> int:
     """How many columns of the screen a table takes with nothing cut or wrapped."""
     return Measurement.get(WIDE, WIDE.options, table).maximum
