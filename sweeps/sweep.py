@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sweeps.report.notebook import Leaderboard
 
 SPEC = "spec.yaml"
-PAGE = "report.html"
+_PAGE = "report.html"
 
 
 class Sweep:
@@ -127,9 +127,9 @@ class Sweep:
         self.require_results()
         with threads(1):
             written = write_report(self.records, self.store, baseline)
-        if PAGE in written.failures:
-            raise UserError(f"{self.name}: {PAGE} could not be made: {written.failures[PAGE]}")
-        return self.store.location(self.name, PAGE)
+        if _PAGE in written.failures:
+            raise UserError(f"{self.name}: {_PAGE} could not be made: {written.failures[_PAGE]}")
+        return self.store.location(self.name, _PAGE)
 
     def export(
         self,

@@ -13,9 +13,9 @@ from sweeps.tracking.mlflow.run_content import (
     DECIDED,
     KEY,
     LINEAGE,
-    PLACE,
     PUBLISHED,
     ROW,
+    ROW_PLACE,
     SUPERSEDED,
     SWEEP,
     TESTED,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
-_MARKS = (PLACE, CALIBRATOR, WINNER, DECIDED, TESTED, COLOUR, SUPERSEDED)
+_MARKS = (ROW_PLACE, CALIBRATOR, WINNER, DECIDED, TESTED, COLOUR, SUPERSEDED)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,14 @@ import pandas as pd
 from sweeps.analysis import Analysis
 from sweeps.analysis.selection import CHOSEN_BY
 from sweeps.engine.plan import Plan
-from sweeps.tracking.mlflow.run_content import CALIBRATOR, COLOUR, DECIDED, PLACE, TESTED, WINNER
+from sweeps.tracking.mlflow.run_content import (
+    CALIBRATOR,
+    COLOUR,
+    DECIDED,
+    ROW_PLACE,
+    TESTED,
+    WINNER,
+)
 
 COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b5ea7"),
@@ -36,7 +43,7 @@ def chosen_marks(plan: Plan, analysis: Analysis) -> dict[tuple[str, str], dict[s
         for place, (_, line) in enumerate(ordered.iterrows(), 1):
             row = str(line["row"])
             marks[str(dataset), row] = {
-                PLACE: f"{place:0{digits}d}",
+                ROW_PLACE: f"{place:0{digits}d}",
                 WINNER: str(bool(line["winner"])).lower(),
                 CALIBRATOR: str(line["calibrator"]),
                 DECIDED: _mean(line, CHOSEN_BY),

@@ -21,8 +21,8 @@ from sweeps.tracking.mlflow.run_content import (
     CELL_TAG,
     DECIDED,
     PHASE,
-    PLACE,
     ROW,
+    ROW_PLACE,
     SUPERSEDED,
     SWEEP,
     TESTED,
@@ -39,7 +39,7 @@ MOST_BARS = 40
 NAME = "attributes.`Run Name`"
 DECIDING_METRIC = "metrics.`selected/nll`"
 """Of networks as they are."""
-WIDE = {f"tags.`{name}`": 140 for name in (CALIBRATOR, DECIDED, TESTED, ROW)}
+_WIDER = {f"tags.`{name}`": 140 for name in (CALIBRATOR, DECIDED, TESTED, ROW)}
 Mode = Literal["TABLE", "CHART"]
 Json = dict[str, Any]
 
@@ -100,12 +100,12 @@ def views(plan: Plan) -> list[View]:
 
 def _results(sweep: str) -> Json:
     """The answer from left to right: who won, with which calibrator, by what, then the rest."""
-    answer = (PLACE, WINNER, CALIBRATOR, DECIDED, TESTED, ROW, DATASET)
+    answer = (ROW_PLACE, WINNER, CALIBRATOR, DECIDED, TESTED, ROW, DATASET)
     columns = [f"tags.`{name}`" for name in answer]
     columns.append("params.`seed`")
     ends = [f"test/{name}" for name in METRICS.names(Shown.LEADERBOARD)]
     columns += [f"metrics.`{name}`" for name in ("selected/nll", *ends)]
-    return _runs(sweep, "confirm", f"tags.`{PLACE}`", columns)
+    return _runs(sweep, "confirm", f"tags.`{ROW_PLACE}`", columns)
 
 
 def _search(sweep: str, hyperparameters: Sequence[str]) -> Json:
@@ -128,7 +128,7 @@ def _runs(sweep: str, phase: str, order: str, columns: Sequence[str]) -> Json:
         "orderByAsc": True,
         "selectedColumns": list(columns),
         "columnOrder": [NAME, *columns, "runDateAndNestInfo", "duration"],
-        "columnWidths": {NAME: 300, **{name: WIDE.get(name, 95) for name in columns}},
+        "columnWidths": {NAME: 300, **{name: _WIDER.get(name, 95) for name in columns}},
         "runsHiddenMode": "SHOW_ALL",
     }
 
@@ -150,7 +150,7 @@ def _charts(plan: Plan) -> Json:
     }
     shown = [name for name, charts in sections.items() if charts]
     folded = ["test", "validation", "selected", "train", "Model metrics"]
-    return _runs(plan.spec.name, "confirm", f"tags.`{PLACE}`", []) | {
+    return _runs(plan.spec.name, "confirm", f"tags.`{ROW_PLACE}`", []) | {
         "groupBy": _by_row() if _confirmed(plan) > MOST_BARS else None,
         "compareRunSections": [_section(name, display=name in shown) for name in shown + folded],
         "isAccordionReordered": True,
