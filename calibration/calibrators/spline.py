@@ -17,7 +17,7 @@ from calibration.calibrators.one_vs_rest import OneVsRest, Score, scores, target
 from calibration.complexity import CalibratorComplexity
 
 _KNOTS = 10
-FOLDS = 5
+_FOLDS = 5
 SMOOTHINGS = (1e-4, 1e-6, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12)
 """From the stiffest, in effect a straight line, to the loosest."""
 
@@ -51,7 +51,7 @@ class Spline(OneVsRest[SplineMap]):
     def _choose(self, logits: Tensor, labels: Tensor) -> None:
         samples, classes = logits.shape
         self.smoothing = SMOOTHINGS[0]
-        if samples < FOLDS:
+        if samples < _FOLDS:
             return
         fold = random_folds(logits, labels)
         log_total = np.full((len(SMOOTHINGS), samples), -np.inf)
@@ -103,7 +103,7 @@ def out_of_fold(s: Floats, target: Floats, fold: NDArray[np.int64]) -> Floats:
     """The new log-odds (smoothings, N) of every sample by splines fitted without its fold."""
     basis = SplineBasis(s, target)
     found = np.empty((len(SMOOTHINGS), len(s)))
-    for number in range(FOLDS):
+    for number in range(_FOLDS):
         inside, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
         theta: Floats | None = None
         for smoothing, row in zip(SMOOTHINGS, found, strict=True):
@@ -123,7 +123,7 @@ def random_folds(logits: Tensor, labels: Tensor) -> NDArray[np.int64]:
     y = labels.numpy()
     drawn = np.random.default_rng(0).permutation(np.lexsort((of_label.numpy(), y)))
     fold = np.empty(len(y), dtype=np.int64)
-    fold[drawn[np.argsort(y[drawn], kind="stable")]] = np.arange(len(y)) % FOLDS
+    fold[drawn[np.argsort(y[drawn], kind="stable")]] = np.arange(len(y)) % _FOLDS
     return fold
 
 

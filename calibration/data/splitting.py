@@ -103,7 +103,7 @@ def split_pool(
     Raises ``ValueError`` naming the dataset and the part that cannot be filled.
     """
     labels = pool.labels.numpy()
-    rows = np.arange(len(labels))
+    rows: _Rows = np.arange(len(labels))
 
     def drawn(words: tuple[str | int, ...], size: int, part: str) -> _Rows:
         nonlocal rows
