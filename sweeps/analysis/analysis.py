@@ -131,7 +131,7 @@ def _recommendation(
     references = [] if plain is None else [plain._replace(calibrator=c) for c in REFERENCES]
     compared = [
         {str(name): value for name, value in line.items()}
-        for baseline in [Baseline(plain, name) for name in REFERENCES if plain is not None]
+        for baseline in references
         for line in against(won, baseline).to_dict("records")
     ]
     cells = sweep.cells.items()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.data import FixedDataset, Part, Protocol, Splits
+from calibration.data import PROTOCOLS, FixedDataset, Part, Protocol, Splits
 from calibration.data.splitting import FEWEST_ROWS, draw_rows, stream
 
 labels_strategy = st.lists(st.integers(1, 30), min_size=2, max_size=8).flatmap(
@@ -109,6 +109,20 @@ def test_methods_with_and_without_held_out_data_share_validation_rows() -> None:
     assert without_meta.meta_validation is None
     both = rows_of(with_meta.train) | rows_of(with_meta.meta_validation)
     assert both == rows_of(without_meta.train)
+
+
+def test_a_protocol_can_have_every_method_train_on_the_same_rows() -> None:
+    dataset, protocol = numbered([0, 1, 2] * 40), PROTOCOLS["meta_regularization"]
+    with_meta, without_meta = (
+        dataset.split(protocol, 1, held_out=held_out) for held_out in (True, False)
+    )
+    assert rows_of(with_meta.train) == rows_of(without_meta.train)
+    assert rows_of(with_meta.validation) == rows_of(without_meta.validation)
+    assert without_meta.meta_validation is None
+    other = dataset.split(
+        protocol.model_copy(update={"same_training_rows": False}), 1, held_out=False
+    )
+    assert len(other.train.labels) == len(without_meta.train.labels) + 12 * 90 // 120
 
 
 @pytest.mark.parametrize("rare", [1, 2])

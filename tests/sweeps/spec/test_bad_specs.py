@@ -42,7 +42,7 @@ methods:
   mixup: {alpha: {integer: [1, 5], log: true}}
 protocol:
   {name: mine, validation: 0.2, meta_validation: 30, drawn_validation: 0.3, share_validation: false,
-   choice: 0.5}
+   choice: 0.5, same_training_rows: true}
 training:
   epochs: 4
   batch_size: 64
@@ -53,6 +53,7 @@ training:
   decay: 0.5
   augmentation: none
   stop_on: nll
+  stop_ties: latest
   patience: 3
   evaluate_every: 2
   mixed_precision: false
@@ -121,6 +122,7 @@ protocol.meta_validation: [0, 1.0, -1, 1.5, "0.2", true, null, []]
 protocol.drawn_validation: [0, 1.0, -1, 1.5, "0.2", true, []]
 protocol.share_validation: [0, 1, "yes", null, []]
 protocol.choice: [0, 1.0, -1, "half", true, []]
+protocol.same_training_rows: [0, 1, "yes", null, []]
 training: [null, 3, short, [], [1]]
 training.epochs: [number, 0, 10000001]
 training.batch_size: [number, 0, half]
@@ -131,6 +133,7 @@ training.milestones: [null, 3, early, [0], [1], [0.6, 0.3], [0.3, 0.3], [a], [tr
 training.decay: [number, 0, 1]
 training.augmentation: [word, crop_flip]
 training.stop_on: [word, ece]
+training.stop_ties: [word, error]
 training.patience: [optional, 0, 1]
 training.evaluate_every: [number, 0, 4]
 training.mixed_precision: [null, 0, 1, "no", []]
