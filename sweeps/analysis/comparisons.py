@@ -228,12 +228,12 @@ class Sides:
         ours, theirs = self.both["ours"], self.both["theirs"]
         rounding = _ROUNDING * np.maximum(ours.abs(), theirs.abs())
         found = (ours - theirs).where((ours - theirs).abs() > rounding, 0.0)
-        return {int(seed): float(value) for seed, value in found.items()}
+        return dict(zip(self.both.index.tolist(), found.tolist(), strict=True))
 
     @property
     def infinite(self) -> NDArray[np.int_]:
         """On how many seeds each side is infinite."""
-        return np.isinf(self.both.to_numpy()).sum(axis=0)
+        return np.asarray(np.isinf(self.both.to_numpy()).sum(axis=0), dtype=np.int_)
 
     def question(
         self,
