@@ -169,11 +169,11 @@ def compare(
                 lines[-1]["question"] = len(questions)
                 questions.append(found)
     answers = judged(questions, look)
-    for line in lines:
-        if "question" in line:
-            judgement = answers[line.pop("question")]._asdict()
-            line |= {**judgement, **{k: v for k, v in line.items() if k == "verdict" and v}}
-            line |= {"would_decide": RUN_AGAIN} if line["verdict"] == UNRECORDED else {}
+    for each in lines:
+        if "question" in each:
+            judgement = answers[each.pop("question")]._asdict()
+            each |= {**judgement, **{k: v for k, v in each.items() if k == "verdict" and v}}
+            each |= {"would_decide": RUN_AGAIN} if each["verdict"] == UNRECORDED else {}
     return pd.DataFrame(lines, columns=COMPARISON_COLUMNS)
 
 
