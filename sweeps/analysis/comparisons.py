@@ -169,11 +169,11 @@ def compare(
                 lines[-1]["question"] = len(questions)
                 questions.append(found)
     answers = judged(questions, look)
-    for line in lines:
-        if "question" in line:
-            judgement = answers[line.pop("question")]._asdict()
-            line |= {**judgement, **{k: v for k, v in line.items() if k == "verdict" and v}}
-            line |= {"would_decide": RUN_AGAIN} if line["verdict"] == UNRECORDED else {}
+    for made in lines:
+        if "question" in made:
+            judgement = answers[made.pop("question")]._asdict()
+            made.update(judgement | ({"verdict": made["verdict"]} if made["verdict"] else {}))
+            made.update({"would_decide": RUN_AGAIN} if made["verdict"] == UNRECORDED else {})
     return pd.DataFrame(lines, columns=COMPARISON_COLUMNS)
 
 

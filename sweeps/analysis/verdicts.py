@@ -115,7 +115,7 @@ def infinite_tests(ours: int, of_ours: int, theirs: int, of_theirs: int) -> Clai
     A certainty that was wrong leaves no mean to compare. A single one can happen to any
     calibrator that gives probabilities of 0, and shows nothing of a difference.
     """
-    table = [[ours, of_ours - ours], [theirs, of_theirs - theirs]]
+    table = np.array([[ours, of_ours - ours], [theirs, of_theirs - theirs]])
     fewer, more = (
         float(stats.fisher_exact(table, alternative=side).pvalue) for side in ("less", "greater")
     )
