@@ -12,6 +12,7 @@ searches when the user names none.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -53,6 +54,23 @@ class Integer:
 
 
 Domain = Choice | Uniform | LogUniform | Integer
+
+
+@dataclass(frozen=True)
+class Instead:
+    """While another hyperparameter has this value, ``domain`` replaces the usual one."""
+
+    other: str
+    value: Value
+    domain: Domain
+
+
+@dataclass(frozen=True)
+class When:
+    """The hyperparameter has an effect, and is searched, only while another has this value."""
+
+    other: str
+    value: Value
 
 
 class SettingError(ValueError):
@@ -104,11 +122,48 @@ class Hyperparameters(Settings):
     noun: ClassVar[str] = "hyperparameter"
 
     @classmethod
-    def domains(cls) -> dict[str, Domain]:
-        """The default search domain of every hyperparameter that has one."""
-        return {
+    def domains(cls, beside: Mapping[str, Value | Domain] | None = None) -> dict[str, Domain]:
+        """The default search domain of every hyperparameter that has one.
+
+        ``beside`` holds what a spec fixes or searches otherwise. Raises ``ValueError`` if a
+        domain depends on a hyperparameter that is searched.
+        """
+        usual = {
             name: domain
             for name, field in cls.model_fields.items()
             for domain in field.metadata
             if isinstance(domain, Choice | Uniform | LogUniform | Integer)
+        }
+        replaced = {
+            name: instead.domain
+            for name in usual
+            if name not in (beside or {})
+            for instead in cls.replacements(name)
+            if cls._replaces(name, instead, beside or {})
+        }
+        return usual | replaced
+
+    @classmethod
+    def replacements(cls, name: str) -> list[Instead]:
+        """The domains that a hyperparameter has beside certain values of others."""
+        return [entry for entry in cls.model_fields[name].metadata if isinstance(entry, Instead)]
+
+    @classmethod
+    def _replaces(cls, name: str, instead: Instead, beside: Mapping[str, Value | Domain]) -> bool:
+        value = beside.get(instead.other, cls.model_fields[instead.other].default)
+        if isinstance(value, Value):
+            return bool(value == instead.value)
+        raise ValueError(
+            f"hyperparameter {name!r}: its default range depends on {instead.other!r}, which is "
+            f"searched; write a range for {name!r}, or a row for each value of {instead.other!r}"
+        )
+
+    @classmethod
+    def conditions(cls) -> dict[str, When]:
+        """Of every hyperparameter that has an effect only beside a certain value of another."""
+        return {
+            name: condition
+            for name, field in cls.model_fields.items()
+            for condition in field.metadata
+            if isinstance(condition, When)
         }

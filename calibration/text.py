@@ -1,4 +1,5 @@
-"""Text that others wrote (names of rows, datasets, classes and files, reasons) made visible."""
+"""Text that others wrote (names of rows, datasets, classes and files, reasons) made visible;
+and numbers of things."""
 
 from __future__ import annotations
 
@@ -27,3 +28,8 @@ def visible(text: str, keep: str = "\n\t") -> str:
         return character.encode("unicode_escape").decode("ascii")
 
     return _HIDDEN.sub(shown, text)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 seed``, ``5 seeds``, ``10,000 test points``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -32,12 +32,12 @@ from calibration.optimisers import SGD, Adam, Optimiser
 from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.seeds import seeded
 
-TRAINING_LOOP_VERSION = 1
+TRAINING_LOOP_VERSION = 2
 """Part of every trial's key: raise it when anything but a method, model, optimiser or metric
 (these have their own) is changed so that a training comes to other numbers: the loop in here,
 how rows are divided, transformed and augmented, how random streams are seeded."""
 PREDICTION_BATCH = 4096
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 SNAPSHOTS = 100
 SNAPSHOT_ROWS = 5000
 
@@ -54,10 +54,12 @@ class TrainingConfig(Settings):
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.1
     augmentation: Literal["none", "crop_flip"] = "none"
     stop_on: Literal["none", "nll", "refinement", "error"] = "nll"
+    stop_ties: Literal["nll", "latest"] = "nll"
     patience: Annotated[int, Field(ge=1)] | None = None
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     mixed_precision: bool = False
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    reliability_snapshots: Annotated[int, Field(ge=0, le=50)] = 0
 
     @field_validator("milestones")
     @classmethod
@@ -146,8 +148,9 @@ class TrainingRun:
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
         self.snapshots: list[dict[str, Tensor]] = []
+        self.looks: list[dict[str, Tensor]] = []
         self.best = self.state
-        self.best_score = math.inf
+        self.best_score = (math.inf, math.inf)  # what the rule measured, and what breaks a tie
         self.best_epoch = 0
 
     @property
@@ -235,13 +238,20 @@ class TrainingRun:
         names = self.snapshots[0].keys() if self.snapshots else ()
         return {name: torch.stack([s[name] for s in self.snapshots]) for name in names}
 
+    def reliability(self) -> dict[str, Tensor]:
+        """Validation confidence and correctness (T, rows) at the ``epoch`` (T) of each look."""
+        names = self.looks[0].keys() if self.looks else ()
+        return {name: torch.stack([look[name] for look in self.looks]) for name in names}
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as tensors and plain values (safe for weights_only)."""
         return {
             "format": CHECKPOINT_FORMAT,
             "state": self.state._asdict(),
-            "best": self.best._asdict() | {"score": self.best_score, "epoch": self.best_epoch},
+            "best": self.best._asdict()
+            | {"score": list(self.best_score), "epoch": self.best_epoch},
             "snapshots": list(self.snapshots),
+            "looks": list(self.looks),
             "epoch": self.epoch,
             "seconds": self.seconds,
             "curve": list(self.curve),
@@ -257,12 +267,14 @@ class TrainingRun:
             if saved["format"] != CHECKPOINT_FORMAT:
                 raise ValueError(f"format: found {saved['format']!r}, not {CHECKPOINT_FORMAT}")
             best = dict(saved["best"])
-            score, best_epoch = float(best.pop("score")), whole(best.pop("epoch"))
+            measured, tie = best.pop("score")
+            score, best_epoch = (float(measured), float(tie)), whole(best.pop("epoch"))
             states = TrainState(**saved["state"]), TrainState(**best)
             for state in states:
                 check_fit(state, self.state)
             state, best_state = (_moved(state, self.device) for state in states)
             snapshots = [tensors(snapshot) for snapshot in saved["snapshots"]]
+            looks = [tensors(look) for look in saved["looks"]]
             curve = [{str(name): float(v) for name, v in row.items()} for row in saved["curve"]]
             epoch, seconds = whole(saved["epoch"]), float(saved["seconds"])
             reached = whole(curve[-1]["epoch"]) if curve else 0
@@ -275,6 +287,7 @@ class TrainingRun:
             best_epoch,
         )
         self.snapshots, self.curve, self.epoch, self.seconds = snapshots, curve, epoch, seconds
+        self.looks = looks
 
     def _on_device(self, part: Part) -> Part:
         inputs = part.inputs
@@ -319,10 +332,15 @@ class TrainingRun:
         return Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
 
     def _held_out_batch(self, generator: torch.Generator) -> Part | None:
-        """As many held-out rows as a whole batch has, even beside a last one that is smaller."""
+        """As many held-out rows as the method wants, or a whole batch has; all for full batches.
+
+        A last batch that is smaller comes with as many as the others.
+        """
         if self.held_out is None:
             return None
         size, available = self.config.batch_size, len(self.held_out.labels)
+        if size != "full":
+            size = self.method.held_out_batch or size
         if size == "full" or size >= available:
             return Part(self._prepare(self.held_out.inputs), self.held_out.labels)
         rows = torch.randperm(available, generator=generator)[:size].to(self.device)
@@ -351,6 +369,7 @@ class TrainingRun:
         logits = self.method.map_logits(output.logits, self.state.method)
         if not bool(logits.isfinite().all()):
             return {"validation/nll": math.inf}
+        self._look(logits, labels)
         row = metrics.panel(logits.double().softmax(-1), labels, metrics=METRICS.curve())
         row["nll"] = float(F.cross_entropy(logits.double(), labels))
         if self.config.stop_on == "refinement":
@@ -358,14 +377,26 @@ class TrainingRun:
                 metrics.nll_decomposition_from_logits(logits, labels).refinement
             )
         rule = self.config.stop_on
-        score = -self.epoch if rule == "none" else row[rule]
+        latest = rule == "none" or self.config.stop_ties == "latest"
+        tie = -float(self.epoch) if latest else row["nll"]
+        score = (0.0 if rule == "none" else row[rule], tie)
         if score < self.best_score:
-            self.best_score, self.best_epoch = float(score), self.epoch
+            self.best_score, self.best_epoch = score, self.epoch
             self.best = self.state
         with torch.no_grad():
             described = self.method.describe(self.state, Seen(output, labels), numbers)
         row |= {name: float(value) for name, value in described.items()}
         return {f"validation/{name}": value for name, value in row.items()}
+
+    def _look(self, logits: Tensor, labels: Tensor) -> None:
+        """Keep validation predictions when the next of the evenly spaced looks is due."""
+        due = self.epoch * self.config.reliability_snapshots / self.config.epochs
+        if due < len(self.looks) + 1:
+            return
+        confidence, predicted = logits.softmax(-1).max(-1)
+        pair = {"confidence": confidence, "correct": predicted == labels}
+        rows = {name: _thinned(values.cpu(), SNAPSHOT_ROWS) for name, values in pair.items()}
+        self.looks.append({"epoch": torch.tensor(self.epoch)} | rows)
 
     def _take_snapshot(self) -> None:
         taken = self.method.snapshot(self.state)

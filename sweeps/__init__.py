@@ -12,8 +12,15 @@ From Python: ``run(spec)`` runs or continues a sweep, ``load(name)`` opens one t
 ... }
 >>> run(spec).results.groupby(["row", "calibrator"])["ece"].count()["standard"].to_dict()
 {'identity': 2, 'temperature': 2}
->>> load("first").leaderboard["seeds"].unique().tolist()
+>>> first = load("first")  # a notebook shows it as a table
+>>> first.leaderboard["seeds"].unique().tolist()
 [2]
+>>> len(first.leaderboard.columns), len(first.leaderboard.full.columns) > 100
+(12, True)
+>>> first.plot_reliability()  # the winner beside the plain network
+<Figure size ...>
+>>> first.report()
+'...report.html'
 """
 
 from __future__ import annotations
@@ -58,8 +65,10 @@ def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
     """Open a sweep that was run, by its name or its YAML file.
 
     ``load(name).results`` is a DataFrame with one row per (dataset, method, calibrator,
-    seed) and every metric; ``.leaderboard`` has mean and interval over seeds, ``.analysis``
-    the comparisons, costs and importances. Raises ``sweeps.errors.UserError`` if the
+    seed) and every metric; ``.leaderboard`` has the means over seeds that answer most
+    questions, ``.leaderboard.full`` every metric and interval, ``.analysis`` the comparisons,
+    costs and importances; ``.report()``, ``.export(out)`` and ``.plot_reliability()`` do what
+    the commands do. Raises ``sweeps.errors.UserError`` if the
     store has no such sweep.
     """
     from sweeps.host.process import left_as_found

@@ -6,11 +6,12 @@ import os
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from calibration.metrics.row_scores import RowScores
+from calibration.text import count
 from sweeps.analysis import Analysis, analyse
 from sweeps.analysis.records import (
     CellRecords,
@@ -19,6 +20,7 @@ from sweeps.analysis.records import (
     SearchTrial,
     SweepRecords,
 )
+from sweeps.analysis.results import label
 from sweeps.engine.cell import Cell
 from sweeps.engine.evaluation import is_outdated
 from sweeps.engine.plan import Options, Plan
@@ -27,14 +29,22 @@ from sweeps.spec import ORACLE, LoadedSpec, SpecError, load_spec, read_spec
 from sweeps.spec.reading import is_there
 from sweeps.spec.schema import Spec
 from sweeps.store import Store
+from sweeps.store.ensembles import calibrator_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sweeps.report.notebook import Leaderboard
 
 SPEC = "spec.yaml"
+_PAGE = "report.html"
 
 
 class Sweep:
     """What has come of a sweep so far. Nothing here trains or writes a record.
 
-    Raises ``UserError`` if the store holds nothing of it.
+    In a notebook it is shown as its leaderboard. Raises ``UserError`` if the store holds nothing
+    of it.
     """
 
     def __init__(self, loaded: LoadedSpec, store: Store) -> None:
@@ -80,14 +90,117 @@ class Sweep:
         return analyse(self.records)
 
     @property
+    def recommendation(self) -> Any:
+        """What to use, what it gains, how surely and at what cost, as the analysis recommends it.
+
+        ``recommendation.sentence`` is the answer in words.
+        """
+        analysis: Any = self.analysis
+        return analysis.recommendation
+
+    @property
     def results(self) -> pd.DataFrame:
         """One row per (dataset, method, calibrator, seed) with every metric."""
         return self.analysis.results
 
     @property
-    def leaderboard(self) -> pd.DataFrame:
-        """Mean, spread and interval over seeds, best first; ``winner`` marks one per dataset."""
-        return self.analysis.leaderboard
+    def leaderboard(self) -> Leaderboard:
+        """What decides, main metrics, cost, best first; ``winner`` marks one per dataset.
+
+        At most 12 columns, means over seeds; ``leaderboard.full`` has every metric with its
+        spread and interval.
+        """
+        from sweeps.report.notebook import slim
+
+        return slim(self.analysis.leaderboard)
+
+    def report(self, baseline: str | None = None) -> str:
+        """Write the report's page, tables and figures into the store; where ``report.html`` is.
+
+        ``baseline`` is what rows are compared with, as in ``calsweep report --baseline``. Raises
+        ``UserError`` if nothing has been confirmed, if there is no such baseline, or with the
+        reason if there is no page.
+        """
+        from calibration.threads import threads
+        from sweeps.report.write import write_report
+
+        self.require_results()
+        with threads(1):
+            written = write_report(self.records, self.store, baseline)
+        if _PAGE in written.failures:
+            raise UserError(f"{self.name}: {_PAGE} could not be made: {written.failures[_PAGE]}")
+        return self.store.location(self.name, _PAGE)
+
+    def export(
+        self,
+        out: str | Path,
+        *,
+        dataset: str | None = None,
+        row: str | None = None,
+        seed: int | None = None,
+        accuracy: float | None = None,
+        coverage: float | None = None,
+    ) -> Path:
+        """Write the winner, or another ``row``, as an MLflow model into the new directory ``out``.
+
+        As ``calsweep export`` does: ``dataset`` is needed if there are several; ``accuracy`` or
+        ``coverage`` sets the confidence below which the model abstains. Raises ``UserError`` if
+        the sweep is not finished, has no such dataset, row or seed, or ``out`` is taken.
+        """
+        from sweeps.export.choice import choose
+        from sweeps.export.package import Wish, assemble
+        from sweeps.export.writing import check_place, write
+
+        place = Path(out)
+        check_place(place)
+        write(assemble(self, choose(self, dataset, row, seed), Wish(accuracy, coverage)), place)
+        return place
+
+    def plot_reliability(self, dataset: str | None = None) -> Figure:
+        """Reliability diagrams of the winner and of the baseline as it is, side by side.
+
+        Drawn from the stored test predictions of the first confirmed seed of each. ``dataset``
+        may be left out if there is one. Raises ``UserError`` if there is no such dataset, or
+        nothing to draw.
+        """
+        from calibration.plots import reliability_grid
+        from sweeps.report.gather import drawn_row
+
+        self.require_results()
+        names = list(self.loaded.datasets)
+        where = dataset or (names[0] if len(names) == 1 else None)
+        if where not in names:
+            raise UserError(f"dataset: found {dataset!r}; the sweep has {', '.join(names)}")
+        plain = self.analysis.baseline.row, "identity"
+        wanted = dict.fromkeys([self.analysis.selection.winners.get(where, plain), plain])
+        there = self.results[self.results["dataset"] == where]
+        known = set(zip(there["row"], there["calibrator"], strict=True))
+        drawn = {
+            label(*pair): drawn_row(self.records, self.store, self.results, where, *pair).pair
+            for pair in wanted
+            if pair in known
+        }
+        if not drawn:
+            raise UserError(f"{self.name}: neither a winner nor {label(*plain)} on {where}")
+        return reliability_grid(drawn, bins=self.spec.bins, title=where)
+
+    def __repr__(self) -> str:
+        done = f"{self.records.done} of {count(self.records.total, 'trial')} done"
+        return f"<Sweep {self.name!r} in {self.store.root}: {done}>"
+
+    def _repr_html_(self) -> str:
+        """The leaderboard as a notebook shows it."""
+        from sweeps.report.notebook import sweep_html
+
+        return sweep_html(self.records, self.analysis)
+
+    def require_results(self) -> None:
+        """Raise ``UserError`` if no trial has been confirmed."""
+        if not self.has_results:
+            raise UserError(
+                f"{self.name}: no trial has been confirmed yet, so there is nothing to report; "
+                f"see calsweep status {self.name}"
+            )
 
 
 def records_of(plan: Plan, look: int = 1) -> SweepRecords:
@@ -145,7 +258,8 @@ def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
         found = plan.result(trial)
         record, evaluations = (None, {}) if found is None else found
         # Of others the store may have evaluations, and their code may be gone.
-        wanted = evaluations.keys() & {*plan.spec.calibrator_names, ORACLE}
+        known = {*plan.spec.calibrator_names, ORACLE}
+        wanted = [name for name in evaluations if calibrator_of(name) in known]
         outdated = frozenset(name for name in wanted if is_outdated(name, evaluations[name]))
         confirmed.append(ConfirmedTrial(trial.key, trial.config, record, evaluations, outdated))
     kept = plan.store.importance(plan.spec.name, cell.study_id) if study.space.searched else None

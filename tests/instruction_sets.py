@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 LEGS = {
     "avx2": {
@@ -28,6 +29,7 @@ LEGS = {
         "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX,-AVX2,-FMA,-FMA4",
     },
 }
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 BELOW = {"AVX512": ["avx2", "default"], "AVX2": ["default"]}
 
 NUMERIC = [
@@ -67,25 +69,33 @@ def check(leg: str) -> None:
 
 
 def run(leg: str) -> int:
-    """The numeric tests in this process and its workers, which have the leg's environment."""
+    """The numeric tests in this process, which has the leg's environment."""
     import pytest
 
     check(leg)
     ignored = [f"--ignore=tests/calibration/{name}" for name in LEFT_OUT]
-    return pytest.main(["-q", "--numprocesses=2", "--dist=loadfile", *ignored, *NUMERIC])
+    return pytest.main(["-q", "-p", "no:cacheprovider", *ignored, *NUMERIC])
 
 
 def main() -> int:
-    """Each instruction set below this machine's in a process of its own."""
+    """Each instruction set below this machine's in a process of its own, all at the same time."""
     legs = BELOW.get(capability(), [])
     print(f"this machine computes with {capability()}; below it: {', '.join(legs) or 'nothing'}")
-    for leg in legs:
-        print(f"the numeric tests with {leg} instructions", flush=True)
-        command = [sys.executable, "-m", "tests.instruction_sets", leg]
-        code = subprocess.run(command, env=os.environ | LEGS[leg], check=False).returncode
-        if code:
-            return code
-    return 0
+    return max(ThreadPoolExecutor().map(_report, legs), default=0)
+
+
+def _report(leg: str) -> int:
+    """Run a leg and print what it said when it is over."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.instruction_sets", leg],
+        env=os.environ | ONE_THREAD | LEGS[leg],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    print(f"the numeric tests with {leg} instructions\n{done.stdout}", flush=True)
+    return abs(done.returncode)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,13 @@ FORBIDDEN = {
     "calibration": {"sweeps", "cluster", "ray", "optuna", "mlflow"},
     "sweeps": {"cluster"},
 }
-LEAVES = {"errors", "host"}
+LEAVES = {"errors", "host", "specs"}
 # What each room of sweeps may import beside itself and the leaves. Of the engine, those who tell
 # of results know values only: what a trial is, and what it was made with.
 ROOMS = {
     "errors": set(),
     "host": set(),
+    "specs": set(),
     "store": set(),
     "search": {"store"},
     "spec": {"search", "store"},
@@ -31,7 +32,8 @@ ROOMS = {
     "tracking": {"analysis", "engine", "spec", "store"},
     "report": {"analysis", "engine.networks", "spec", "store"},
     "posthoc": {"analysis", "report"},
-    "sweep": {"analysis", "engine", "spec", "store"},
+    # What a user holds in Python: it hands its records to whoever reports or exports them.
+    "sweep": {"analysis", "engine", "export", "report", "spec", "store"},
     "export": {"analysis", "engine.environment", "report", "spec", "store", "sweep", "tracking"},
     "runner": {
         *("analysis", "engine", "ray_backend", "report", "search", "spec", "store", "sweep"),

@@ -30,7 +30,13 @@ def finish(spec: Path, store: Store, limit: int = 10_000) -> Sweep:
         if trial is None:
             break
         calibrators, evaluation = plan.spec.calibrator_names, plan.spec.evaluation
-        attempt = TrialRun(trial.config, store, calibrators=calibrators, evaluation=evaluation)
+        attempt = TrialRun(
+            trial.config,
+            store,
+            calibrators=calibrators,
+            evaluation=evaluation,
+            ensemble=plan.spec.ensemble_seeds,
+        )
         assert attempt.advance(600)
         plan.complete(trial.key)
     return Sweep(loaded, store)

@@ -22,6 +22,7 @@ class ConjugateGradient(ImplicitEngine):
     """
 
     description = "implicit gradient, inverse Hessian by `terms` iterations of conjugate gradients"
+    grows_with_lr = False
 
     def solve(self, curvature: Curvature, slope: Tensor, lr: Tensor) -> Tensor:
         """The last iterate that positive curvature led to."""

@@ -70,6 +70,8 @@ class Engine(ABC):
 
     description: ClassVar[str]
     exact: ClassVar[bool]
+    grows_with_lr: ClassVar[bool] = True
+    """Whether, over one step, the indirect part of the gradient is proportional to lr."""
 
     def __init__(self, terms: int = 5) -> None:
         if terms < 1:

@@ -22,6 +22,7 @@ class Neumann(ImplicitEngine):
     """
 
     description = "implicit gradient, inverse Hessian by `terms` terms of a Neumann series"
+    grows_with_lr = False
 
     def solve(self, curvature: Curvature, slope: Tensor, lr: Tensor) -> Tensor:
         """The sum of the series applied to ``slope``; lr · ``slope`` where H is nought."""

@@ -22,6 +22,7 @@ from calibration.calibrators import (  # noqa: F401  (importing a map registers 
     kernel,
     matrix,
     platt,
+    polynomial,
     spline,
     temperature,
     vector,

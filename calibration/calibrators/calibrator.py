@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calibration.complexity import CalibratorComplexity
 from calibration.registry import Registry
 
 Floats = NDArray[np.float64]
@@ -44,6 +45,8 @@ class Calibrator(ABC):
     """Cheap even with 1000 classes."""
     top_label: ClassVar[bool] = False
     """The call gives the confidence of the predicted class only."""
+    complexity: ClassVar[int] = CalibratorComplexity.FREE
+    """Its place on the scale of ``CalibratorComplexity``; the highest, unless declared."""
     version: ClassVar[int] = 1
     """Raise it when the fit comes to another map: stored predictions are then evaluated again."""
 

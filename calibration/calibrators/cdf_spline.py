@@ -9,6 +9,7 @@ from torch import Tensor
 from calibration.calibrators.calibrator import CALIBRATORS, Calibrator, Floats
 from calibration.calibrators.isotonic import Curve
 from calibration.calibrators.natural_spline import NaturalSplines
+from calibration.complexity import CalibratorComplexity
 
 _KNOTS = 6
 
@@ -25,6 +26,7 @@ class CdfSpline(Calibrator):
     """
 
     description = "spline of the confidence's cumulative gap (Gupta et al. 2021)"
+    complexity = CalibratorComplexity.PIECES
     scaling = False
     keeps_argmax = False
     fast = True

@@ -11,6 +11,7 @@ from calibration.calibrators.calibrator import CALIBRATORS, Floats
 from calibration.calibrators.logistic import shrunk_logistic_regression
 from calibration.calibrators.one_vs_rest import OneVsRest, Score
 from calibration.calibrators.platt import PlattLogits, platt_features
+from calibration.complexity import CalibratorComplexity
 
 BINS = 15
 
@@ -64,6 +65,7 @@ class HistogramWidth(OneVsRest[StepFunction]):
     """
 
     description = "histogram binning, equal width, one-vs-rest (Zadrozny and Elkan 2001)"
+    complexity = CalibratorComplexity.PIECES
     scaling = False
     fast = True
 
@@ -79,6 +81,7 @@ class HistogramMass(OneVsRest[StepFunction]):
     """The frequency of each class in 15 bins of equal mass (Zadrozny and Elkan 2001)."""
 
     description = "histogram binning, equal mass, one-vs-rest (Zadrozny and Elkan 2001)"
+    complexity = CalibratorComplexity.PIECES
     scaling = False
     fast = True
 
@@ -97,6 +100,7 @@ class ScalingBinning(OneVsRest[ScaledBins]):
     """
 
     description = "scaling-binning: Platt scaling averaged in bins (Kumar et al. 2019)"
+    complexity = CalibratorComplexity.PIECES
     scaling = False
     fast = True
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from calibration.calibrators.calibrator import CALIBRATORS, Calibrator
+from calibration.complexity import CalibratorComplexity
 
 
 @CALIBRATORS.register("identity")
@@ -13,6 +14,7 @@ class Identity(Calibrator):
     """softmax(z), unchanged."""
 
     description = "no map: the network's own softmax"
+    complexity = CalibratorComplexity.NONE
     scaling = True
     keeps_argmax = True
     fast = True

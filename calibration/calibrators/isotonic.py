@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from scipy.optimize import isotonic_regression
+from scipy.special import expit
 from torch import Tensor
 
 from calibration.calibrators.calibrator import CALIBRATORS, Calibrator, Floats
 from calibration.calibrators.one_vs_rest import OneVsRest, Score
+from calibration.complexity import CalibratorComplexity
 
-RESOLUTION = 1e-6
+POOLING_WIDTH = 2.0**-18
+"""Log-odds closer than this are one value; networks' float32 logits tell no finer.
+
+Float32 numbers z with 16 ≤ |z| < 32, where the largest logits of trained networks lie, are
+2⁻¹⁹ apart: rounding alone leaves each off by up to 2⁻²⁰. Log-odds z_k − log Σ_{j≠k} exp z_j
+are then off by up to 2⁻¹⁹, as log Σ exp moves no further than the term that moves most. Two
+rows whose log-odds are equal may therefore read 2⁻¹⁸ ≈ 3.8e-6 apart. In p that is a width of
+p(1 − p)·2⁻¹⁸: small probabilities are known to a relative precision, not to an absolute one.
+"""
+PRIOR_ROWS = 2.0
+"""What the class frequency weighs in every level of ``shrunk``."""
 
 
 @dataclass(frozen=True)
@@ -29,48 +41,76 @@ class Curve:
 
 @dataclass(frozen=True)
 class Steps:
-    """The non-decreasing fit of least squared error, one entry per level stretch."""
+    """A non-decreasing step function, one entry per level stretch."""
 
     level: Floats
+    count: Floats
+    """How many samples the stretch holds."""
+    total: Floats
+    """The sum of their y."""
     first: Floats
     last: Floats
     mean: Floats
     """The smallest, the largest and the mean x of the stretch."""
 
 
-def isotonic_steps(x: Floats, y: Floats) -> Steps:
-    """Isotonic regression of y on probabilities x by pooling adjacent violators.
+def isotonic_steps(log_odds: Floats, y: Floats) -> Steps:
+    """Isotonic regression of y on probabilities x = σ(log-odds) by pooling adjacent violators.
 
-    x is rounded down to multiples of 1e-6 and tied x are pooled first. Networks compute in
-    single precision; isotonic regression would make steps to 0 and 1 out of the noise beyond.
+    Log-odds are rounded down to multiples of ``POOLING_WIDTH`` and tied x are pooled first:
+    isotonic regression would make steps to 0 and 1 out of rounding errors.
     """
-    distinct, where, count = np.unique(
-        np.floor(x / RESOLUTION) * RESOLUTION, return_inverse=True, return_counts=True
-    )
-    means = np.bincount(where, weights=y) / count
-    fitted = isotonic_regression(means, weights=count)
+    x = expit(np.floor(log_odds / POOLING_WIDTH) * POOLING_WIDTH)
+    distinct, where, count = np.unique(x, return_inverse=True, return_counts=True)
+    total = np.bincount(where, weights=y)
+    each = Steps(total / count, count.astype(np.float64), total, distinct, distinct, distinct)
+    return _pooled(each, weights=each.count)
+
+
+def shrunk(steps: Steps, frequency: float) -> Steps:
+    """The steps with every level moved towards the class frequency π, monotone again.
+
+    A stretch of n samples, k of them of the class, gets (k + 2π)/(n + 2): no level is 0 or 1,
+    and few samples move furthest. Stretches that have thereby come out of order are pooled
+    with weights n + 2, so that the result minimises Σ n (m − k/n)² + 2 (m − π)² over all
+    non-decreasing levels m.
+    """
+    weights = steps.count + PRIOR_ROWS
+    level = (steps.total + PRIOR_ROWS * frequency) / weights
+    return _pooled(replace(steps, level=level), weights=weights)
+
+
+def _pooled(steps: Steps, weights: Floats) -> Steps:
+    """The steps after their levels have been made non-decreasing, in weighted least squares."""
+    fitted = isotonic_regression(steps.level, weights=weights)
     starts, ends = fitted.blocks[:-1], fitted.blocks[1:] - 1
+    count = np.add.reduceat(steps.count, starts)
     return Steps(
         level=fitted.x[starts],
-        first=distinct[starts],
-        last=distinct[ends],
-        mean=np.add.reduceat(distinct * count, starts) / np.add.reduceat(count, starts),
+        count=count,
+        total=np.add.reduceat(steps.total, starts),
+        first=steps.first[starts],
+        last=steps.last[ends],
+        mean=np.add.reduceat(steps.mean * steps.count, starts) / count,
     )
 
 
-def isotonic_curve(x: Floats, y: Floats) -> Curve:
+def class_frequency(target: Floats, classes: int) -> float:
+    """Laplace's estimate (k + 1)/(N + K): never 0 or 1, and over all classes it sums to 1."""
+    return float((target.sum() + 1) / (len(target) + classes))
+
+
+def isotonic_curve(steps: Steps) -> Curve:
     """The curve through both ends of every stretch."""
-    steps = isotonic_steps(x, y)
     return Curve(np.stack([steps.first, steps.last], 1).ravel(), steps.level.repeat(2))
 
 
-def centred_isotonic_curve(x: Floats, y: Floats) -> Curve:
+def centred_isotonic_curve(steps: Steps) -> Curve:
     """The curve through every stretch's mean x.
 
-    Stretches at 0 and 1 keep both ends: there the true curve can be level.
+    Stretches where y is always 0 or always 1 keep both ends: there the true curve can be level.
     """
-    steps = isotonic_steps(x, y)
-    bound = (steps.level <= 0) | (steps.level >= 1)
+    bound = (steps.total <= 0) | (steps.total >= steps.count)
     left = np.where(bound, steps.first, steps.mean)
     right = np.where(bound, steps.last, steps.mean)
     return Curve(np.stack([left, right], 1).ravel(), steps.level.repeat(2))
@@ -78,14 +118,19 @@ def centred_isotonic_curve(x: Floats, y: Floats) -> Curve:
 
 @CALIBRATORS.register("isotonic")
 class Isotonic(OneVsRest[Curve]):
-    """Isotonic regression of each class's probability (Zadrozny and Elkan 2002)."""
+    """Isotonic regression of each class's probability (Zadrozny and Elkan 2002), shrunk.
 
-    description = "isotonic regression, one-vs-rest (Zadrozny and Elkan 2002)"
+    Plain isotonic regression says 0 wherever the class was not met, and one such row on new
+    data makes its NLL infinite: levels are moved towards the class frequency (``shrunk``).
+    """
+
+    description = "isotonic regression, one-vs-rest, shrunk (Zadrozny and Elkan 2002)"
     scaling = False
     fast = True
+    version = 2
 
     def _fit_map(self, score: Score, target: Floats) -> Curve:
-        return isotonic_curve(score.p, target)
+        return isotonic_curve(_shrunk_steps(score, target))
 
     def _apply_map(self, fitted: Curve, score: Score) -> Floats:
         return fitted(score.p)
@@ -93,14 +138,18 @@ class Isotonic(OneVsRest[Curve]):
 
 @CALIBRATORS.register("centred_isotonic")
 class CentredIsotonic(OneVsRest[Curve]):
-    """Centred isotonic regression: no level stretches inside (Oron and Flournoy 2017)."""
+    """Centred isotonic regression: no level stretches inside (Oron and Flournoy 2017).
 
-    description = "centred isotonic regression, one-vs-rest (Oron and Flournoy 2017)"
+    Its levels are shrunk as those of ``isotonic`` are.
+    """
+
+    description = "centred isotonic regression, one-vs-rest, shrunk (Oron and Flournoy 2017)"
     scaling = False
     fast = True
+    version = 2
 
     def _fit_map(self, score: Score, target: Floats) -> Curve:
-        return centred_isotonic_curve(score.p, target)
+        return centred_isotonic_curve(_shrunk_steps(score, target))
 
     def _apply_map(self, fitted: Curve, score: Score) -> Floats:
         return fitted(score.p)
@@ -115,17 +164,26 @@ class IsotonicTopLabel(Calibrator):
     """
 
     description = "isotonic regression of the predicted class's confidence"
+    complexity = CalibratorComplexity.FREE
     scaling = False
     keeps_argmax = True
     fast = True
     top_label = True
+    version = 2
 
     curve: Curve
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        confidence, predicted = torch.softmax(logits, 1).max(1)
-        correct = (predicted == labels).to(torch.float64)
-        self.curve = isotonic_curve(confidence.numpy(), correct.numpy())
+        top = logits.argmax(1, keepdim=True)
+        correct = (top.squeeze(1) == labels).to(torch.float64)
+        others = logits.scatter(1, top, -torch.inf).logsumexp(1)
+        log_odds = logits.gather(1, top).squeeze(1) - others
+        self.curve = isotonic_curve(isotonic_steps(log_odds.numpy(), correct.numpy()))
 
     def _apply(self, logits: Tensor) -> Tensor:
         return torch.from_numpy(self.curve(torch.softmax(logits, 1).amax(1).numpy()))
+
+
+def _shrunk_steps(score: Score, target: Floats) -> Steps:
+    frequency = class_frequency(target, score.classes)
+    return shrunk(isotonic_steps(score.log_odds, target), frequency)

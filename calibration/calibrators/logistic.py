@@ -18,15 +18,17 @@ def logistic_regression(
     target: Floats,
     penalty: Floats,
     centre: Floats,
+    *,
+    start: Floats | None = None,
 ) -> tuple[Floats, bool]:
     """The θ of least objective, and whether Newton's method converged.
 
     The objective is the mean binary cross-entropy of σ(θ·f) against targets in [0, 1] plus
     ½ (θ − centre)ᵀ P (θ − centre), for features f (d, N), P = ``penalty`` (d, d). Steps are
     halved until the objective falls; convergence means that a further step would gain less
-    than 1e-12.
+    than 1e-12. ``start`` is a θ nearby, if one is known.
     """
-    theta = _start(features, target, penalty, centre)
+    theta = _start(features, target, penalty, centre) if start is None else start
     value, gradient, hessian = _expand(theta, features, target, penalty, centre)
     for _ in range(MAX_STEPS):
         step = _newton_step(gradient, hessian)
@@ -67,18 +69,6 @@ def shrunk_logistic_regression(
     is constant or separable.
     """
     return logistic_regression(features, target, np.eye(len(centre)) / len(target), centre)
-
-
-def akaike(features: Floats, target: Floats, penalty: Floats, theta: Floats) -> float:
-    """Akaike's criterion over 2N: mean NLL + d/N.
-
-    d = tr((H + P)⁻¹ H) is the effective number of parameters, H the Hessian of the mean NLL
-    at ``theta``.
-    """
-    nll, _, hessian = _expand(theta, features, target, np.zeros_like(penalty), theta)
-    scale = 1e-300 + np.sqrt((hessian + penalty).diagonal())
-    both, alone = ((m / np.outer(scale, scale)) for m in (hessian + penalty, hessian))
-    return float(nll + np.trace(np.linalg.solve(both, alone)) / features.shape[1])
 
 
 def _expand(

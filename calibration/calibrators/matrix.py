@@ -7,6 +7,7 @@ from torch import Tensor
 
 from calibration.calibrators.calibrator import CALIBRATORS
 from calibration.calibrators.softmax_regression import AffineScaling, FullLogits
+from calibration.complexity import CalibratorComplexity
 
 
 @CALIBRATORS.register("matrix")
@@ -18,6 +19,7 @@ class MatrixScaling(AffineScaling):
     """
 
     description = "a full matrix and intercepts (Guo et al. 2017)"
+    complexity = CalibratorComplexity.PER_PAIR
     fast = False
     affine = FullLogits()
 
@@ -38,6 +40,7 @@ class StructuredMatrixScaling(AffineScaling):
     """
 
     description = "matrix scaling shrunk to temperature scaling (Berta et al. 2026)"
+    complexity = CalibratorComplexity.PER_PAIR
     fast = False
     affine = FullLogits()
 
@@ -60,6 +63,7 @@ class Dirichlet(AffineScaling):
     """
 
     description = "Dirichlet calibration with ODIR (Kull et al. 2019)"
+    complexity = CalibratorComplexity.PER_PAIR
     fast = False
     affine = FullLogits()
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from calibration.calibrators.calibrator import Calibrator, Floats, rows_at_once
+from calibration.complexity import CalibratorComplexity
 
 Map = TypeVar("Map")
 
@@ -30,6 +31,8 @@ class Score:
     """log p, (N,)."""
     log_not_p: Floats
     """log(1 − p), (N,), exact even where p rounds to 1."""
+    classes: int
+    """How many classes there are in all."""
 
     @cached_property
     def p(self) -> Floats:
@@ -58,21 +61,32 @@ def scores(logits: Tensor) -> Iterator[Score]:
         log_rest.scatter_(1, top, others.logsumexp(1, keepdim=True))
         log_p[:, start : start + rows] = log_softmax.numpy().T
         log_not_p[:, start : start + rows] = log_rest.numpy().T
-    return (Score(log_p[k], log_not_p[k]) for k in range(1 if classes == 2 else 0, classes))
+    return (Score(log_p[k], log_not_p[k], classes) for k in mapped(classes))
+
+
+def targets(labels: Tensor, classes: int) -> Iterator[Floats]:
+    """1 for the class and 0 else, (N,), for every class that has a score."""
+    y = labels.numpy()
+    return ((y == k).astype(np.float64) for k in mapped(classes))
+
+
+def mapped(classes: int) -> range:
+    """The classes that have a map: all, or class 1 of two."""
+    return range(1 if classes == 2 else 0, classes)
 
 
 class OneVsRest(Calibrator, Generic[Map]):
     """A calibrator made of one map per class."""
 
+    complexity = CalibratorComplexity.FREE
     keeps_argmax = False
     maps: list[Map]
 
     def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        classes = range(1, 2) if logits.shape[1] == 2 else range(logits.shape[1])
-        y = labels.numpy()
+        self._choose(logits, labels)
         self.maps = [
-            self._fit_map(score, (y == k).astype(np.float64))
-            for k, score in zip(classes, scores(logits), strict=True)
+            self._fit_map(score, target)
+            for score, target in zip(scores(logits), targets(labels, logits.shape[1]), strict=True)
         ]
 
     def _apply(self, logits: Tensor) -> Tensor:
@@ -88,6 +102,9 @@ class OneVsRest(Calibrator, Generic[Map]):
         rows = positive.div_(total)
         rows[empty] = torch.softmax(logits[empty], 1)
         return rows
+
+    def _choose(self, logits: Tensor, labels: Tensor) -> None:
+        """Choose what the maps of all classes share, before the first is fitted."""
 
     @abstractmethod
     def _fit_map(self, score: Score, target: Floats) -> Map:

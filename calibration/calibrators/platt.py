@@ -11,11 +11,13 @@ from scipy.special import expit
 from calibration.calibrators.calibrator import CALIBRATORS, Floats
 from calibration.calibrators.logistic import logistic_regression, shrunk_logistic_regression
 from calibration.calibrators.one_vs_rest import OneVsRest, Score
+from calibration.complexity import CalibratorComplexity
 
 
 class LogisticMap(OneVsRest[Floats]):
     """σ(θ·f(score)) per class, θ with a standard normal prior around "no change"."""
 
+    complexity = CalibratorComplexity.PER_CLASS
     scaling = True
     unchanged: ClassVar[tuple[float, ...]]
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from calibration.calibrators.calibrator import Calibrator, Floats, rows_at_once
 from calibration.calibrators.temperature import best_temperature
+from calibration.complexity import CalibratorComplexity
 
 GRADIENT_TOLERANCE = 1e-6
 
@@ -123,6 +124,7 @@ class PenalisedNLL:
 class AffineScaling(Calibrator):
     """A calibrator whose logits, after the best temperature, are affine in its parameters."""
 
+    complexity = CalibratorComplexity.PER_CLASS
     scaling = True
     keeps_argmax = False
     affine: ClassVar[AffineLogits]

@@ -10,6 +10,7 @@ from scipy import optimize
 from torch import Tensor
 
 from calibration.calibrators.calibrator import CALIBRATORS, Calibrator, Floats, rows_at_once
+from calibration.complexity import CalibratorComplexity
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-8, 1e8
 
@@ -28,6 +29,7 @@ class Temperature(Calibrator):
     """
 
     description = "one temperature for all logits (Guo et al. 2017)"
+    complexity = CalibratorComplexity.ONE_NUMBER
     scaling = True
     keeps_argmax = True
     fast = True
@@ -49,6 +51,7 @@ class EnsembleTemperature(Calibrator):
     """
 
     description = "mixture of scaled, plain and uniform probabilities (Zhang et al. 2020)"
+    complexity = CalibratorComplexity.FEW_NUMBERS
     scaling = True
     keeps_argmax = True
     fast = True

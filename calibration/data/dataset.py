@@ -38,12 +38,23 @@ class Transform(typing.Protocol):
 
 @dataclass(frozen=True)
 class Splits:
-    """All that a training run gets to see. Test data is not among it, on purpose."""
+    """The rows that are not test data, which are kept elsewhere on purpose.
+
+    ``validation`` stops training and guides the search. ``apart`` are the rows that the
+    protocol sets apart for calibrators and for choosing the winner, if it does; training
+    never looks at them.
+    """
 
     train: Part
     validation: Part
     meta_validation: Part | None
     transform: Transform
+    apart: Part | None = None
+
+    @property
+    def choice(self) -> Part:
+        """What calibrators are fitted on and the winner is chosen by."""
+        return self.validation if self.apart is None else self.apart
 
 
 class Dataset(ABC):
@@ -75,9 +86,11 @@ class Dataset(ABC):
     def split(self, protocol: Protocol, seed: int, *, held_out: bool) -> Splits:
         """Divide the rows that are not test data, stratified by class.
 
-        The validation rows depend on the protocol and the seed only. ``held_out``
+        The validation rows depend on the protocol and the seed only, and rows set apart
+        for the choice among fixed data on the protocol alone. ``held_out``
         says whether the method learns on held-out data: if so, meta-validation rows
-        are taken out of the training share; if not, they stay there.
+        are taken out of the training share; if not, they stay there, unless the
+        protocol wants the same training rows for all.
         Raises ``ValueError`` if a part would be empty or there are too few rows.
         """
 

@@ -103,20 +103,43 @@ def split_pool(
     Raises ``ValueError`` naming the dataset and the part that cannot be filled.
     """
     labels = pool.labels.numpy()
-    of_protocol = f"part of protocol {protocol.name!r}"
-    part = f"{name}: the validation {of_protocol}"
-    size = part_size(validation, labels, part)
-    held = draw_rows(labels, size, stream("validation", seed), part)
-    train = without(np.arange(len(labels)), held)
-    selection = take(pool, held)
+    rows: _Rows = np.arange(len(labels))
+
+    def drawn(words: tuple[str | int, ...], size: int, part: str) -> _Rows:
+        nonlocal rows
+        taken: _Rows = rows[draw_rows(labels[rows], size, stream(*words), part)]
+        rows = without(rows, taken)
+        return taken
+
+    def called(part: str) -> str:
+        return f"{name}: the {part} part of protocol {protocol.name!r}"
+
+    size = part_size(validation, labels, called("validation"))
+    apart: Part | None = None
+    if protocol.choice is not None:
+        chosen = _choice_size(protocol.choice, size, called("choice"))
+        # No seed: a row that one trial trains on must not judge another.
+        apart = take(pool, drawn(("choice",), chosen, called("choice")))
+        size -= chosen
+    selection = take(pool, drawn(("validation", seed), size, called("validation")))
     meta: Part | None = None
     if held_out and protocol.share_validation:
         meta = selection
-    elif held_out:
-        part = f"{name}: the meta-validation {of_protocol}"
+    elif held_out or protocol.same_training_rows:
+        part = called("meta-validation")
         size = part_size(protocol.meta_validation, labels, part)
-        inner = train[draw_rows(labels[train], size, stream("meta-validation", seed), part)]
-        train = without(train, inner)
-        meta = take(pool, inner)
-    training = take(pool, train)
-    return Splits(training, selection, meta, fit(training.inputs))
+        inner = take(pool, drawn(("meta-validation", seed), size, part))
+        meta = inner if held_out else None
+    training = take(pool, rows)
+    return Splits(training, selection, meta, fit(training.inputs), apart)
+
+
+def _choice_size(share: Share, validation: int, what: str) -> int:
+    """The rows that ``share`` of the validation rows means; both parts get some."""
+    size = share if isinstance(share, int) else round(share * validation)
+    if not 0 < size < validation:
+        raise ValueError(
+            f"{what} would have {size} of {validation} validation rows; it needs at least 1 and "
+            "must leave 1 to stop training by: change 'choice' or raise 'validation'"
+        )
+    return size

@@ -11,11 +11,13 @@ from calibration.methods import (  # noqa: F401  (importing a method registers i
     gamma_net,
     joint_beta,
     label_smoothing,
+    learned_histogram,
     margin_label_smoothing,
     meta_l2,
     meta_label_smoothing,
     mixup,
     multi_objective,
+    pairwise_constraints,
     standard,
 )
 from calibration.methods.loss_method import LossMethod

@@ -9,6 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from calibration.complexity import MethodComplexity
 from calibration.hyperparameters import LogUniform
 from calibration.methods.descent import Records, descend
 from calibration.methods.focal import complement, log_probability_of_label
@@ -83,6 +84,7 @@ class AdaFocal(Method):
     """
 
     description = "focal loss, γ per confidence bin adapted to held-out over-confidence"
+    complexity = MethodComplexity.HELD_OUT
     Hyperparameters = AdaFocalHyperparameters
 
     def __init__(self, hyperparameters: AdaFocalHyperparameters) -> None:

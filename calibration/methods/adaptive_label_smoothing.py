@@ -15,6 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from calibration.complexity import MethodComplexity
 from calibration.hyperparameters import Uniform
 from calibration.methods.descent import Records, descend
 from calibration.methods.focal import log_probability_of_label
@@ -58,6 +59,7 @@ class ConfidenceLabelSmoothing(Method):
     """
 
     description = "label smoothing that grows with the prediction's confidence"
+    complexity = MethodComplexity.ROWS
     Hyperparameters = AdaptiveLabelSmoothingHyperparameters
 
     def step(
@@ -106,6 +108,7 @@ class ClassLabelSmoothing(Method):
     """
 
     description = "label smoothing per class, more for classes that are hard to learn"
+    complexity = MethodComplexity.BATCH
     Hyperparameters = AdaptiveLabelSmoothingHyperparameters
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -19,7 +19,8 @@ from torch.nn import functional as F
 
 from calibration.bilevel import InnerProblem, make_engine
 from calibration.bilevel.trajectory import start, train
-from calibration.hyperparameters import Integer, LogUniform, Uniform
+from calibration.complexity import MethodComplexity
+from calibration.hyperparameters import Instead, Integer, LogUniform, Uniform
 from calibration.methods.meta import EngineHyperparameters
 from calibration.methods.method import (
     METHODS,
@@ -30,8 +31,8 @@ from calibration.methods.method import (
     Numbers,
     TrainState,
 )
-from calibration.objectives import confidence_bce
-from calibration.optimisers import SGD, Optimiser
+from calibration.objectives import confidence_bce, sece
+from calibration.optimisers import Adam
 from calibration.seeds import seeded
 
 CHAOTIC_STEPS = 100
@@ -39,40 +40,65 @@ CHAOTIC_STEPS = 100
 # ones (0.1, 0.25) calibrated worse on Blobs 1.7 from 5 inner steps on.
 LARGEST_MOVE = 1.0
 
+_OUTER_ADAM = Adam()
+_MOMENTS = ("step", "mean", "square")
+
 
 class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
-    """The paper's hyperparameters, and what tempers its algorithm.
+    """The paper's hyperparameters, and what its text leaves open.
 
-    ``inner_steps``: T. ``outer_lr``: the outer learning rate per sample; hypergradients of
-    single weights shrink like 1/n, n being the size of their batch, so a weight moves by
-    outer_lr · n times its hypergradient and the same value serves at any n. ``sharpness``: a of
-    the Boltzmann confidence. ``warm_share``: the share of all epochs trained with every weight
-    at 1 before the first outer step. ``project``: keep weights in [0, 1]. ``as_printed``:
-    Algorithm 1 to the letter: gradient descent inside, the plain rate ``outer_lr`` outside, no
-    warm-up, no projection (the paper's text has Adam inside; that is the default here).
+    ``inner_steps``: T. ``outer_optimiser``: the paper names none; gradient descent (``gd``) or
+    Adam. ``outer_lr``: its rate per sample; hypergradients of single weights shrink like 1/n, n
+    being the size of their batch, so a weight moves along n times its hypergradient and the
+    same value serves at any n. ``outer_loss``: what judges the network on held-out data; the
+    paper's is ``confidence_bce``. ``sharpness``: a of its Boltzmann confidence. ``restart``:
+    where the T steps begin, at the last θ_T (``warm``) or at θ⁰ with a new optimiser
+    (``initial``, Algorithm 1 as printed: T must be enough to train a network). ``warm_share``:
+    the share of all epochs trained with every weight at 1 before the first outer step; a restart
+    at θ⁰ has none. ``project``: keep weights in [0, 1].
+
+    Algorithm 1 to the letter is ``restart: initial``, ``project: false``, a rate
+    η_w = outer_lr · n, and gradient descent inside (training: sgd, momentum 0); the paper's
+    text has Adam inside.
     """
 
-    inner_steps: Annotated[int, Field(ge=1, le=200), Integer(1, 20, log=True)] = 5
-    outer_lr: Annotated[float, Field(gt=0, le=1e6), LogUniform(1.0, 15.0)] = 2.0
+    inner_steps: Annotated[
+        int,
+        Field(ge=1, le=200),
+        Integer(1, 20, log=True),
+        Instead("restart", "initial", Integer(50, 200, log=True)),
+    ] = 5
+    outer_optimiser: Literal["gd", "adam"] = "gd"
+    outer_lr: Annotated[
+        float,
+        Field(gt=0, le=1e6),
+        LogUniform(0.03, 15.0),
+        Instead("outer_optimiser", "adam", LogUniform(1e-3, 0.1)),
+    ] = 2.0
+    outer_loss: Literal["confidence_bce", "nll", "sece"] = "confidence_bce"
     sharpness: Annotated[float, Field(gt=0, le=1000), Uniform(20.0, 50.0)] = 30.0
+    restart: Literal["warm", "initial"] = "warm"
     warm_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     project: bool = True
-    as_printed: bool = False
 
 
 @METHODS.register("bo4sc")
 class Bo4sc(Method):
     """min_w mean BCE(ĉ(x_j; θ_T(w)), correct_j) over held-out j,  θ_T: T steps on mean w_i CE_i.
 
-    After every outer step training goes on from θ_T with the optimiser's state carried over.
-    With mini-batches the T inner steps take T consecutive batches of an epoch (all of them, if
-    there are fewer), and only the weights of their rows move. The running statistics of
+    After every outer step training goes on from θ_T with the optimiser's state carried over, or
+    begins anew at θ⁰ (``restart``). With mini-batches the T inner steps take T consecutive
+    batches of an epoch (all of them, if there are fewer), and only the weights of their rows
+    move, their moments of Adam with them. A restart always takes T steps: where an epoch or the
+    training leaves it fewer batches, it goes through them again. The running statistics of
     BatchNorm, by which held-out data is judged, count as constants in the hypergradient.
     """
 
     description = "sample weights learned by bilevel optimisation (BO4SC)"
+    complexity = MethodComplexity.BILEVEL
     Hyperparameters = Bo4scHyperparameters
     hyperparameters: Bo4scHyperparameters
+    version = 2
 
     def __init__(self, hyperparameters: MethodHyperparameters) -> None:
         super().__init__(hyperparameters)
@@ -95,8 +121,17 @@ class Bo4sc(Method):
         return self.hyperparameters.inner_steps
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
-        """Every sample weighs 1."""
-        return {"weights": parameters.new_ones(learner.samples)}
+        """Every sample weighs 1; with them Adam's moments and θ⁰, where they are needed."""
+        weights = parameters.new_ones(learner.samples)
+        memory = {"weights": weights}
+        if self.hyperparameters.outer_optimiser == "adam":
+            # Steps are counted per weight: with mini-batches not all of them move.
+            memory |= {f"weights_{part}": torch.zeros_like(weights) for part in _MOMENTS}
+        if self.hyperparameters.restart == "initial":
+            buffers = learner.model.initial()[1]
+            memory |= {"initial": parameters}
+            memory |= {f"initial.{name}": value for name, value in buffers.items()}
+        return memory
 
     def step(
         self,
@@ -120,11 +155,12 @@ class Bo4sc(Method):
         """One inner step per batch, then one outer step on the last batch's held-out data."""
         held_out = batches[-1].held_out
         assert held_out is not None, "the trainer provides what needs_held_out asks for"
+        begin, count = self._begin(learner, state, len(batches))
         draw = int(torch.randint(2**31, (), generator=generator))
-        passed = [state.buffers]
+        passed = [begin.buffers]
 
         def inner_loss(parameters: Tensor, weights: Tensor, step: int) -> Tensor:
-            batch = batches[step]
+            batch = batches[step % len(batches)]
             # Engines may compute a step again: the same dropout mask, the same statistics.
             with seeded(draw, "inner", step):
                 output, buffers = learner.forward(
@@ -136,63 +172,94 @@ class Bo4sc(Method):
             return (weights[batch.rows] * losses).mean()
 
         def outer_loss(parameters: Tensor, weights: Tensor) -> Tensor:
-            output, _ = learner.forward(
-                parameters, passed[len(batches)], held_out.inputs, training=False
-            )
-            return confidence_bce(output.logits, held_out.labels, sharpness=numbers["sharpness"])
+            output, _ = learner.forward(parameters, passed[count], held_out.inputs, training=False)
+            return self._judged(output.logits, held_out.labels, numbers)
 
-        inner, inner_state = self._inner(learner, state)
         problem = InnerProblem(
-            inner_loss, inner, numbers["lr"], numbers["weight_decay"], len(batches)
+            inner_loss, learner.optimiser, numbers["lr"], numbers["weight_decay"], count
         )
-        weights = state.method["weights"]
+        memory = state.method
         if self._warm(numbers):
-            begin = start(state.parameters, inner_state)
-            parameters, optimiser, loss = train(problem, begin, weights, range(len(batches)))
+            point = start(begin.parameters, begin.optimiser)
+            parameters, optimiser, loss = train(problem, point, memory["weights"], range(count))
             logs = {"loss": loss}
         else:
             chosen = self.hyperparameters
             engine = make_engine(chosen.engine, chosen.engine_terms)
             found = engine.hypergradient(
-                problem, outer_loss, state.parameters, inner_state, weights
+                problem, outer_loss, begin.parameters, begin.optimiser, memory["weights"]
             )
-            weights = self._moved(weights, found.gradient, numbers, batches)
+            memory = self._moved(memory, found.gradient, numbers, batches)
             parameters, optimiser = found.parameters, found.optimiser
             logs = {
                 "loss": found.inner_loss,
                 "outer_loss": found.value,
                 "hypergradient_norm": found.gradient.norm(),
             }
-        logs |= {"weight_mean": weights.mean(), "weight_low": (weights <= 0.5).float().mean()}
-        if self.hyperparameters.as_printed:
-            optimiser = state.optimiser
-        return TrainState(parameters, passed[len(batches)], optimiser, {"weights": weights}), logs
+        weights = memory["weights"]
+        change = (weights - state.method["weights"]).abs()
+        logs |= {
+            "weight_mean": weights.mean(),
+            "weight_low": (weights <= 0.5).float().mean(),
+            "weight_jumps": (change > 0.5).float().mean(),
+        }
+        return TrainState(parameters, passed[count], optimiser, memory), logs
 
     def snapshot(self, state: TrainState) -> dict[str, Tensor]:
         """One weight per training row."""
         return {"weights": state.method["weights"]}
 
-    def _inner(self, learner: Learner, state: TrainState) -> tuple[Optimiser, dict[str, Tensor]]:
-        """The inner optimiser and its state; descent as printed has none worth carrying over."""
-        if not self.hyperparameters.as_printed:
-            return learner.optimiser, state.optimiser
-        descent = SGD(momentum=0.0)
-        return descent, descent.initial(state.parameters)
+    def _begin(self, learner: Learner, state: TrainState, batches: int) -> tuple[TrainState, int]:
+        """Where the inner steps begin, and how many there are."""
+        if self.hyperparameters.restart == "warm":
+            return state, batches
+        parameters = state.method["initial"]
+        buffers = {name: state.method[f"initial.{name}"] for name in state.buffers}
+        begin = TrainState(parameters, buffers, learner.optimiser.initial(parameters), {})
+        return begin, self.hyperparameters.inner_steps
+
+    def _judged(self, logits: Tensor, labels: Tensor, numbers: Numbers) -> Tensor:
+        match self.hyperparameters.outer_loss:
+            case "confidence_bce":
+                return confidence_bce(logits, labels, sharpness=numbers["sharpness"])
+            case "nll":
+                return F.cross_entropy(logits, labels)
+            case "sece":
+                return sece(logits, labels)
 
     def _warm(self, numbers: Numbers) -> bool:
-        if self.hyperparameters.as_printed:
+        if self.hyperparameters.restart == "initial":
             return False
         return bool(numbers["progress"] < numbers["warm_share"])
 
     def _moved(
-        self, weights: Tensor, slope: Tensor, numbers: Numbers, batches: Sequence[Batch]
-    ) -> Tensor:
-        if self.hyperparameters.as_printed:
-            return weights - numbers["outer_lr"] * slope
+        self,
+        memory: dict[str, Tensor],
+        slope: Tensor,
+        numbers: Numbers,
+        batches: Sequence[Batch],
+    ) -> dict[str, Tensor]:
+        """The weights after one outer step, and Adam's moments if it has them."""
+        weights = memory["weights"]
         samples = torch.zeros_like(weights)
         for batch in batches:
             samples[batch.rows] = float(len(batch.rows))
-        move = (numbers["outer_lr"] * samples * slope).clamp(-LARGEST_MOVE, LARGEST_MOVE)
         # A hypergradient that overflowed says nothing: that weight stays where it is.
-        weights = weights - torch.where(slope.isfinite(), move, 0.0)
-        return weights.clamp(0.0, 1.0) if self.hyperparameters.project else weights
+        heard = (samples > 0) & slope.isfinite()
+        slope = torch.where(heard, samples * slope, 0.0)
+        if self.hyperparameters.outer_optimiser == "adam":
+            before = {part: memory[f"weights_{part}"] for part in _MOMENTS}
+            rate = numbers["outer_lr"]
+            aim, after = _OUTER_ADAM.update(
+                weights, slope, before, lr=rate, weight_decay=torch.zeros_like(rate)
+            )
+            memory = memory | {
+                f"weights_{part}": torch.where(heard, after[part], before[part])
+                for part in _MOMENTS
+            }
+            move = torch.where(heard, weights - aim, 0.0)
+        else:
+            move = numbers["outer_lr"] * slope
+        weights = weights - move.clamp(-LARGEST_MOVE, LARGEST_MOVE)
+        projected = weights.clamp(0.0, 1.0) if self.hyperparameters.project else weights
+        return memory | {"weights": projected}

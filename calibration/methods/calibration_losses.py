@@ -139,6 +139,24 @@ class Ks(Regularised):
     objective = "soft_ks"
 
 
+class SplineKsHyperparameters(KsHyperparameters):
+    """``knots`` of the spline through the cumulative gap, equally spaced."""
+
+    knots: Annotated[int, Field(ge=3, le=50)] = 6
+
+
+@METHODS.register("spline_ks")
+class SplineKs(Regularised):
+    """L = base + β·KS error of a spline through the cumulative gap (after Gupta et al. 2021).
+
+    ``ks`` compares the cumulative sums themselves, which jump from sample to sample.
+    """
+
+    description = "base loss + β · Kolmogorov–Smirnov error of a spline of the cumulative gap"
+    Hyperparameters = SplineKsHyperparameters
+    objective = "spline_ks"
+
+
 class BrierHyperparameters(RegularisedHyperparameters):
     """Like ``sb_ece``; β is larger because the gaps are squared."""
 

@@ -7,14 +7,14 @@ loss on held-out data (cross-entropy, DECE or SECE), and is gone at inference.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibration.hyperparameters import LogUniform
+from calibration.hyperparameters import LogUniform, When
 from calibration.methods.focal import focal_loss
 from calibration.methods.meta import MetaHyperparameters, MetaMethod, Trained
 from calibration.methods.method import METHODS, Numbers, Seen, TrainState
@@ -26,14 +26,34 @@ from calibration.methods.outer_losses import (
 )
 from calibration.models import Output
 
+LARGEST_GAMMA = 20.0
+"""γ's smooth bound in the form ``rate``: the largest that ``focal`` takes."""
+
 
 class GammaHyperparameters(MetaHyperparameters):
-    """``tau``: γ-Net's temperature. γ starts at 1 on average whatever it is (the last layer is
-    scaled to that on the first batch); from then on a small τ makes the meta step's gain large:
-    0.01 is the paper's, over 100,000 steps; over a thousand it lets γ run away.
+    """γ starts at 1 in both forms of γ-Net.
+
+    ``parametrisation: rate`` learns V = W/τ, so that τ cancels, and ``outer_lr`` is a rate of γ:
+    the first step moves the mean γ by about that much, whatever the width of the features.
+    ``attention_share`` is how much of it the attention matrix A may contribute. γ stays below 20,
+    by a smooth bound.
+
+    ``parametrisation: paper`` is Eq. 4 to the letter, without a bound: one Adam of rate
+    ``weight_lr`` for A and W. A step moves γ by about weight_lr · ‖x̃‖₁ / ``tau``: at the
+    paper's τ = 0.01 and 512 features, a rate of 1e-3 would move it by 2.
     """
 
-    tau: Annotated[float, Field(gt=0, le=100), LogUniform(0.01, 1.0)] = 0.1
+    parametrisation: Literal["rate", "paper"] = "rate"
+    outer_lr: Annotated[
+        float, Field(gt=0, le=1), LogUniform(1e-3, 0.1), When("parametrisation", "rate")
+    ] = 0.03
+    attention_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    tau: Annotated[
+        float, Field(gt=0, le=100), LogUniform(0.01, 1.0), When("parametrisation", "paper")
+    ] = 0.01
+    weight_lr: Annotated[
+        float, Field(gt=0, le=1), LogUniform(1e-6, 1e-4), When("parametrisation", "paper")
+    ] = 1e-5
 
 
 class GammaDeceHyperparameters(GammaHyperparameters, OuterDeceHyperparameters):
@@ -50,51 +70,97 @@ def gamma_net(features: Tensor, outer: Tensor, classes: int, tau: Tensor) -> Ten
     ``outer`` holds A (d × K) and W (d), flat.
     """
     width = features.shape[1]
-    attention = outer[: width * classes].view(width, classes)
-    last = outer[width * classes :]
-    attended = (features @ attention).softmax(dim=-1) @ attention.T
-    gamma: Tensor = (attended @ last).abs() / tau
+    gamma: Tensor = (_attended(features, outer, classes) @ outer[-width:]).abs() / tau
     return gamma
+
+
+def bounded(gamma: Tensor) -> Tensor:
+    """γ / √(1 + (γ/20)²): γ itself while it is small, below 20, its slope nowhere 0."""
+    return gamma / (1 + (gamma / LARGEST_GAMMA).square()).sqrt()
+
+
+def _attended(features: Tensor, outer: Tensor, classes: int) -> Tensor:
+    """x̃ = softmax(x A) Aᵀ (N, d)."""
+    width = features.shape[1]
+    attention = outer[: width * classes].view(width, classes)
+    attended: Tensor = (features @ attention).softmax(dim=-1) @ attention.T
+    return attended
 
 
 class GammaMethod(MetaMethod):
     """L = −(1 − p_y)^γ(x) log p_y with γ(x) from γ-Net."""
 
+    version = 2
+    hyperparameters: GammaHyperparameters
+
+    @property
+    def watched(self) -> tuple[str, float]:
+        """γ's mean starts at 1."""
+        return "gamma_mean", 1.0
+
+    @property
+    def rate_name(self) -> str:
+        """Of γ, or in the paper's form of A and W."""
+        return "weight_lr" if self.hyperparameters.parametrisation == "paper" else "outer_lr"
+
     def initial_outer(self, features: int, classes: int) -> Tensor:
-        """Heads spread around one direction, and W along it: γ starts almost equal.
+        """Heads spread around one direction, and W along it: γ starts equal, or almost.
 
         That is what the paper's Fig. 3 shows: γ near 1 for all samples, its spread small. Were
         W drawn apart from the heads, γ would grow several times over as soon as the features
-        sharpen the attention, before anything is learned.
+        sharpen the attention, before anything is learned. In the form ``rate`` the direction is
+        that of the first unit: x̃ then has 1 there for every sample, so that the first entry of
+        V is the level of γ, and the others tell samples apart.
         """
-        direction = torch.randn(features) / features**0.5
         spread = torch.randn(features, classes) / features**0.5
-        return torch.cat([(direction[:, None] + spread).flatten(), direction])
+        if self.hyperparameters.parametrisation == "paper":
+            direction = torch.randn(features) / features**0.5
+            return torch.cat([(direction[:, None] + spread).flatten(), direction])
+        level = F.one_hot(torch.tensor(0), features).to(spread)
+        # Centred, they cancel while the attention is even: the first step moves the level alone.
+        apart = spread[1:] - spread[1:].mean(dim=1, keepdim=True)
+        heads = torch.cat([torch.ones(1, classes), apart])
+        return torch.cat([heads.flatten(), level])
 
-    def start(self, outer: Tensor, output: Output, numbers: Numbers) -> Tensor:
-        """Scale W so that γ is 1 on average over the first batch."""
-        split = outer.numel() - output.features.shape[1]
-        unscaled = torch.cat([outer[:split], F.normalize(outer[split:], dim=0)])
-        mean = self._gamma(output, unscaled, torch.ones_like(numbers["tau"])).mean()
-        scale = numbers["tau"] / mean.clamp_min(1e-12)
-        return torch.cat([unscaled[:split], unscaled[split:] * scale])
+    def start(self, outer: Tensor, output: Output, numbers: Numbers) -> tuple[Tensor, Tensor]:
+        """Scale W so that γ is 1 on average over the first batch.
+
+        In the form ``rate`` the gains divide a step's length by what it can do to γ, since
+        Adam's first step moves every entry equally far: by 1 for the level, a step of which A
+        makes ``attention_share``, and for the other entries of V by ‖·‖₁ of a head's.
+        """
+        width, classes = output.features.shape[1], output.logits.shape[1]
+        heads, last = outer[:-width], F.normalize(outer[-width:], dim=0)
+        attended = _attended(output.features, outer, classes)
+        mean = (attended @ last).abs().mean().clamp_min(1e-12)
+        if self.hyperparameters.parametrisation == "paper":
+            return torch.cat([heads, last * numbers["tau"] / mean]), torch.ones_like(outer)
+        last = last / (mean * (1 - LARGEST_GAMMA**-2) ** 0.5)  # bounded, it is 1
+        apart = heads.view(width, classes)[1:].abs().sum(dim=0).mean().clamp_min(1e-12)
+        of_heads = numbers["attention_share"].expand_as(heads)
+        of_last = torch.where(last > 0, 1 - numbers["attention_share"], 1 / apart)
+        return torch.cat([heads, last]), torch.cat([of_heads, of_last])
 
     def inner_loss(self, trained: Trained, outer: Tensor, numbers: Numbers) -> Tensor:
         """The mean focal loss with every sample's own γ."""
-        gamma = self._gamma(trained.output, outer, numbers["tau"])
+        gamma = self.gamma(trained.output, outer, numbers)
         return focal_loss(trained.output.logits, trained.labels, gamma).mean()
 
     def records(self, output: Output, outer: Tensor, numbers: Numbers) -> dict[str, Tensor]:
         """γ's mean and standard deviation over the batch."""
-        gamma = self._gamma(output, outer, numbers["tau"]).detach()
+        gamma = self.gamma(output, outer, numbers).detach()
         return {"gamma_mean": gamma.mean(), "gamma_std": gamma.std(unbiased=False)}
 
     def describe(self, state: TrainState, validation: Seen, numbers: Numbers) -> dict[str, Tensor]:
         """γ's mean and standard deviation over validation data."""
         return self.records(validation.output, state.method["outer"], numbers)
 
-    def _gamma(self, output: Output, outer: Tensor, tau: Tensor) -> Tensor:
-        return gamma_net(output.features.detach(), outer, output.logits.shape[1], tau)
+    def gamma(self, output: Output, outer: Tensor, numbers: Numbers) -> Tensor:
+        """γ of every row (N,), a function of the outer variables."""
+        features, classes = output.features.detach(), output.logits.shape[1]
+        if self.hyperparameters.parametrisation == "paper":
+            return gamma_net(features, outer, classes, numbers["tau"])
+        return bounded(gamma_net(features, outer, classes, torch.ones_like(numbers["tau"])))
 
 
 @METHODS.register("fl_gamma")

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibration.complexity import MethodComplexity
 from calibration.gradients import gradient
 from calibration.hyperparameters import LogUniform
 from calibration.methods.descent import Records, descend
@@ -64,6 +65,7 @@ class JointBeta(Method):
     """
 
     description = "cross-entropy through a beta-calibration map learned on held-out data"
+    complexity = MethodComplexity.HELD_OUT
     Hyperparameters = JointBetaHyperparameters
     inference_state = ("map",)
 

@@ -7,6 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
+from calibration.complexity import MethodComplexity
 from calibration.methods.descent import descend
 from calibration.methods.method import Batch, Learner, Method, Numbers, TrainState
 from calibration.models import Output
@@ -14,6 +15,8 @@ from calibration.models import Output
 
 class LossMethod(Method):
     """A method whose whole idea is ``loss``: everything else is plain training."""
+
+    complexity = MethodComplexity.ROWS
 
     @abstractmethod
     def loss(self, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:

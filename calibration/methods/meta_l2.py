@@ -49,7 +49,13 @@ class L2SeceHyperparameters(L2Hyperparameters, OuterSeceHyperparameters):
 class L2Method(MetaMethod):
     """L = −log p_y + Σ_j e^{u_j} Σ_k V_kj², V the last layer, u the outer variables."""
 
+    version = 2
     hyperparameters: L2Hyperparameters
+
+    @property
+    def watched(self) -> tuple[str, float]:
+        """The mean coefficient."""
+        return "l2_mean", self.hyperparameters.initial_l2
 
     def initial_outer(self, features: int, classes: int) -> Tensor:
         """The logarithm of the same coefficient for every unit."""

@@ -35,7 +35,13 @@ class MetaLabelSmoothing(MetaMethod):
 
     description = "label smoothing with ε (or one per class) learned on DECE"
     Hyperparameters = MetaLabelSmoothingHyperparameters
+    version = 2
     hyperparameters: MetaLabelSmoothingHyperparameters
+
+    @property
+    def watched(self) -> tuple[str, float]:
+        """The mean ε."""
+        return "epsilon_mean", self.hyperparameters.initial_epsilon
 
     def initial_outer(self, features: int, classes: int) -> Tensor:
         """The value of u that gives the initial ε."""

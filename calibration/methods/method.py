@@ -8,7 +8,7 @@ values. What it must remember between steps (sample weights, a meta-network) liv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -17,6 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from calibration.bfloat16 import bfloat16_kernels
+from calibration.complexity import MethodComplexity
 from calibration.data import Part
 from calibration.hyperparameters import Hyperparameters, LogUniform
 from calibration.models import FunctionalModel, Output
@@ -95,11 +96,14 @@ class Method(ABC):
 
     Subclasses set ``description`` (one line for listings), ``Hyperparameters`` and, when
     they learn from held-out data, ``needs_held_out``. ``version`` is part of every trial's
-    key: raise it when a change alters results, or old records would be reused.
+    key: raise it when a change alters results, or old records would be reused. ``complexity``
+    decides between results that validation data cannot tell apart.
     """
 
     description: ClassVar[str]
     Hyperparameters: ClassVar[type[MethodHyperparameters]] = MethodHyperparameters
+    complexity: ClassVar[int] = MethodComplexity.BILEVEL
+    """Its place on the scale of ``MethodComplexity``; the highest, unless declared."""
     version: ClassVar[int] = 1
     inference_state: ClassVar[tuple[str, ...]] = ()
     """The names in ``TrainState.method`` that ``map_logits`` needs."""
@@ -111,6 +115,11 @@ class Method(ABC):
     def needs_held_out(self) -> bool:
         """Whether batches must come with meta-validation data, given the hyperparameters."""
         return False
+
+    @property
+    def held_out_batch(self) -> int | None:
+        """How many meta-validation rows come with a batch; None: as many as the batch has."""
+        return None
 
     @property
     def window(self) -> int:
@@ -177,6 +186,13 @@ class Method(ABC):
     def describe(self, state: TrainState, validation: Seen, numbers: Numbers) -> dict[str, Tensor]:
         """0-dim tensors to record whenever validation data is looked at; learns nothing."""
         return {}
+
+    def concerns(self, curve: Sequence[Mapping[str, float]], tried: int, steps: int) -> list[str]:
+        """What a short try says about a whole training, one sentence for each thing to change.
+
+        ``curve`` is that of ``tried`` steps; the whole training has ``steps``.
+        """
+        return []
 
     def snapshot(self, state: TrainState) -> dict[str, Tensor]:
         """Tensors whose history is worth keeping, such as one weight per training row."""

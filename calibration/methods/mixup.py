@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibration.complexity import MethodComplexity
 from calibration.hyperparameters import LogUniform
 from calibration.methods.descent import Records, descend
 from calibration.methods.method import (
@@ -49,6 +50,7 @@ class Mixup(Method):
     """
 
     description = "cross-entropy on convex mixtures of pairs of samples"
+    complexity = MethodComplexity.ROWS
     Hyperparameters = MixupHyperparameters
 
     def step(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibration.bilevel import InnerProblem, make_engine
+from calibration.complexity import MethodComplexity
 from calibration.hyperparameters import Choice, LogUniform
 from calibration.methods.base_losses import BaseLossHyperparameters, base_loss
 from calibration.methods.descent import Records, descend
@@ -61,6 +62,7 @@ class MultiObjective(Method):
     """
 
     description = "λ1 · accuracy + λ2 · calibration + λ3 · uncertainty, fixed to meta-learned"
+    complexity = MethodComplexity.BILEVEL  # that of its most complex weighting
     Hyperparameters = MultiObjectiveHyperparameters
 
     def __init__(self, hyperparameters: MultiObjectiveHyperparameters) -> None:

@@ -19,6 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from calibration.complexity import MethodComplexity
 from calibration.methods.base_losses import BaseLossHyperparameters, base_loss
 from calibration.methods.descent import Records, descend, moved, slope
 from calibration.methods.method import Batch, Learner, Method, Numbers, TrainState
@@ -53,6 +54,7 @@ class Regularised(Method):
 
     Hyperparameters: ClassVar[type[RegularisedHyperparameters]]
     objective: ClassVar[str]
+    complexity = MethodComplexity.BATCH
 
     def __init__(self, hyperparameters: RegularisedHyperparameters) -> None:
         super().__init__(hyperparameters)

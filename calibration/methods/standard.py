@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibration.complexity import MethodComplexity
 from calibration.methods.loss_method import LossMethod
 from calibration.methods.method import METHODS, Numbers
 from calibration.models import Output
@@ -15,6 +16,7 @@ class Standard(LossMethod):
     """L = −log p_y."""
 
     description = "cross-entropy"
+    complexity = MethodComplexity.PLAIN
 
     def loss(self, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
         """Mean cross-entropy."""

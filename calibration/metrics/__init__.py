@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from calibration.metrics.bootstrap import bootstrap_intervals
     from calibration.metrics.classwise import classwise_ace, classwise_ece
     from calibration.metrics.floor import NoiseFloor, noise_floor
+    from calibration.metrics.kde import kde_ece
     from calibration.metrics.kernel import mmce
     from calibration.metrics.panels import panel
     from calibration.metrics.proper_scores import (
@@ -80,6 +81,7 @@ __all__ = [
     "classwise_ece",
     "ece",
     "error",
+    "kde_ece",
     "ks",
     "kuiper",
     "l2_debiased",
@@ -102,7 +104,7 @@ __all__ = [
 
 _HOMES = (
     *("top_label", "proper_scores", "classwise", "kernel", "smooth", "selective", "refinement"),
-    *("reliability", "floor", "synthetic", "bootstrap", "panels"),
+    *("kde", "reliability", "floor", "synthetic", "bootstrap", "panels"),
 )
 
 

@@ -17,6 +17,7 @@ from calibration.metrics import bootstrap_features as features
 from calibration.metrics.bootstrap_features import RESAMPLED_ELEMENTS, Summed
 from calibration.metrics.catalogue import METRICS
 from calibration.metrics.checks import Data, check_count, check_positive
+from calibration.metrics.kde import kde_features
 from calibration.metrics.metric import Metric
 from calibration.metrics.panels import check_names, check_unbatched
 from calibration.metrics.predictions import Predictions
@@ -196,6 +197,7 @@ resampled_classwise_ece = _norm(features.classwise_ece_features)
 resampled_ks = _norm(features.ks_features)
 resampled_kuiper = _norm(features.kuiper_features)
 resampled_smooth_ece = _norm(features.smooth_features)
+resampled_kde_ece = _norm(kde_features)
 resampled_l2_debiased = _norm(features.l2_features, biased=False)
 
 

@@ -161,6 +161,13 @@ _LISTED = (
         region=0.005,
     ),
     Metric(
+        name="kde_ece",
+        title="KDE-ECE",
+        description="ECE by kernel density estimation of confidence (Zhang et al. 2020)",
+        compute=f"{HERE}.kde:kde_ece_of",
+        resample=f"{HERE}.bootstrap:resampled_kde_ece",
+    ),
+    Metric(
         name="mmce",
         title="MMCE",
         description="maximum mean calibration error (kernel)",

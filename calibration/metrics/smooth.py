@@ -142,14 +142,22 @@ def convolve(values: Tensor, bandwidth: float) -> Tensor:
     cells = len(values) - 1
     distance = torch.arange(cells + 1, dtype=torch.float64, device=values.device) / cells
     kernel = (distance / bandwidth).square_().mul_(-0.5).exp_().masked_fill_(distance > 0.5, 0)
+    return reflected_convolution(values, kernel)
+
+
+def reflected_convolution(values: Tensor, kernel: Tensor) -> Tensor:
+    """Grid values (..., nodes) on [0, 1], reflected at both ends, with an even kernel (nodes).
+
+    The kernel is given at the distances of the nodes from 0.
+    """
     # Reflection makes the signal even with period 2, where convolution is a product of spectra.
     spectrum = torch.fft.rfft(_mirrored(values)) * torch.fft.rfft(_mirrored(kernel))
-    smoothed: Tensor = torch.fft.irfft(spectrum, n=2 * cells)
-    return smoothed[: cells + 1]
+    smoothed: Tensor = torch.fft.irfft(spectrum, n=2 * (values.shape[-1] - 1))
+    return smoothed[..., : values.shape[-1]]
 
 
 def _mirrored(values: Tensor) -> Tensor:
-    return torch.cat([values, values[1:-1].flip(0)])
+    return torch.cat([values, values[..., 1:-1].flip(-1)], dim=-1)
 
 
 def interpolate(values: Tensor, mesh: Tensor) -> Tensor:

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from calibration.models.model import MODELS, ModelOptions
+from calibration.models.model import MODELS
+from calibration.models.monte_carlo import DropoutModelOptions
 from calibration.models.output import Network, Output
 
 Activation = Literal["relu", "tanh", "gelu", "silu"]
@@ -23,7 +24,7 @@ _ACTIVATIONS: dict[Activation, type[nn.Module]] = {
 
 
 @MODELS.register("mlp")
-class MLP(ModelOptions):
+class MLP(DropoutModelOptions):
     """Fully connected network on the flattened input.
 
     Weights and biases start uniform in ±1/√fan_in, PyTorch's default; random biases matter on
@@ -40,7 +41,7 @@ class MLP(ModelOptions):
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> Network:
         """A network that takes inputs of any shape."""
-        return _MLP(self, math.prod(input_shape), classes)
+        return self.predicting(_MLP(self, math.prod(input_shape), classes))
 
 
 class _MLP(Network):

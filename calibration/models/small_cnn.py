@@ -9,12 +9,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from calibration.models.initialisation import he_normal
-from calibration.models.model import MODELS, ModelOptions, image_shape
+from calibration.models.model import MODELS, image_shape
+from calibration.models.monte_carlo import DropoutModelOptions
 from calibration.models.output import Network, Output
 
 
 @MODELS.register("small_cnn")
-class SmallCNN(ModelOptions):
+class SmallCNN(DropoutModelOptions):
     """Small convolutional network for images of 8×8 to 64×64 pixels.
 
     Stages of 3×3 convolution, batch normalisation and ReLU, with 2×2 max-pooling between them
@@ -33,7 +34,7 @@ class SmallCNN(ModelOptions):
         """A network for images; every stage but the last halves their sides."""
         smallest = 2 ** (len(self.channels) - 1)
         channels, _, _ = image_shape(input_shape, "small_cnn", smallest)
-        return _SmallCNN(self, channels, classes)
+        return self.predicting(_SmallCNN(self, channels, classes))
 
 
 class _SmallCNN(Network):

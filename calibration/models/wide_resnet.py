@@ -9,12 +9,13 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from calibration.models.initialisation import he_normal
-from calibration.models.model import MODELS, ModelOptions, image_shape
+from calibration.models.model import MODELS, image_shape
+from calibration.models.monte_carlo import DropoutModelOptions
 from calibration.models.output import Network, Output
 
 
 @MODELS.register("wide_resnet")
-class WideResNet(ModelOptions):
+class WideResNet(DropoutModelOptions):
     """Wide residual network, WRN-28-10 by default, for images of about 32×32 to 64×64 pixels.
 
     Convolutions start as in He et al. 2015, the last layer's biases at zero.
@@ -37,7 +38,7 @@ class WideResNet(ModelOptions):
     def build(self, input_shape: tuple[int, ...], classes: int) -> Network:
         """A network of three stages of (depth − 4) / 6 blocks."""
         channels, _, _ = image_shape(input_shape, "wide_resnet", 1)
-        return _WideResNet(self, channels, classes)
+        return self.predicting(_WideResNet(self, channels, classes))
 
 
 def _convolution(inputs: int, outputs: int, stride: int = 1) -> nn.Conv2d:

@@ -16,6 +16,7 @@ from calibration.objectives.sb_ece import sb_ece
 from calibration.objectives.sece import sece
 from calibration.objectives.soft_histogram import histogram_ece, soft_memberships
 from calibration.objectives.soft_ks import soft_ks
+from calibration.objectives.spline_ks import spline_ks
 
 __all__ = [
     "OBJECTIVES",
@@ -38,4 +39,5 @@ __all__ = [
     "soft_accuracy",
     "soft_ks",
     "soft_memberships",
+    "spline_ks",
 ]

@@ -32,7 +32,8 @@ def histogram_ece(
 
     ``centres`` (M,) and ``widths`` (M,) may be learned; without them there are ``bins`` equally
     spaced ones. Learned by minimising this very error they would hide it, so that they need an
-    aim of their own. Raises ``ValueError`` when ``bins`` is below 1.
+    aim of their own, which the method ``learned_histogram`` has. Raises ``ValueError`` when
+    ``bins`` is below 1.
     """
     _, confidence, correct = top_label(logits, labels)
     centres = bin_centres(bins, confidence) if centres is None else centres

@@ -13,7 +13,7 @@ from torch import Tensor
 from calibration.calibrators import Calibrator
 from calibration.calibrators.calibrator import nll
 from calibration.calibrators.saving import load_calibrator, save_calibrator
-from calibration.testing.contract import ContractError, require, require_error
+from calibration.testing.contract import ContractError, require, require_complexity, require_error
 
 _SUM_TOLERANCE = 1e-9
 
@@ -76,6 +76,7 @@ def _check_declaration(calibrator: type[Calibrator]) -> None:
     for flag in ("scaling", "keeps_argmax", "fast", "top_label"):
         declared = getattr(calibrator, flag, None)
         require(isinstance(declared, bool), name, f"{flag} must be declared True or False")
+    require_complexity(calibrator.complexity, name)
     require(
         not (calibrator.scaling and calibrator.top_label),
         name,

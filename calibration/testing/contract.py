@@ -27,3 +27,10 @@ def require_error(
             require(word in str(error), about, rule)
     else:
         raise ContractError(f"{about}: {what} must raise {kind.__name__}")
+
+
+def require_complexity(found: object, about: str) -> None:
+    """Raise ``ContractError`` unless a declared complexity can be compared with others'."""
+    whole = isinstance(found, int) and not isinstance(found, bool) and found >= 0
+    rule = f"complexity must be a whole number from 0 (calibration.complexity), found {found!r}"
+    require(whole, about, rule)

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from calibration.hyperparameters import Choice, Domain, SettingError, Value
 from calibration.methods import Method, MethodHyperparameters
-from calibration.testing.contract import require, require_error
+from calibration.testing.contract import require, require_complexity, require_error
 
 
 def check_declaration(method: type[Method]) -> None:
@@ -29,6 +29,7 @@ def check_declaration(method: type[Method]) -> None:
     version = method.version
     whole = isinstance(version, int) and not isinstance(version, bool) and version >= 1
     require(whole, about, f"version must be a whole number from 1, found {version!r}")
+    require_complexity(method.complexity, about)
     names = method.inference_state
     listed = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
     require(listed, about, f"inference_state must be a tuple of names, found {names!r}")
@@ -45,10 +46,23 @@ def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> No
     # Pydantic takes a default as it is: written out and read in, it is checked like any value.
     _require_accepted(hyperparameters, hyperparameters().model_dump(), about, "the defaults")
     for name, domain in hyperparameters.domains().items():
-        for value in _ends(domain):
-            _require_accepted(
-                hyperparameters, {name: value}, about, f"{domain}, the domain of {name!r},"
-            )
+        _check_domain(hyperparameters, {}, name, domain, about)
+    for name in hyperparameters.model_fields:
+        for instead in hyperparameters.replacements(name):
+            beside = {instead.other: instead.value}
+            _check_domain(hyperparameters, beside, name, instead.domain, about)
+
+
+def _check_domain(
+    hyperparameters: type[MethodHyperparameters],
+    beside: dict[str, Value],
+    name: str,
+    domain: Domain,
+    about: str,
+) -> None:
+    for value in _ends(domain):
+        what = f"{domain}, the domain of {name!r},"
+        _require_accepted(hyperparameters, beside | {name: value}, about, what)
 
 
 def _require_accepted(

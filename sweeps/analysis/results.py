@@ -1,7 +1,7 @@
 """Records → tidy results → leaderboard.
 
 The leaderboard is ordered by cross-fitted *validation* NLL, averaged over the confirm
-seeds: the order is a choice, and choices are not made on test data. What was chosen,
+seeds: what stands first is not chosen on test data. What was chosen,
 ``sweeps.analysis.selection`` decides. The test columns only report.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from sweeps.analysis.records import ConfirmedTrial, SweepRecords
-from sweeps.analysis.selection import CANDIDATE, CHOSEN_BY, Selection
+from sweeps.analysis.selection import CANDIDATE, CHOSEN_BY, CHOSEN_BY_ERROR, Selection
 from sweeps.spec import ORACLE
 from sweeps.store import EvaluationRecord
 
@@ -30,9 +30,10 @@ def results(sweep: SweepRecords) -> pd.DataFrame:
 def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
     """Mean and standard deviation over seeds, best first.
 
-    ``chosen`` marks the calibrator of each row, ``winner`` one line per dataset, both as the
-    selection has it. ``converged`` is the share of seeds on which the calibrator's fit reached
-    its optimum.
+    ``chosen`` marks the calibrator of each row, ``winner`` one line per dataset and ``tied``
+    what validation data cannot tell from the best, all as the selection has it;
+    ``validation/nll_se`` is one standard error of the difference from the best. ``converged``
+    is the share of seeds on which the calibrator's fit reached its optimum.
     """
     if tidy.empty:
         return tidy
@@ -49,6 +50,9 @@ def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
     candidates = list(zip(*(table[name] for name in CANDIDATE), strict=True))
     table["chosen"] = [selection.is_chosen(*candidate) for candidate in candidates]
     table["winner"] = [selection.is_winner(*candidate) for candidate in candidates]
+    standings = [selection.standings.get(candidate) for candidate in candidates]
+    table["tied"] = [found is not None and found.tied for found in standings]
+    table[CHOSEN_BY_ERROR] = [math.nan if found is None else found.error for found in standings]
     return table
 
 

@@ -2,24 +2,39 @@
 
 Every choice among results is made here and nowhere else. The leaderboard's columns, the
 report, the tags in MLflow and the exported model repeat what ``select`` decided.
+
+The rule: of all candidates that validation data cannot tell from the best (``noise``), the
+simplest. Simpler is, in this order, the less complex method, the less complex calibrator
+(``calibration.complexity``), and the one that trains clearly faster: seconds are not the same
+twice, so that only more than ``MUCH_SLOWER`` times those of the fastest count. What is left is
+equally simple, and the lowest mean NLL decides; of equal ones, the first in the spec.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from calibration.calibrators import CALIBRATORS
+from sweeps.analysis.noise import Standing, nll_region, standing
 from sweeps.spec import ORACLE
 
 CHOSEN_BY = "validation/nll"
+CHOSEN_BY_ERROR = "validation/nll_se"
+"""One standard error of the paired difference from the best candidate of the dataset."""
 NO_SCORE = "no validation NLL"
 FEWER_SEEDS = "no result on some seeds"
+MUCH_SLOWER = 2.0
 _CELL = ["dataset", "row"]
 CANDIDATE = [*_CELL, "calibrator"]
+Candidate = tuple[str, str]
+"""A row and a calibrator."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +42,19 @@ class Selection:
     """What validation data chose.
 
     ``calibrators`` has the calibrator of each (dataset, row), ``winners`` the (row,
-    calibrator) of each dataset. A (dataset, row, calibrator) that could not be chosen for
-    its row is in ``ineligible``, a (dataset, row) that could not win in ``cannot_win``, each
-    with the reason. The oracle is never a candidate.
+    calibrator) of each dataset, and ``runners_up`` what would win without the winner's row,
+    each with where it stands beside the winner. ``best`` has the candidate of lowest mean NLL,
+    which the winner cannot be told from, and ``standings`` where each candidate that could win
+    stands beside it. A (dataset, row, calibrator) that could not be chosen for its row is in
+    ``ineligible``, a (dataset, row) that could not win in ``cannot_win``, each with the reason.
+    The oracle is never a candidate.
     """
 
     calibrators: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    winners: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    winners: Mapping[str, Candidate] = field(default_factory=dict)
+    runners_up: Mapping[str, tuple[Candidate, Standing]] = field(default_factory=dict)
+    best: Mapping[str, Candidate] = field(default_factory=dict)
+    standings: Mapping[tuple[str, str, str], Standing] = field(default_factory=dict)
     ineligible: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
     cannot_win: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
@@ -46,36 +67,32 @@ class Selection:
         return self.winners.get(dataset) == (row, calibrator)
 
 
-def select(tidy: pd.DataFrame) -> Selection:
-    """Choose by the lowest mean of the cross-fitted validation NLL over the confirm seeds.
+def select(
+    tidy: pd.DataFrame,
+    complexities: Mapping[str, int] | None = None,
+    ratios: Mapping[str, float] | None = None,
+    region: float | None = None,
+) -> Selection:
+    """Choose by the cross-fitted validation NLL on the confirm seeds, the simplest of the tied.
 
-    ``tidy`` has a line per dataset, row, calibrator and seed. What is measured on fewer seeds
-    may just be lucky: a calibrator needs an NLL on every seed of its row to be chosen, a row
-    every seed of the dataset's trained rows to win. Of equals the first in ``tidy`` is taken.
+    ``tidy`` has a line per dataset, row, calibrator and seed. ``complexities`` are those of the
+    rows' methods (all alike if none is given), ``ratios`` n_validation / n_train by dataset (0),
+    ``region`` how far apart NLLs may be that are the same in practice (by default the metric's).
+    What is measured on fewer seeds may just be lucky: a calibrator needs an NLL on every seed
+    of its row to be chosen, a row every seed of the dataset's trained rows to win. The winner
+    is chosen among all candidates of a dataset, and its row has the calibrator it won with.
     """
     if tidy.empty:
         return Selection()
     trained = tidy[tidy["row"] != ORACLE]
-    of_row = _seeds(trained, _CELL)
-    of_dataset = _seeds(trained, _CELL[:1])
-    calibrators: dict[tuple[str, str], str] = {}
-    winners: dict[str, tuple[str, str]] = {}
-    ineligible: dict[tuple[str, str, str], str] = {}
-    for dataset, row, calibrator, scored in _best_first(trained):
-        cell = dataset, row
-        if scored < of_row[cell]:
-            ineligible[*cell, calibrator] = FEWER_SEEDS if scored else NO_SCORE
-            continue
-        calibrators.setdefault(cell, calibrator)
-        if scored == of_dataset[(dataset,)]:
-            winners.setdefault(dataset, (row, calibrator))
-    cannot_win = {}
-    for (dataset, row), seeds in of_row.items():
-        if seeds < of_dataset[(dataset,)]:
-            cannot_win[dataset, row] = FEWER_SEEDS
-        elif (dataset, row) not in calibrators:
-            cannot_win[dataset, row] = NO_SCORE
-    return Selection(calibrators, winners, ineligible, cannot_win)
+    chosen = []
+    for dataset, lines in trained.groupby("dataset", sort=False):
+        ratio = (ratios or {}).get(str(dataset), 0.0)
+        within = nll_region() if region is None else region
+        candidates = _Field.of(lines, complexities or {}, ratio, within)
+        chosen.append(_chosen(str(dataset), candidates))
+    names = [each.name for each in fields(Selection)]
+    return Selection(**{n: {k: v for c in chosen for k, v in getattr(c, n).items()} for n in names})
 
 
 def best_seed(tidy: pd.DataFrame, dataset: str, row: str, calibrator: str) -> int:
@@ -93,14 +110,109 @@ def best_seed(tidy: pd.DataFrame, dataset: str, row: str, calibrator: str) -> in
     return int(order["seed"].iloc[0])
 
 
-def _seeds(trained: pd.DataFrame, columns: list[str]) -> Counter[tuple[Any, ...]]:
-    """On how many seeds there is anything at all."""
-    different = trained[[*columns, "seed"]].drop_duplicates()
-    return Counter(different[columns].itertuples(index=False, name=None))
+@dataclass(frozen=True)
+class _Field:
+    """The candidates of one dataset: an NLL for every seed or NaN, in the order of the spec."""
+
+    scores: Mapping[Candidate, NDArray[np.float64]]
+    seconds: Mapping[str, float]
+    seeds_of_row: Mapping[str, int]
+    complexities: Mapping[str, int]
+    ratio: float
+    region: float
+
+    @classmethod
+    def of(
+        cls, lines: pd.DataFrame, complexities: Mapping[str, int], ratio: float, region: float
+    ) -> _Field:
+        names = CANDIDATE[1:]
+        table = lines.pivot(index="seed", columns=names, values=CHOSEN_BY)
+        order = lines[names].drop_duplicates().itertuples(index=False, name=None)
+        scores = {name: table[name].to_numpy(dtype=np.float64) for name in order}
+        seconds: dict[str, float] = {}
+        if "train_seconds" in lines:
+            means = lines.groupby("row")["train_seconds"].mean()
+            seconds = {str(row): float(mean) for row, mean in means.items()}
+        different = lines[["row", "seed"]].drop_duplicates()
+        return cls(scores, seconds, Counter(different["row"]), complexities, ratio, region)
+
+    @property
+    def seeds(self) -> int:
+        """On how many seeds there is anything at all."""
+        return len(next(iter(self.scores.values())))
+
+    def values(self, candidate: Candidate) -> NDArray[np.float64]:
+        """By seed; of candidates that have all seeds of the same rows, in the same order."""
+        scores = self.scores[candidate]
+        return scores[~np.isnan(scores)]
+
+    def lowest(self, candidates: Sequence[Candidate]) -> Candidate:
+        """The lowest mean; of equals the first."""
+        return min(candidates, key=lambda candidate: float(self.values(candidate).mean()))
+
+    def standings(self, candidates: Sequence[Candidate]) -> dict[Candidate, Standing]:
+        """Where candidates that have the same seeds stand beside the best of them."""
+        best = self.values(self.lowest(candidates))
+        return {c: standing(self.values(c), best, self.ratio, self.region) for c in candidates}
+
+    def beside(self, candidate: Candidate, other: Candidate) -> tuple[Candidate, Standing]:
+        """A candidate, and where it stands beside another."""
+        values = self.values(candidate), self.values(other)
+        return candidate, standing(*values, self.ratio, self.region)
+
+    def simplest(self, candidates: Sequence[Candidate]) -> Candidate:
+        """What the rule takes of candidates that have the same seeds."""
+        tied = [c for c, found in self.standings(candidates).items() if found.tied]
+        tied = _least(tied, lambda candidate: self.complexities.get(candidate[0], 0))
+        if len(tied) > 1:  # a name that is not a calibrator's any more need not be known
+            tied = _least(tied, lambda candidate: CALIBRATORS[candidate[1]].complexity)
+        seconds = {c: self.seconds.get(c[0], math.nan) for c in tied}
+        fastest = min((s for s in seconds.values() if not math.isnan(s)), default=math.nan)
+        return self.lowest([c for c in tied if not seconds[c] > MUCH_SLOWER * fastest])
 
 
-def _best_first(trained: pd.DataFrame) -> Iterator[tuple[str, str, str, int]]:
-    """Dataset, row, calibrator, and on how many seeds it has an NLL; the lowest mean first."""
-    groups = trained.groupby(CANDIDATE, sort=False)[CHOSEN_BY].agg(["mean", "count"])
-    ordered = groups.sort_values("mean", kind="stable").reset_index()
-    yield from ordered[[*CANDIDATE, "count"]].itertuples(index=False, name=None)
+def _least(candidates: list[Candidate], key: Callable[[Candidate], int]) -> list[Candidate]:
+    least = min(map(key, candidates))
+    return [candidate for candidate in candidates if key(candidate) == least]
+
+
+def _chosen(dataset: str, there: _Field) -> Selection:
+    """What is chosen on one dataset."""
+    ineligible: dict[tuple[str, str, str], str] = {}
+    of_row: dict[str, list[Candidate]] = {row: [] for row in there.seeds_of_row}
+    for (row, calibrator), score in there.scores.items():
+        scored = int(np.count_nonzero(~np.isnan(score)))
+        if scored < there.seeds_of_row[row]:
+            ineligible[dataset, row, calibrator] = FEWER_SEEDS if scored else NO_SCORE
+        else:
+            of_row[row].append((row, calibrator))
+    cannot_win = {}
+    for row, seeds in there.seeds_of_row.items():
+        if seeds < there.seeds:
+            cannot_win[dataset, row] = FEWER_SEEDS
+        elif not of_row[row]:
+            cannot_win[dataset, row] = NO_SCORE
+    eligible = {row: candidates for row, candidates in of_row.items() if candidates}
+    taken = {row: there.simplest(candidates) for row, candidates in eligible.items()}
+    running = [
+        c for row, all_ in eligible.items() if (dataset, row) not in cannot_win for c in all_
+    ]
+    if not running:
+        return Selection(_calibrators(dataset, taken), {}, {}, {}, {}, ineligible, cannot_win)
+    winner = there.simplest(running)
+    taken[winner[0]] = winner
+    others = [c for row, c in taken.items() if row != winner[0] and c in running]
+    standings = there.standings(running)
+    return Selection(
+        _calibrators(dataset, taken),
+        winners={dataset: winner},
+        runners_up={dataset: there.beside(there.simplest(others), winner)} if others else {},
+        best={dataset: there.lowest(running)},
+        standings={(dataset, *candidate): found for candidate, found in standings.items()},
+        ineligible=ineligible,
+        cannot_win=cannot_win,
+    )
+
+
+def _calibrators(dataset: str, taken: Mapping[str, Candidate]) -> dict[tuple[str, str], str]:
+    return {(dataset, row): calibrator for row, (_, calibrator) in taken.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,25 +15,34 @@ if TYPE_CHECKING:
     from sweeps.sweep import Sweep
 
 Command = Callable[[argparse.Namespace, Console], int]
+Completer = Callable[..., Iterable[str]]
+"""Gets the beginning of a word as ``prefix`` and the options so far as ``parsed_args``."""
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def completed_by(action: argparse.Action, completer: Completer) -> None:
+    """Have a shell that completes this argument (``sweeps.cli.completion``) ask ``completer``."""
+    action.completer = completer  # type: ignore[attr-defined]  # argcomplete looks for it
 
 
 def add_spec(parser: argparse.ArgumentParser) -> None:
     """The argument SPEC: something to be run."""
-    parser.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
+    spec = parser.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
+    completed_by(spec, _specs)
 
 
 def add_sweep(
     parser: argparse.ArgumentParser, name: str = "sweep", *, optional: bool = False
 ) -> None:
     """The argument SWEEP: something that was run; without it, if ``optional``, all of them."""
-    parser.add_argument(
+    sweep = parser.add_argument(
         name,
         metavar=name.upper(),
         nargs="?" if optional else None,
         help="the name of a sweep in the store, or its YAML file"
         + (" (default: every sweep)" if optional else ""),
     )
+    completed_by(sweep, _sweeps)
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -63,3 +72,21 @@ def opened(options: argparse.Namespace, name: str = "sweep") -> Sweep:
     from sweeps.sweep import open_sweep
 
     return open_sweep(getattr(options, name), options.store)
+
+
+def _specs(prefix: str, **_: object) -> list[str]:
+    from sweeps.specs import ready_names
+
+    return [*ready_names(), *_yaml_files(prefix)]
+
+
+def _sweeps(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """The sweeps of a store that is a directory: others would have to be asked over a network."""
+    store = Path(getattr(parsed_args, "store", "runs"))
+    return [*(path.parent.name for path in store.glob("*/spec.yaml")), *_yaml_files(prefix)]
+
+
+def _yaml_files(prefix: str) -> list[str]:
+    from argcomplete.completers import FilesCompleter
+
+    return list(FilesCompleter(("yaml", "yml"))(prefix))

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibration.text import count
 from sweeps.cli.arguments import Subparsers, add_store, add_sweep
 from sweeps.host.console import print_whole, say
 
@@ -75,7 +76,7 @@ def _table(title: str, lines: pd.DataFrame) -> Table:
             _number(line["difference"], sign=True),
             f"[{_number(line['low'], sign=True)}, {_number(line['high'], sign=True)}]",
             _number(line["p_holm"]),
-            f"{line['test']}, {line['seeds_a']} and {line['seeds_b']} seeds",
+            f"{line['test']}, {line['seeds_a']} and {count(line['seeds_b'], 'seed')}",
             Text(
                 line["verdict"], style={"better": "green", "worse": "red"}.get(line["verdict"], "")
             ),

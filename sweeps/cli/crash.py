@@ -67,7 +67,8 @@ def _content(error: BaseException, words: Sequence[str]) -> bytes:
         half = LONGEST_LOG // 2
         trace = f"{trace[:half]}\n[...]\n{trace[-half:]}"
     lines = [
-        f"calsweep {_version()}, Python {platform.python_version()}, {platform.platform()}",
+        f"calsweep {installed_version()}, Python {platform.python_version()}, "
+        f"{platform.platform()}",
         f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
         shlex.join(["calsweep", *words]),
         "",
@@ -76,7 +77,8 @@ def _content(error: BaseException, words: Sequence[str]) -> bytes:
     return without_secrets("\n".join(lines)).encode(errors="backslashreplace")
 
 
-def _version() -> str:
+def installed_version() -> str:
+    """The version of the package, as far as it is installed."""
     try:
         return version("calsweep")
     except PackageNotFoundError:

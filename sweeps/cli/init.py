@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from calibration.text import count
 from sweeps.cli.arguments import Subparsers
 from sweeps.errors import UserError
 from sweeps.host.console import say
@@ -48,7 +49,7 @@ def _init(options: argparse.Namespace, console: Console) -> int:
     datasets = ", ".join(map(one_line, loaded.datasets))
     say(
         console,
-        f"{path}: {len(loaded.spec.methods)} methods on {datasets}",
+        f"{path}: {count(len(loaded.spec.methods), 'method')} on {datasets}",
         f"check it  calsweep check {path}",
         f"run it    calsweep run {path}",
     )

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from sweeps.cli.arguments import Command, Subparsers
+from calibration.text import count
+from sweeps.cli.arguments import Command, Completer, Subparsers, completed_by
+from sweeps.errors import UserError
+from sweeps.host.console import say
+from sweeps.specs import SPECS, ready_names, ready_specs
+
+if TYPE_CHECKING:
+    from calibration.registry import Registry
 
 
 def add(commands: Subparsers) -> None:
@@ -21,7 +33,86 @@ def add(commands: Subparsers) -> None:
         "samplers": samplers,
     }
     for name, listing in tables.items():
-        commands.add_parser(name, help=f"list the {name} there are").set_defaults(command=listing)
+        parser = commands.add_parser(name, help=f"list the {name} there are, or all about one")
+        _add_name(parser, f"everything about this one of the {name}", partial(_names, name))
+        parser.set_defaults(command=partial(_one_or_all, name, listing))
+    specs = commands.add_parser("specs", help="list the ready specs, or print one")
+    _add_name(specs, "print this one", lambda **_: ready_names())
+    specs.set_defaults(command=_specs)
+
+
+def _add_name(parser: argparse.ArgumentParser, about: str, completer: Completer) -> None:
+    completed_by(parser.add_argument("name", nargs="?", metavar="NAME", help=about), completer)
+
+
+def _registry(kind: str) -> Registry[Any]:
+    """One registry, without importing what the others need: some take seconds."""
+    match kind:
+        case "methods":
+            from calibration.methods import METHODS
+
+            return METHODS
+        case "datasets":
+            from calibration.data import DATASETS
+
+            return DATASETS
+        case "models":
+            from calibration.models import MODELS
+
+            return MODELS
+        case "calibrators":
+            from calibration.calibrators import CALIBRATORS
+
+            return CALIBRATORS
+        case "metrics":
+            from calibration.metrics import METRICS
+
+            return METRICS
+    from sweeps.search import SAMPLERS
+
+    return SAMPLERS
+
+
+def _names(kind: str, **_: object) -> list[str]:
+    return list(_registry(kind))
+
+
+def _one_or_all(kind: str, listing: Command, options: argparse.Namespace, console: Console) -> int:
+    if options.name is None:
+        return listing(options, console)
+    from calibration.registry import UnknownNameError
+    from sweeps.cli.entry_view import print_entry
+
+    registry = _registry(kind)
+    try:
+        print_entry(registry.kind, options.name, registry[options.name], console)
+    except UnknownNameError as error:
+        raise UserError(str(error)) from None
+    return 0
+
+
+def _specs(options: argparse.Namespace, console: Console) -> int:
+    names = ready_names()
+    if options.name is not None:
+        if options.name not in names:
+            near = difflib.get_close_matches(options.name, names, n=1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
+            raise UserError(f"there is no ready spec {options.name!r}; {remedy}")
+        print((SPECS / f"{options.name}.yaml").read_text(encoding="utf-8"), end="")
+        return 0
+    table = Table("spec", "what it is", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name, path in zip(names, ready_specs(), strict=True):
+        table.add_row(name, _opening(path.read_text(encoding="utf-8")))
+    console.print(table)
+    say(console, "", "calsweep specs NAME prints one, calsweep run NAME runs it")
+    return 0
+
+
+def _opening(text: str) -> str:
+    """The first sentence of the comment that a spec begins with."""
+    lines = itertools.takewhile(lambda line: line.startswith("# "), text.splitlines())
+    comment = " ".join(line.removeprefix("# ").strip() for line in lines)
+    return re.split(r"(?<=\.) (?=[A-Z])", comment)[0].rstrip(".")
 
 
 def methods(options: argparse.Namespace, console: Console) -> int:
@@ -32,10 +123,19 @@ def methods(options: argparse.Namespace, console: Console) -> int:
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in METHODS:
         hyperparameters = METHODS[name].Hyperparameters
-        domains = hyperparameters.domains()
+        domains, conditions = hyperparameters.domains(), hyperparameters.conditions()
         described = [
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
+            + "".join(
+                f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
+                for instead in hyperparameters.replacements(hyperparameter)
+            )
+            + (
+                f" when {when.other}: {when.value}"
+                if (when := conditions.get(hyperparameter))
+                else ""
+            )
             for hyperparameter, field in hyperparameters.model_fields.items()
         ]
         table.add_row(name, METHODS[name].description, "\n".join(described))
@@ -103,7 +203,7 @@ def samplers(options: argparse.Namespace, console: Console) -> int:
     table = Table("sampler", "what it is", "conditions", "several objectives", "at most")
     for name, kind in SAMPLERS.items():
         marks = ["yes" if mark else "" for mark in (kind.conditions, kind.several_objectives)]
-        most = "" if kind.most_trials is None else f"{kind.most_trials} trials"
+        most = "" if kind.most_trials is None else f"{count(kind.most_trials, 'trial')}"
         table.add_row(name, kind.description, *marks, most)
     console.print(table)
     return 0

@@ -26,6 +26,7 @@ from types import FrameType
 from sweeps.cli import (
     check,
     compare,
+    completion,
     export,
     init,
     listings,
@@ -37,7 +38,7 @@ from sweeps.cli import (
     ui,
 )
 from sweeps.cli.arguments import Command, Subparsers
-from sweeps.cli.crash import report_crash
+from sweeps.cli.crash import installed_version, report_crash
 from sweeps.cli.paths import check_places
 from sweeps.errors import UserError
 from sweeps.host.console import Terminal, complain
@@ -48,7 +49,10 @@ _REFUSALS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
 }
 """What the machine refuses to do, which is not calsweep's fault."""
-_COMMANDS = (init, check, run, status, report, compare, ui, export, posthoc, nightly, listings)
+_COMMANDS = (
+    *(init, check, run, status, report, compare, ui, export, posthoc, nightly),
+    *(listings, completion),
+)
 """In the order in which the help lists them."""
 INTERRUPTED = (130, 143)
 """By SIGINT, by SIGTERM."""
@@ -72,7 +76,9 @@ def _main(words: Sequence[str]) -> int:
     _terminated.clear()
     try:
         _prepare()
-        options = _parser().parse_args(words)
+        parser = _parser()
+        completion.answer(parser)
+        options = parser.parse_args(words)
         return _run(options, words)
     except KeyboardInterrupt:  # one more, while the first was being answered
         return INTERRUPTED[0]
@@ -127,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="calsweep", description="Which calibration method, at which settings, at what cost?"
     )
+    parser.add_argument("--version", action="version", version=f"calsweep {installed_version()}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for module in _COMMANDS:
         module.add(subparsers)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from calibration.text import count
 from sweeps.cli.arguments import Subparsers
 from sweeps.errors import UserError
 from sweeps.host.console import complain, say
@@ -182,7 +183,7 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
     with one_at_a_time(nights.directory), logged(nights.directory):
         # Made now: the output has just become a file, and no terminal.
         plain = Console(file=sys.stdout, width=console.width)
-        say(plain, f"{suite.name} {date} · {len(suite.sweeps)} sweeps", *suite.notes)
+        say(plain, f"{suite.name} {date} · {count(len(suite.sweeps), 'sweep')}", *suite.notes)
         night = Night(
             suite=suite,
             nights=nights,
@@ -235,7 +236,7 @@ def _trainer(console: Console, uri: str, address: str | None) -> Train:
             parent_run=parent,
         )
         plan = outcome.plan
-        say(console, f"{plan.done} of {plan.total} trials done, {plan.failed} failed")
+        say(console, f"{plan.done} of {count(plan.total, 'trial')} done, {plan.failed} failed")
         if outcome.unpublished or outcome.tracking_error:
             say(
                 console,
@@ -298,7 +299,7 @@ def _show(options: argparse.Namespace, console: Console) -> int:
     say(
         console,
         f"{about.suite}: the night of {about.night}, {len(baseline.results)} results of "
-        f"{len(cells(baseline.results))} cells",
+        f"{count(len(cells(baseline.results)), 'cell')}",
         f"accepted  {_accepted(about)}",
         f"digest    {about.digest}",
         f"made with {', '.join(f'{name} {value}' for name, value in about.identity.items())}",

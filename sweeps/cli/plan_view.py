@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibration.text import count
 from sweeps.cli.listings import describe_domain
 from sweeps.engine.cell import Cell
 from sweeps.engine.dry_run import rehearse
@@ -29,7 +30,7 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
     plan = Plan(loaded, store, options)
     plan.replay()
     cost = estimate(loaded)
-    table = Table(title=f"{spec.name}: {plan.total} trials", title_justify="left")
+    table = Table(title=f"{spec.name}: {count(plan.total, 'trial')}", title_justify="left")
     for heading in ("dataset", "row", "search", "confirm", "done", "s/trial", "searched"):
         table.add_column(heading)
     for place, cell in plan.cells.items():
@@ -66,6 +67,8 @@ def print_rehearsal(loaded: LoadedSpec, console: Console) -> int:
     for tried in rehearse(loaded):
         outcome = tried.failure or f"loss {tried.loss:.3f} after {tried.seconds:.1f} s"
         say(console, f"{tried.dataset}  {tried.row}: {outcome}")
+        for concern in tried.concerns:
+            say(console, f"{tried.dataset}  {tried.row}: warning: {concern}")
         failed += bool(tried.failure)
     return 1 if failed else 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from calibration.text import count
 from sweeps.cli.arguments import Subparsers
 from sweeps.errors import UserError
 from sweeps.host.console import say
@@ -189,7 +190,7 @@ def _apply(options: argparse.Namespace, console: Console) -> int:
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     kind = "probabilities" if output.ndim == 2 else "confidences of the predicted class"
-    say(console, *stored.notes, f"{len(output)} rows of {kind}: {options.out}")
+    say(console, *stored.notes, f"{count(len(output), 'row')} of {kind}: {options.out}")
     return 0
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from sweeps.cli.arguments import Subparsers, add_store, add_sweep, check_place, opened
 from sweeps.errors import UserError
-from sweeps.host.console import say
+from sweeps.host.console import say, say_paragraph
 
 if TYPE_CHECKING:
     from sweeps.sweep import Sweep
@@ -58,11 +58,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
     if options.out is not None:
         check_place("--out", options.out)
     sweep = opened(options)
-    if not sweep.has_results:
-        raise UserError(
-            f"{sweep.name}: no trial has been confirmed yet, so there is nothing to report; "
-            f"see calsweep status {sweep.name}"
-        )
+    sweep.require_results()
     if options.format == "html":
         return _page(options, sweep, console)
     content = _content(options, sweep)
@@ -76,7 +72,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     from calibration.threads import threads
-    from sweeps.report.headline import across, headlines, looks, outdated
+    from sweeps.report.headline import across, headlines, looks, outdated, recommended
     from sweeps.report.write import write_report
 
     files: dict[str, bytes] = {}
@@ -84,10 +80,14 @@ def _page(options: argparse.Namespace, sweep: Sweep, console: Console) -> int:
     with threads(1):
         written = write_report(sweep.records, sweep.store, options.baseline, write, options.about)
     analysis = written.analysis
-    sentences = [*map(str, headlines(sweep.records, analysis).values()), across(analysis)]
+    sentences = [
+        *recommended(analysis),
+        *map(str, headlines(sweep.records, analysis).values()),
+        across(analysis),
+    ]
     sentences += [outdated(sweep.records, written.analysis), looks(sweep.records)]
     for sentence in filter(None, sentences):
-        say(console, sentence, "")
+        say_paragraph(console, sentence)
     place = sweep.store.location(sweep.name, "report.html")
     if "report.html" in written.failures:
         return 1

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from calibration.text import count
 from sweeps.cli.arguments import (
     Subparsers,
     add_spec,
     add_store,
     add_tracking,
 )
-from sweeps.host.console import say
+from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
@@ -116,10 +117,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Console) -> None:
+    from sweeps.report.headline import recommended
     from sweeps.report.paper_table import print_paper_table
     from sweeps.report.terminal import print_leaderboard
 
     plan = outcome.plan
+    if not outcome.analysis.leaderboard.empty:
+        for sentence in recommended(outcome.analysis):
+            say_paragraph(console, sentence)
     if outcome.table is not None:
         print_paper_table(outcome.table, outcome.records, console)
     elif not outcome.analysis.leaderboard.empty:
@@ -136,8 +141,8 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
         f"take home calsweep export {name} --out DIR{dataset}{_store(options)}",
         "resume, extend or repeat: the same command",
     ]
-    for reason, count in plan.reasons.most_common(5):
-        lines.append(f"{count} failed: {' '.join(reason.split())[:300]}")
+    for reason, times in plan.reasons.most_common(5):
+        lines.append(f"{times} failed: {' '.join(reason.split())[:300]}")
     for cell in plan.cells.values():
         if cell.hopeless:
             lines.append(f"{cell.dataset} {cell.row}: every search trial failed, so it has no row")
@@ -172,19 +177,17 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
     from sweeps.store import Store
 
     published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
-    say(console, f"{published} trials published to {masked(uri)}")
+    say(console, f"{count(published, 'trial')} published to {masked(uri)}")
     return 0
 
 
 def _introduction(spec: Spec) -> str:
-    def count(number: int, noun: str) -> str:
-        return f"{number} {noun}{'' if number == 1 else 's'}"
-
     what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'row')}"
     confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
     if not any(spec.space(row).searched for row in spec.methods):
         return f"{spec.name} · {what} · {confirmed}"
-    bounds = [f"{spec.search.limit} search trials"] if spec.search.limit is not None else []
+    limit = spec.search.limit
+    bounds = [] if limit is None else [count(limit, "search trial")]
     if spec.search.time is not None:
         bounds.append(f"{spec.search.time:g} s of training")
     search = "a grid" if spec.search.is_grid else " or ".join(bounds)

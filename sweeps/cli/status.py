@@ -6,6 +6,7 @@ import argparse
 
 from rich.console import Console
 
+from calibration.text import count
 from sweeps.cli.arguments import Subparsers, add_store, add_sweep, opened
 from sweeps.host.console import say
 
@@ -43,7 +44,10 @@ def _status(options: argparse.Namespace, console: Console) -> int:
         if options.trials:
             print_status(sweep, console, every_trial=True)
             continue
-        say(console, f"{name}: {state(sweep)}; {sweep.plan.done} of {sweep.plan.total} trials done")
+        say(
+            console,
+            f"{name}: {state(sweep)}; {sweep.plan.done} of {count(sweep.plan.total, 'trial')} done",
+        )
     if not names:
         say(console, f"{store.root}: there is no sweep yet; calsweep run SPEC")
     return 0

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibration.text import count
 from sweeps.engine.cell import Cell, PlannedTrial
 from sweeps.engine.progress import describe_best, format_value
 from sweeps.host.console import print_whole, say
@@ -38,22 +39,22 @@ def state(sweep: Sweep) -> str:
     if holder is not None:
         return f"running: {holder}"
     if plan.finished:
-        return "finished" + (f", {plan.failed} trials failed" if plan.failed else "")
+        return "finished" + (f", {count(plan.failed, 'trial')} failed" if plan.failed else "")
     left = plan.total - plan.done
-    return f"interrupted, {left} trials left: the same calsweep run goes on"
+    return f"interrupted, {count(left, 'trial')} left: the same calsweep run goes on"
 
 
 def print_status(sweep: Sweep, console: Console, *, every_trial: bool = False) -> None:
     """Print the state, a line per dataset and method, and what went wrong."""
     plan = sweep.plan
     found = trials(sweep)
-    lines = [f"{sweep.name}: {state(sweep)}", f"{plan.done} of {plan.total} trials done"]
+    lines = [f"{sweep.name}: {state(sweep)}", f"{plan.done} of {count(plan.total, 'trial')} done"]
     if plan.pruned:
         lines[-1] += f", {plan.pruned} of them stopped early"
     say(console, *lines)
     print_whole(console, (_trial_table if every_trial else _cell_table)(sweep, found))
-    for reason, count in plan.reasons.most_common(5):
-        say(console, f"{count} failed: {' '.join(reason.split())[:300]}")
+    for reason, times in plan.reasons.most_common(5):
+        say(console, f"{times} failed: {' '.join(reason.split())[:300]}")
     for cell in plan.cells.values():
         if cell.hopeless:
             say(console, f"{cell.name}: every search trial failed, so it has no row")

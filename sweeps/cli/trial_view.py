@@ -12,11 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.metrics import METRICS, Shown
+from calibration.text import count
 from sweeps.engine.progress import format_value
 from sweeps.errors import UserError
 from sweeps.host.console import print_whole, say
 from sweeps.report.wording import convergence_note, dagger
 from sweeps.store import EvaluationRecord, Store, TrialRecord
+from sweeps.store.ensembles import is_ensemble
 
 SHORTEST_PREFIX = 4
 CURVE = ("validation/nll", "validation/ece", "validation/error", "train/loss")
@@ -57,11 +59,16 @@ def print_trial(store: Store, key: str, console: Console) -> None:
     say(console, *_outcome_lines(record))
     _print_curve(record.curve, console)
     for tag in [] if record.status != "done" else store.evaluation_tags(record):
-        print_whole(console, _calibrator_table(store.evaluations(record, tag), tag))
+        print_whole(console, _calibrator_table(_own(store.evaluations(record, tag)), tag))
     if record.traceback:
         say(console, record.traceback.rstrip())
     versions = ", ".join(f"{name} {v}" for name, v in record.environment.items() if v)
     say(console, f"versions   {versions}", f"files      {store.trial_location(key)}")
+
+
+def _own(evaluations: Mapping[str, EvaluationRecord]) -> dict[str, EvaluationRecord]:
+    """Without those of an ensemble that the network is a member of."""
+    return {name: each for name, each in evaluations.items() if not is_ensemble(name)}
 
 
 def _print_running(store: Store, key: str, console: Console) -> None:
@@ -101,7 +108,7 @@ def _outcome_lines(record: TrialRecord) -> list[str]:
     lines = [f"status     {record.status}{reason}"]
     if record.epochs:
         lines.append(
-            f"trained    {record.epochs} epochs in {record.seconds:.2f} s, "
+            f"trained    {count(record.epochs, 'epoch')} in {record.seconds:.2f} s, "
             f"{record.parameters} parameters; chosen: epoch {record.best_epoch}"
         )
     if record.validation:

@@ -107,7 +107,7 @@ class Cells:
 
     def confirm_trial(self, cell: Cell, chosen: dict[str, Value], repeat: int) -> PlannedTrial:
         """A cell's confirm trial with its seed number ``repeat``."""
-        seed = self.spec.seed + 1 + repeat
+        seed = self.spec.confirm_seed(repeat)
         config = self.config(cell.dataset, cell.row, chosen, seed, "confirm")
         return PlannedTrial(config.key(), config, repeat, cell.row, cell.study_id)
 

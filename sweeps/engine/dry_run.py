@@ -26,13 +26,17 @@ ROWS_LOOKED_AT = 256
 
 
 class Tried(NamedTuple):
-    """How a row's try went: its training loss and the seconds it took, or what failed."""
+    """How a row's try went: its training loss and the seconds it took, or what failed.
+
+    ``concerns`` are what went well enough to run, and would spoil a whole training.
+    """
 
     dataset: str
     row: str
     loss: float
     seconds: float
     failure: str
+    concerns: tuple[str, ...] = ()
 
 
 def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
@@ -41,12 +45,13 @@ def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
         for row in loaded.spec.methods:
             start = time.perf_counter()
             try:
-                loss = _try(loaded, dataset, row)
+                loss, concerns = _try(loaded, dataset, row)
             except Exception as error:  # a user's own method may raise anything
                 failure = f"{type(error).__name__}: {error}"
                 yield Tried(dataset, row, 0.0, 0.0, failure)
             else:
-                yield Tried(dataset, row, loss, time.perf_counter() - start, "")
+                seconds = time.perf_counter() - start
+                yield Tried(dataset, row, loss, seconds, "", tuple(concerns))
 
 
 def start_run(
@@ -82,7 +87,7 @@ def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits
     )
 
 
-def _try(loaded: LoadedSpec, name: str, row: str) -> float:
+def _try(loaded: LoadedSpec, name: str, row: str) -> tuple[float, list[str]]:
     spec, dataset = loaded.spec, loaded.datasets[name]
     space = spec.space(row)
     chosen = space.fixed | {
@@ -91,8 +96,8 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> float:
     method = make_method(spec.methods[row].method, chosen)
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
     config = spec.row_training(row)
-    size = config.batch_size
-    rows = len(splits.train.labels) if size == "full" else _BATCHES * size
+    size, all_rows = config.batch_size, len(splits.train.labels)
+    rows = all_rows if size == "full" else min(all_rows, _BATCHES * size)
     shorter = few(splits, train=rows, validation=ROWS_LOOKED_AT, held_out=ROWS_LOOKED_AT)
     run = start_run(spec, method, dataset.classes, shorter, _short(config, method.window))
     while not run.done:
@@ -102,7 +107,11 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> float:
     validation = LabelledLogits(run.predict_validation(), run.validation.labels.cpu())
     # Test data is for the end of a sweep: the calibrators are tried on the data they are fitted to.
     evaluate(spec.calibrator_names, validation, validation, bins=spec.bins)
-    return curve["train/loss"]
+    tried, steps = (
+        epochs if size == "full" else epochs * -(-of // size)
+        for epochs, of in ((run.epoch, rows), (config.epochs, all_rows))
+    )
+    return curve["train/loss"], method.concerns(run.curve, tried, steps)
 
 
 def _short(config: TrainingConfig, window: int) -> TrainingConfig:

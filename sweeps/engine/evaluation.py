@@ -16,6 +16,7 @@ from calibration.evaluation import (
     evaluate_oracle,
     evaluation_version,
 )
+from calibration.metrics.row_scores import RowScores
 from calibration.text import visible
 from calibration.threads import threads
 from sweeps.engine.identity import TrialConfig
@@ -23,6 +24,7 @@ from sweeps.engine.networks import dataset_of, load_network
 from sweeps.spec import ORACLE
 from sweeps.spec.schema import Evaluation
 from sweeps.store import EvaluationRecord, Store, StoreError, TrialRecord
+from sweeps.store.ensembles import calibrator_of
 
 
 def missing_evaluations(
@@ -53,7 +55,24 @@ def is_outdated(name: str, evaluation: EvaluationRecord) -> bool:
 
 def current_version(name: str) -> str:
     """The version of an evaluation made now; the oracle's depends on the metrics alone."""
-    return evaluation_version("identity" if name == ORACLE else name)
+    return evaluation_version("identity" if name == ORACLE else calibrator_of(name))
+
+
+def as_record(
+    name: str, evaluate: Callable[[], CalibratorEvaluation], *, has_oracle: bool = False
+) -> tuple[EvaluationRecord, RowScores | None]:
+    """What ``evaluate`` returns as the store keeps it, or why it failed; and its row scores."""
+    about: dict[str, Any] = {"version": current_version(name), "has_oracle": has_oracle}
+    try:
+        measured = evaluate()
+        values = asdict(replace(measured, rows=None))
+        del values["rows"]
+        return EvaluationRecord(**values, made=time.time(), **about), measured.rows
+    except StoreError:
+        raise
+    except Exception as error:  # a user's own calibrator or metric may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        return EvaluationRecord(failed=reason, made=time.time(), **about), None
 
 
 class TrialEvaluation:
@@ -104,19 +123,7 @@ class TrialEvaluation:
     def _record(
         self, name: str, evaluate: Callable[[], CalibratorEvaluation], *, has_oracle: bool = False
     ) -> None:
-        about: dict[str, Any] = {"version": current_version(name), "has_oracle": has_oracle}
-        rows = None
-        try:
-            measured = evaluate()
-            rows = measured.rows
-            values = asdict(replace(measured, rows=None))
-            del values["rows"]
-            found = EvaluationRecord(**values, made=time.time(), **about)
-        except StoreError:
-            raise
-        except Exception as error:  # a user's own calibrator or metric may raise anything
-            reason = f"{type(error).__name__}: {error}"
-            found = EvaluationRecord(failed=reason, made=time.time(), **about)
+        found, rows = as_record(name, evaluate, has_oracle=has_oracle)
         self.store.write_evaluation(self.record.key, self.evaluation.tag, name, found, rows)
 
     @cached_property

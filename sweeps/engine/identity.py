@@ -69,6 +69,7 @@ def determining(config: TrialConfig) -> dict[str, Any]:
         "protocol/meta-validation": protocol.meta_validation,
         "protocol/drawn validation": protocol.drawn_validation,
         "protocol/validation is meta-validation": protocol.share_validation,
+        "protocol/same training rows": protocol.same_training_rows,
         "model": config.model.name,
         "model/options": config.model.options,
         "model/version": model_version(config.model.name),
@@ -86,6 +87,7 @@ def determining(config: TrialConfig) -> dict[str, Any]:
         "training/schedule/decay": training.decay,
         "training/augmentation": training.augmentation,
         "training/best epoch": training.stop_on,
+        "training/best epoch/ties": training.stop_ties,
         "training/best epoch/version": metric_version(training.stop_on),
         "training/patience": training.patience,
         "training/evaluate every": training.evaluate_every,
@@ -94,6 +96,11 @@ def determining(config: TrialConfig) -> dict[str, Any]:
         # Only later versions: until one changes, searches for different metrics share trials.
         "objective/versions": {m: v for m in config.objective if (v := metric_version(m)) > 1},
     }
+    if protocol.choice is not None:  # only then: trials of other protocols keep their keys
+        items["protocol/choice"] = protocol.choice
+    if training.reliability_snapshots and config.phase == "confirm":
+        # They change no number, but a record made without them has none to show.
+        items["training/reliability snapshots"] = training.reliability_snapshots
     return dict(to_jsonable_python(items))
 
 

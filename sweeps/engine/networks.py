@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from calibration.data import Dataset, load_dataset
+from calibration.data import Dataset, Splits, load_dataset
 from calibration.methods import make_method
 from calibration.training import TrainingRun
 from sweeps.engine.identity import TrialConfig
@@ -14,18 +14,23 @@ from sweeps.store import Store, StoreError, TrialRecord
 
 def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun:
     """The trial's training run before its first epoch."""
-    dataset = dataset_of(config)
-    method = make_method(config.method, config.hyperparameters)
     return TrainingRun(
-        method,
-        dataset.split(config.protocol, config.seed, held_out=method.needs_held_out),
+        make_method(config.method, config.hyperparameters),
+        splits_of(config),
         model=config.model.name,
         model_options=config.model.options,
-        classes=dataset.classes,
+        classes=dataset_of(config).classes,
         config=config.training,
         seed=config.seed,
         device=device,
     )
+
+
+def splits_of(config: TrialConfig) -> Splits:
+    """The trial's rows, divided as its protocol, seed and method want it."""
+    method = make_method(config.method, config.hyperparameters)
+    dataset = dataset_of(config)
+    return dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
 
 
 def load_network(config: TrialConfig, record: TrialRecord, store: Store) -> TrainingRun:

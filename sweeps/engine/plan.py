@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from calibration.hyperparameters import Value
 from sweeps.engine.cell import Cell, Cells, PlannedTrial, objective_values
+from sweeps.engine.ensembles import EnsembleEvaluation
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import current_version, missing_evaluations
 from sweeps.search import Result
@@ -198,8 +199,19 @@ class Plan:
         self.cells[waiting[0].cell].running -= 1
         first, *others = waiting  # the others waited for the first one's record
         self._settle(first, self._outcome(first))
+        self._read_ensemble(first)
         for trial in others:
             self._consider(trial)
+
+    def _read_ensemble(self, trial: PlannedTrial) -> None:
+        """Read again what lies with a cell's other trials: the last to end evaluates them all."""
+        if not self.spec.ensembles or trial.config.phase != "confirm":
+            return
+        for member in self.confirmed(*trial.cell):
+            known = self._confirmed.get(member.key)
+            if known is not None:
+                found = self._evaluations(known.record)
+                self._confirmed[member.key] = Confirmed(known.record, found)
 
     def died(self, trial: PlannedTrial, cause: str, weight: float = 1.0) -> None:
         """The trial's process ended without a record: begin again, or give the trial up.
@@ -413,4 +425,12 @@ class Plan:
             there, self.spec.calibrator_names, failed=again, outdated=self.options.persist
         ):
             return None
-        return record
+        return None if self._lacks_ensemble(trial, failed=again) else record
+
+    def _lacks_ensemble(self, trial: PlannedTrial, *, failed: bool) -> bool:
+        """Whether a worker must still evaluate its cell's ensemble; asked of the last seed."""
+        seeds = self.spec.ensemble_seeds
+        if not self.options.persist or not seeds or trial.config.seed != seeds[-1]:
+            return False
+        pool = EnsembleEvaluation(trial.config, seeds, self.store, self.spec.evaluation)
+        return bool(pool.missing(self.spec.calibrator_names, failed=failed)[1])

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from calibration.metrics import METRICS
+from calibration.text import count
 from sweeps.engine.cell import Cell, PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.host.console import say, visible
@@ -90,7 +91,7 @@ class Progress:
                 Text(visible(describe_best(self.plan, cell))),
             )
         done, total = self.plan.done, self.plan.total
-        table.caption = f"{done}/{total} trials, {self._time_left()}"
+        table.caption = f"{done}/{count(total, 'trial')}, {self._time_left()}"
         table.caption_justify = "left"
         return table
 

@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from calibration.threads import threads
 from calibration.training import TrainingRun
+from sweeps.engine.ensembles import EnsembleEvaluation
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.identity import TrialConfig
-from sweeps.engine.networks import dataset_of, fresh_run
+from sweeps.engine.networks import dataset_of, fresh_run, splits_of
 from sweeps.host.secrets import without_secrets
 from sweeps.spec.schema import Evaluation
 from sweeps.store import (
@@ -36,7 +37,8 @@ class TrialRun:
     """Carries out one trial in steps: ``advance`` until it says so, and the record is filed.
 
     Whatever the store already holds under the key is used: a record is not trained again,
-    a checkpoint is continued, unless it cannot be: then the trial begins anew. A trial that
+    a checkpoint is continued, unless it cannot be: then the trial begins anew. ``ensemble`` are
+    the seeds of its cell, if their ensemble is wanted. A trial that
     raises or diverges is recorded as failed with its reason; only a store that cannot be
     written raises.
     """
@@ -48,6 +50,7 @@ class TrialRun:
         *,
         calibrators: list[str],
         evaluation: Evaluation,
+        ensemble: Sequence[int] = (),
         rungs: Sequence[int] = (),
         resources: Mapping[str, float | str] | None = None,
     ) -> None:
@@ -56,6 +59,7 @@ class TrialRun:
         self.store = store
         self.calibrators = calibrators
         self.evaluation = evaluation
+        self.ensemble = ensemble
         self.rungs = rungs
         self.resources = {"device": config.device, **(resources or {})}
         self.run: TrainingRun | None = None
@@ -196,10 +200,16 @@ class TrialRun:
     def _results(self, run: TrainingRun) -> dict[str, bytes]:
         """The files of a finished training."""
         config = self.config
-        arrays = {
-            "validation_logits": run.predict_validation(),
-            "validation_labels": run.validation.labels,
-        }
+        # Calibrators and the choice of a winner see these; no search trial looks at rows that
+        # are set apart for them.
+        if config.phase == "confirm" and config.protocol.choice is not None:
+            choice = splits_of(config).choice
+            arrays = {"validation_logits": run.predict(choice), "validation_labels": choice.labels}
+        else:
+            arrays = {
+                "validation_logits": run.predict_validation(),
+                "validation_labels": run.validation.labels,
+            }
         files: dict[str, bytes] = {}
         if config.phase == "confirm":
             dataset = dataset_of(config)
@@ -212,9 +222,15 @@ class TrialRun:
             history = run.history()
             if history:
                 files["history.npz"] = encode_arrays(history)
+            reliability = run.reliability()
+            if reliability:
+                files["reliability.npz"] = encode_arrays(reliability)
         return files | {"predictions.npz": encode_arrays(arrays)}
 
     def _evaluate(self, record: TrialRecord) -> None:
         if record.status == "done" and self.config.phase == "confirm":
             trial = TrialEvaluation(self.config, record, self.store, self.evaluation)
             trial.complete(self.calibrators)
+            if self.ensemble:
+                pool = EnsembleEvaluation(self.config, self.ensemble, self.store, self.evaluation)
+                pool.complete(self.calibrators)

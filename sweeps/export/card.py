@@ -137,6 +137,13 @@ def _results(package: Package) -> Iterator[str]:
     )
 
 
+def _chosen(package: Package) -> str:
+    """What else the rows have chosen that the threshold was chosen on."""
+    if package.description.about["protocol"].get("choice") is not None:
+        return "its row and its calibrator"
+    return "its epoch, its settings and its calibrator"
+
+
 def _abstention(package: Package) -> Iterator[str]:
     wish, threshold = package.wish, package.description.threshold
     if wish.accuracy is None and wish.coverage is None:
@@ -153,8 +160,8 @@ def _abstention(package: Package) -> Iterator[str]:
         yield (
             "- The promise is about rows drawn like the validation rows, on the average over all "
             "of them: not about a class or group among them, nor about shifted data. It takes the "
-            "validation rows for independent of the network; but they also chose its epoch, its "
-            "settings and its calibrator, so it is a little too optimistic. And it was found with "
+            "validation rows for independent of the network; but they also chose "
+            f"{_chosen(package)}, so it is a little too optimistic. And it was found with "
             "cross-fitted calibrators, while the model has the one fitted on all of them. The test "
             "rows below are the independent check."
         )
@@ -203,8 +210,8 @@ def _choice(package: Package) -> Iterator[str]:
         count = int(chosen.row["seeds"])
         measured = "every seed" if count == chosen.planned else f"as many seeds as it ({count})"
         yield (
-            "It has the lowest cross-fitted validation NLL, averaged over seeds, of all rows on "
-            f"this dataset that were measured on {measured}."
+            f"Of all rows on this dataset that were measured on {measured}, it is the simplest "
+            "within noise of the lowest cross-fitted validation NLL, averaged over seeds."
         )
     yield from _seed(package)
     if chosen.searched:

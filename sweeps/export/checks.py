@@ -26,7 +26,7 @@ _REMEDY = "Export with the code and the packages of the sweep, or run it anew in
 
 def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen: Chosen) -> None:
     """Raise ``StoreError`` unless the network gives the recorded validation logits."""
-    found = classifier.logits(splits.validation.inputs[:CHECKED_ROWS])
+    found = classifier.logits(splits.choice.inputs[:CHECKED_ROWS])
     apart = (found.double().softmax(-1) - logits[:CHECKED_ROWS].double().softmax(-1)).abs().max()
     allowed = _tolerance(chosen)
     if not apart <= allowed:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from calibration.text import count
 from sweeps.analysis.records import ConfirmedTrial
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import best_seed
@@ -64,11 +65,9 @@ def choose(
     dataset = _dataset(sweep, dataset)
     records = sweep.records
     if not records.finished:
-        raise UserError(
-            f"sweep {sweep.name!r} is not finished ({records.done} of {records.total} trials); "
-            "run it to its end first"
-        )
-    table = sweep.leaderboard
+        done = f"{records.done} of {count(records.total, 'trial')}"
+        raise UserError(f"sweep {sweep.name!r} is not finished ({done}); run it to its end first")
+    table = sweep.analysis.leaderboard
     rows = table if table.empty else table[table["dataset"] == dataset]
     rows = rows if rows.empty else rows[rows["row"] != ORACLE]
     if rows.empty:

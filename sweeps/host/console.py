@@ -18,7 +18,7 @@ from rich.text import Text
 
 from calibration.text import visible
 
-__all__ = ["Terminal", "complain", "print_whole", "say", "visible", "width_of"]
+__all__ = ["Terminal", "complain", "print_whole", "say", "say_paragraph", "visible", "width_of"]
 
 
 class Terminal(Console):
@@ -52,6 +52,13 @@ def say(console: Console, *lines: str) -> None:
         console.print(visible(line), soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
+def say_paragraph(console: Console, text: str) -> None:
+    """Print sentences and an empty line; on a screen, lines break between words."""
+    shown = Text(visible(text))
+    console.print(shown, soft_wrap=not console.is_terminal, highlight=False)
+    console.print()
+
+
 def complain(message: str) -> None:
     """Say on standard error what is wrong, in one message."""
     print(f"calsweep: {visible(message)}", file=sys.stderr, flush=True)
@@ -64,6 +71,6 @@ def print_whole(console: Console, table: Table) -> None:
     (console if plain else Terminal(file=console.file, width=width)).print(table, crop=False)
 
 
-def width_of(table: Table) -> int:
+def width_of(table: RenderableType) -> int:
     """How many columns of the screen a table takes with nothing cut or wrapped."""
     return Measurement.get(WIDE, WIDE.options, table).maximum

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from calibration.text import count
 from sweeps.analysis.results import label
 from sweeps.posthoc.evaluation import METHOD, StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
@@ -102,9 +103,9 @@ def _findings(evaluation: StoredEvaluation) -> list[str]:
     winner = evaluation.winner
     fitted, measured = evaluation.rows
     how = (
-        f"{fitted} rows, each judged by calibrators fitted without it"
+        f"{count(fitted, 'row')}, each judged by calibrators fitted without it"
         if evaluation.cross_fitted
-        else f"calibrators fitted on {fitted} rows and measured on {measured} others"
+        else f"calibrators fitted on {count(fitted, 'row')} and measured on {measured} others"
     )
     as_is = f"ECE {number(plain['ece'])} and NLL {number(plain['nll'])}"
     sentences = [

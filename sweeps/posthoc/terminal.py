@@ -6,60 +6,67 @@ import math
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from calibration.metrics import METRICS, Shown
+from sweeps.analysis.selection import CHOSEN_BY
 from sweeps.analysis.verdicts import EQUIVALENT, SHOWN_BETTER, SHOWN_WORSE
-from sweeps.host.console import print_whole
+from sweeps.host.text_table import TextColumn, TextTable
 from sweeps.posthoc.evaluation import StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
-from sweeps.report.wording import convergence_note, dagger, number
+from sweeps.report.columns import DECIDING_HEAD, DECIDING_TITLE, deciding_first
+from sweeps.report.terminal import not_shown
+from sweeps.report.wording import convergence_note, count, dagger, number
 
 _AS_IS = "as is"
 SIGNS = {SHOWN_BETTER: "✓", EQUIVALENT: "≈", SHOWN_WORSE: "✗"}
 
 
-def leaderboard_table(evaluation: StoredEvaluation) -> Table:
+def leaderboard_table(evaluation: StoredEvaluation) -> TextTable:
     """One row per calibrator, ordered by validation NLL, with intervals, floor and verdicts."""
-    fitted, measured = evaluation.rows
+    fitted, measured = (count(rows, "row") for rows in evaluation.rows)
     how = (
-        f"{fitted} rows, cross-fitted"
+        f"{fitted}, cross-fitted"
         if evaluation.cross_fitted
-        else (f"fitted on {fitted} rows, measured on {measured}")
+        else f"fitted on {fitted}, measured on {measured}"
     )
-    shown = Table(
-        title=f"{evaluation.name} · {how} · ordered by validation NLL",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    shown.add_column("", min_width=18, no_wrap=True)
-    metrics = METRICS.names(Shown.HEADLINE)
-    for metric in metrics:
-        shown.add_column(METRICS.title(metric), justify="right", no_wrap=True)
+    rows, names, styles = evaluation.leaderboard, [], []
+    for _, row in rows.iterrows():
+        name = _AS_IS if row["calibrator"] == "identity" else row["calibrator"]
+        names.append(f"{name}{dagger(row)}{' ★' if row['winner'] else ''}")
+        styles.append("bold" if row["winner"] else "")
+    title = [evaluation.name, how, f"ordered by {DECIDING_TITLE}"]
+    return TextTable(title, names, _columns(evaluation), styles)
+
+
+def _columns(evaluation: StoredEvaluation) -> list[TextColumn]:
+    """What decides, its value on test rows, and then the others, the last being left out first."""
+    rows = evaluation.leaderboard
+    metrics = deciding_first(METRICS.names(Shown.HEADLINE))
+    decided = [number(value, 4) for value in rows[CHOSEN_BY]]
+    columns = [TextColumn(DECIDING_HEAD, decided)]
+    for place, metric in enumerate(metrics):
+        cells = [
+            f"{_with_interval(row, metric)} {_sign(evaluation, row['calibrator'], metric)}"
+            for _, row in rows.iterrows()
+        ]
+        columns.append(TextColumn(f"{METRICS.title(metric)}  ", cells, place))
         if metric == "ece":
-            shown.add_column("floor", justify="right", no_wrap=True)
-    for _, row in evaluation.leaderboard.iterrows():
-        name = row["calibrator"]
-        cells = []
-        for metric in metrics:
-            cells.append(
-                f"{_with_interval(row, metric)} {SIGNS.get(evaluation.verdict(name, metric), ' ')}"
-            )
-            cells += [number(row["floor"])] if metric == "ece" else []
-        star = " ★" if row["winner"] else ""
-        label = f"{_AS_IS if name == 'identity' else name}{dagger(row)}{star}"
-        style = "bold" if row["winner"] else ""
-        shown.add_row(label, *cells, style=style)
-    return shown
+            floors = [number(floor) for floor in rows["floor"]]
+            columns.append(TextColumn("floor", floors, len(metrics)))
+    return columns
+
+
+def _sign(evaluation: StoredEvaluation, calibrator: str, metric: str) -> str:
+    return SIGNS.get(evaluation.verdict(calibrator, metric), " ")
 
 
 def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
-    """Print the table and what its signs mean."""
-    print_whole(console, leaderboard_table(evaluation))
+    """Print the table, as wide as the console, and what its signs mean."""
+    shown = leaderboard_table(evaluation)
+    console.print(shown, crop=False)
+    console.print()
+    left = not_shown([shown.left_out(console.width)])
     judged = (
         f"Every row was judged by calibrators fitted without it; {FLATTERED}. "
         if evaluation.cross_fitted
@@ -67,11 +74,11 @@ def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
     )
     marked = convergence_note(evaluation.leaderboard["converged"])
     console.print(
-        f"★ best cross-fitted validation NLL. {judged}✓ better, ≈ equivalent, ✗ worse than "
-        "as is (paired bootstrap, Holm-corrected, 5 %); no sign: undecided; –: not measured. "
-        "[low, high]: 95 % bootstrap interval. floor: the ECE this row would show by chance if it "
-        "were calibrated; an ECE near it is as good as it gets. "
-        f"{evaluation.bins} bins, {procedure(evaluation)}.{marked}",
+        f"★ chosen by {DECIDING_HEAD}, the cross-fitted {DECIDING_TITLE}. {judged}✓ better, "
+        "≈ equivalent, ✗ worse than as is (paired bootstrap, Holm-corrected, 5 %); no sign: "
+        "undecided; –: not measured. [low, high]: 95 % bootstrap interval. floor: the ECE "
+        "this row would show by chance if it were calibrated; an ECE near it is as good as it "
+        f"gets. {evaluation.bins} bins, {procedure(evaluation)}.{marked} {left}".rstrip(),
         style="dim",
         highlight=False,
         markup=False,

@@ -22,6 +22,7 @@ class Terms:
     calibrators: tuple[str, ...]
     evaluation: Evaluation
     time_limit: float | None
+    ensemble: tuple[int, ...] = ()
     cpu: float = 1.0
     gpu: float = 0.0
     block: float = BLOCK_SECONDS
@@ -30,7 +31,8 @@ class Terms:
     @classmethod
     def of(cls, spec: Spec, store: str) -> Self:
         """Those of a spec, on one CPU of this machine."""
-        return cls(store, tuple(spec.calibrator_names), spec.evaluation, spec.time_limit)
+        names = tuple(spec.calibrator_names)
+        return cls(store, names, spec.evaluation, spec.time_limit, spec.ensemble_seeds)
 
 
 @dataclass(frozen=True)

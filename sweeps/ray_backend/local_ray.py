@@ -13,6 +13,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def _init(home: Path) -> None:
     import ray
 
     home.mkdir()
-    with variables({"TMPDIR": str(home)}), handlers_kept(signal.SIGTERM):
+    with variables({"TMPDIR": str(home)}), handlers_kept(signal.SIGTERM), _without_helpers():
         ray.init(
             address="local",  # without it Ray would join any cluster it finds here
             include_dashboard=False,
@@ -111,6 +112,34 @@ def _init(home: Path) -> None:
             logging_level=logging.ERROR,
             _temp_dir=str(home),
         )
+
+
+@contextmanager
+def _without_helpers() -> Iterator[None]:
+    """Start Ray without what nothing here asks: dashboard, autoscaler and log forwarding.
+
+    Each is a Python process that takes a second of a core; ``ray.init`` waits for the first,
+    also with ``include_dashboard=False``, and has no argument for the others.
+    """
+    from ray._private import node, parameter
+
+    without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
+    parameters = partial(parameter.RayParams, **without)
+    with (
+        _replaced(parameter, "RayParams", parameters),
+        _replaced(node.Node, "start_api_server", lambda *_, **__: None),
+    ):
+        yield
+
+
+@contextmanager
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def _clear(home: Path) -> None:
@@ -151,6 +180,8 @@ def _private(token: Path) -> Iterator[None]:
         # A busy machine starts processes slowly: those that are on their way are not given up.
         "RAY_worker_register_timeout_seconds": "600",
         "RAY_agent_register_timeout_ms": "600000",
+        # Trials run in processes of their own: those started in advance would end unused.
+        "RAY_prestart_worker_first_driver": "0",
     }
     many, printed = ray_constants.ENABLE_RAY_CLUSTER, worker.print_to_stdstream
     try:

@@ -13,6 +13,7 @@ import torch
 from ray import tune, util
 
 from calibration.data import Dataset
+from calibration.text import count
 from sweeps.engine.networks import provide
 from sweeps.engine.trial import TrialRun
 from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment
@@ -52,6 +53,7 @@ class CalibrationTrial(tune.Trainable):
             _store(terms.store),
             calibrators=list(terms.calibrators),
             evaluation=terms.evaluation,
+            ensemble=terms.ensemble,
             rungs=assigned.rungs,
             resources={"cpu": terms.cpu, "gpu": terms.gpu, "node": self.node},
         )
@@ -106,7 +108,9 @@ class CalibrationTrial(tune.Trainable):
     def _overdue(self) -> None:
         limit, run = self.terms.time_limit, self.trial.run
         epoch = run.epoch if run else 0
-        self.trial.fail(f"took longer than its time limit of {limit:g} s; it had {epoch} epochs")
+        self.trial.fail(
+            f"took longer than its time limit of {limit:g} s; it had {count(epoch, 'epoch')}"
+        )
 
 
 @lru_cache(maxsize=4)

@@ -65,6 +65,14 @@ def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[D
                 f"Sample weights learned by {row}",
                 "How the weights of training points went over epochs. First seed.",
             )
+            yield Drawing(
+                f"{start}_{file_name(row)}-along-training",
+                dataset,
+                partial(_along_training, sweep, store, trial),
+                f"{row} along its training",
+                "Reliability diagrams of validation data after more and more epochs. First seed, "
+                "no calibrator.",
+            )
         if loaded.kind == "points":
             yield Drawing(
                 f"{start}_regions",
@@ -94,6 +102,17 @@ def _weights(
     return plots.sample_weights(
         history["epoch"], history["weights"], wrong, inputs if is_plane else None
     )
+
+
+def _along_training(sweep: SweepRecords, store: Store, trial: ConfirmedTrial) -> Figure | None:
+    """The reliability diagrams that the training has kept, if any."""
+    record = trial.record
+    kept = None if record is None else store.arrays(record, "reliability.npz")
+    if not kept:
+        return None
+    looks = zip(*(kept[name] for name in ("epoch", "confidence", "correct")), strict=True)
+    named = {f"epoch {int(epoch)}": (conf, correct.bool()) for epoch, conf, correct in looks}
+    return plots.reliability_grid(named, bins=sweep.spec.bins)
 
 
 def _regions(sweep: SweepRecords, store: Store, dataset: str) -> Figure:

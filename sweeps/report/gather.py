@@ -82,7 +82,7 @@ def gather(
             # The calibrator is fitted once more: a user's own may fail this time.
             found = attempts.part(
                 f"the diagrams of {name} on {dataset}",
-                partial(_shown, sweep, store, tidy, dataset, *of_map),
+                partial(drawn_row, sweep, store, tidy, dataset, *of_map),
                 None,
             )
             if found is not None:
@@ -135,7 +135,7 @@ def top_label(output: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, T
     return output, logits.argmax(-1) == labels
 
 
-def _shown(
+def drawn_row(
     sweep: SweepRecords,
     store: Store,
     tidy: pd.DataFrame,
@@ -143,6 +143,7 @@ def _shown(
     row: str,
     calibrator: str,
 ) -> ShownRow:
+    """A row with a calibrator, fitted anew, on the stored predictions of one confirmed trial."""
     # The first seed that has this row: a calibrator may have failed on an earlier one.
     mine = (tidy["dataset"] == dataset) & (tidy["row"] == row)
     first = tidy[mine & (tidy["calibrator"] == calibrator)].iloc[0]

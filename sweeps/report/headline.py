@@ -33,14 +33,10 @@ DIFFERENT = (SHOWN_BETTER, SHOWN_WORSE)
 
 
 class Headline(NamedTuple):
-    """What came of one dataset: the chosen row, and in smaller print the others.
-
-    ``subject`` is what ``lead`` begins with, to be set in bold.
-    """
+    """What came of one dataset: the chosen row, then the others."""
 
     lead: str
     others: str = ""
-    subject: str = ""
 
     def __str__(self) -> str:
         return " ".join(filter(None, [self.lead, self.others]))
@@ -82,19 +78,24 @@ def headline(
             f"On {dataset}, no trained network has been confirmed: there is nothing to compare."
         )
     winners = trained[trained["winner"]]
-    subject = f"On {dataset}"
     if winners.empty:
         lead = f"On {dataset}, no row was chosen: none has a validation NLL on all seeds."
     else:
         winner = winners.iloc[0]
-        subject += f", {quoted(label(winner['row'], winner['calibrator']))}"
         lead = _winner(dataset, winner, analysis, len(trained) > 1, test_rows, own_draws)
         lead = f"{lead} {_against_baseline(dataset, winner, analysis)}"
     others = [
         _others(dataset, winners, analysis),
         _failures(dataset, trained, analysis, methods, seeds),
     ]
-    return Headline(lead, " ".join(filter(None, others)), subject)
+    return Headline(lead, " ".join(filter(None, others)))
+
+
+def recommended(analysis: Analysis) -> list[str]:
+    """What to use: the answer, and for every dataset why, what came next and what to mind."""
+    found = analysis.recommendation
+    each = [" ".join(filter(None, [a.sentence, a.details])) for a in found.datasets]
+    return each if len(each) < 2 else [found.sentence, *each]
 
 
 def outdated(sweep: SweepRecords, analysis: Analysis) -> str:

@@ -11,15 +11,21 @@ import pandas as pd
 from markupsafe import Markup
 
 from calibration.metrics import METRICS, Shown
+from calibration.text import count
 from sweeps.analysis.results import label
+from sweeps.analysis.selection import CHOSEN_BY
+from sweeps.report.columns import DECIDING_TITLE, deciding_first
 from sweeps.report.table import Head, SortableTable, TableCell, TableRow
 from sweeps.report.templates import NOTHING, macro
 from sweeps.report.wording import bounds, interval, number, p_value, seconds
 from sweeps.spec import ORACLE
 
 _WIDTH, _HEIGHT, _MARGIN = 128, 12, 4
-SHOWN_VERDICTS = 2
-"""More columns of words would push the rest off the page: they wait until asked for."""
+SHOWN_VERDICTS = 1
+"""More columns of words would push the cost off the page: they wait until asked for."""
+
+
+_DECIDES = "what rows are ordered and chosen by: cross-fitted, mean ± standard deviation over seeds"
 
 
 class Scale(NamedTuple):
@@ -59,13 +65,15 @@ def leaderboard_table(
     Those of ``rows`` that are not in ``headline`` are hidden until asked for. Raises
     ``KeyError`` if ``rows`` has no ECE.
     """
-    drawn = [metric for metric in METRICS.names(Shown.LEADERBOARD) if metric in rows]
+    drawn = deciding_first(m for m in METRICS.names(Shown.LEADERBOARD) if m in rows)
     others = [metric for metric in METRICS.names(Shown.FURTHER) if metric not in drawn]
     further = [metric for metric in others if metric in rows and rows[metric].notna().any()]
     scales = {metric: scale(headline, metric) for metric in drawn}
     compared = [m for m in drawn if any(key[2] == m for key in verdicts)]
     timed = "train_seconds" in rows
     heads = [Head("row", "sorts by the order on validation data")]
+    decided = CHOSEN_BY in rows
+    heads += [Head(DECIDING_TITLE, _DECIDES, "number")] if decided else []
     heads += [Head(METRICS.title(m), _about(m), _kind_of(m), scales[m]) for m in drawn]
     heads += [
         Head(
@@ -84,6 +92,7 @@ def leaderboard_table(
     for place, (index, row) in enumerate(rows.iterrows()):
         oracle = row["row"] == ORACLE
         cells = [TableCell(_name(row, seeds_planned), float(place))]
+        cells += [_decided(row)] if decided else []
         cells += [_drawn(row, m, scales[m]) for m in drawn]
         cells += [_verdict(row, m, verdicts) for m in compared]
         cells.append(TableCell(number(row["floor"]), row["floor"]))
@@ -147,6 +156,12 @@ def _drawn(row: pd.Series, metric: str, at: Scale) -> TableCell:
     return TableCell(macro("cells", "measured")(number(mean), interval(row, metric), drawn), mean)
 
 
+def _decided(row: pd.Series) -> TableCell:
+    mean, deviation = float(row[CHOSEN_BY]), float(row.get(f"{CHOSEN_BY}_sd", math.nan))
+    spread = "" if math.isnan(deviation) else f"±{deviation:.3f}"
+    return TableCell(macro("cells", "measured")(number(mean), spread, NOTHING), mean)
+
+
 def _verdict(row: pd.Series, metric: str, verdicts: RowVerdicts) -> TableCell:
     found = verdicts.get((row["row"], row["calibrator"], metric))
     if found is None:
@@ -157,7 +172,7 @@ def _verdict(row: pd.Series, metric: str, verdicts: RowVerdicts) -> TableCell:
 def _name(row: pd.Series, seeds_planned: int) -> Markup:
     seeds = int(row["seeds"])
     unconverged = round((1 - row["converged"]) * seeds)
-    where = f" on {unconverged} of {seeds} seeds" if seeds_planned > 1 else ""
+    where = f" on {unconverged} of {count(seeds, 'seed')}" if seeds_planned > 1 else ""
     return macro("cells", "name")(
         label(row["row"], row["calibrator"]),
         winner=row.get("winner", False),

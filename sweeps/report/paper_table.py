@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 
 from calibration.metrics import METRICS
+from calibration.text import count
 from sweeps.analysis.records import SweepRecords
 from sweeps.host.console import print_whole
 from sweeps.report.chance import like_perfect
@@ -123,7 +124,7 @@ def notes(sweep: SweepRecords, lines: pd.DataFrame) -> str:
     """What the numbers and signs of the table mean."""
     table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
-    remarks = [f"mean ± standard deviation over {sweep.spec.confirm_seeds} seeds"]
+    remarks = [f"mean ± standard deviation over {count(sweep.spec.confirm_seeds, 'seed')}"]
     if table.percent:
         remarks[0] += ", shares in per cent"
     if table.published:
@@ -159,7 +160,7 @@ def _row_name(lines: pd.DataFrame, row: str) -> str:
     """The row's name, its mark, and how many seeds it has if others have more."""
     own = lines[lines["row"] == row]
     seeds, name = int(own["seeds"].max()), row + dagger({"converged": own["converged"].all()})
-    return name if seeds == lines["seeds"].max() else f"{name} ({seeds} seeds)"
+    return name if seeds == lines["seeds"].max() else f"{name} ({count(seeds, 'seed')})"
 
 
 def _cells(lines: pd.DataFrame, row: str, table: PublishedTable) -> list[str]:

@@ -3,92 +3,154 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Analysis
 from sweeps.analysis.comparisons import by_row
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import headline_rows, label
+from sweeps.analysis.selection import CHOSEN_BY
 from sweeps.analysis.verdicts import PRIMARY
-from sweeps.host.console import print_whole
-from sweeps.report.wording import convergence_note, dagger, p_value
+from sweeps.host.text_table import ALWAYS, TextColumn, TextTable
+from sweeps.report.columns import DECIDING_HEAD, DECIDING_TITLE, deciding_first
+from sweeps.report.wording import (
+    convergence_note,
+    count,
+    dagger,
+    ensemble_note,
+    number,
+    p_value,
+)
 from sweeps.spec import ORACLE
 
 
-def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[Table]:
+def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[TextTable]:
     """One table per dataset: each method as it is and with its best calibrator."""
     tables = []
-    metrics = METRICS.names(Shown.HEADLINE)
-    table, found = analysis.leaderboard, by_row(analysis.comparisons)
-    judged = {
-        (line["dataset"], line["row"], line["calibrator"]): _verdict(line)
-        for _, line in found[found["metric"] == PRIMARY].iterrows()
-    }
     for dataset in sweep.loaded.datasets:
-        rows = headline_rows(table, dataset)
-        if rows.empty:
-            continue
-        seeds = int(rows["seeds"].max())
-        # A long title is wrapped to the table's width: keep it short and left-aligned.
-        shown = Table(
-            title=f"{dataset} · mean ± sd over {seeds} seeds · ordered by validation NLL",
-            title_justify="left",
-            title_style="bold",
-            box=SIMPLE_HEAD,
-            pad_edge=False,
-        )
-        shown.add_column("", min_width=18)
-        for metric in metrics:
-            shown.add_column(METRICS.title(metric), justify="right", no_wrap=True)
-            if metric == "ece":
-                shown.add_column("floor", justify="right", no_wrap=True)
-        shown.add_column("sec", justify="right", no_wrap=True)
-        shown.add_column(f"{METRICS.title(PRIMARY)} vs {analysis.baseline.label}")
-        for _, row in rows.iterrows():
-            name = label(row["row"], row["calibrator"])
-            if row["seeds"] < seeds:
-                name += f" ({row['seeds']} seeds)"
-            cells = []
-            for metric in metrics:
-                cells.append(spread(row.get(metric, math.nan), row.get(f"{metric}_sd", math.nan)))
-                cells += [number(row["floor"])] if metric == "ece" else []
-            cost = "" if row["row"] == ORACLE else number(row["train_seconds"], 2)
-            style = "bold" if row["winner"] else ("dim" if row["row"] == ORACLE else "")
-            star = dagger(row) + (" ★" if row["winner"] else "")
-            verdict = judged.get((row["dataset"], row["row"], row["calibrator"]), "")
-            shown.add_row(f"{name}{star}", *cells, cost, verdict, style=style)
-        tables.append(shown)
+        rows = headline_rows(analysis.leaderboard, dataset)
+        if not rows.empty:
+            tables.append(_table(rows, _of(analysis.ensembles, dataset), analysis))
     return tables
 
 
-def _verdict(compared: pd.Series) -> str:
-    p = p_value(float(compared["p_holm"]))
-    return f"{compared['verdict']} ({p})" if p else str(compared["verdict"])
+def _of(ensembles: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """A dataset's ensembles as they are and with their row's chosen calibrator."""
+    if ensembles.empty:
+        return ensembles
+    return ensembles[(ensembles["dataset"] == dataset) & ensembles["headline"]]
+
+
+def _table(rows: pd.DataFrame, ensembles: pd.DataFrame, analysis: Analysis) -> TextTable:
+    seeds = int(rows["seeds"].max())
+    over = "1 seed" if seeds == 1 else f"mean ± sd over {count(seeds, 'seed')}"
+    title = [str(rows["dataset"].iloc[0]), over, f"ordered by {DECIDING_TITLE}"]
+    names, styles = [], []
+    for _, row in rows.iterrows():
+        fewer = f" ({count(int(row['seeds']), 'seed')})" if row["seeds"] < seeds else ""
+        star = dagger(row) + (" ★" if row["winner"] else "")
+        names.append(f"{label(row['row'], row['calibrator'])}{fewer}{star}")
+        styles.append("bold" if row["winner"] else ("dim" if row["row"] == ORACLE else ""))
+    for _, row in ensembles.iterrows():
+        names.append(label(row["row"], row["calibrator"]))
+        styles.append("dim")
+    return TextTable(title, names, _columns(rows, ensembles, analysis), styles)
+
+
+def _columns(rows: pd.DataFrame, ensembles: pd.DataFrame, analysis: Analysis) -> list[TextColumn]:
+    """What decides, its value on test data, the other metrics of the headline, cost, verdict.
+
+    The first three are always shown; of the others, those go first that the metrics' order puts
+    last.
+    """
+    metrics = deciding_first(METRICS.names(Shown.HEADLINE))
+    columns = [TextColumn(DECIDING_HEAD, _spreads(rows, ensembles, CHOSEN_BY))]
+    for place, metric in enumerate(metrics):
+        rank = max(ALWAYS, place - 1)
+        columns.append(TextColumn(METRICS.title(metric), _spreads(rows, ensembles, metric), rank))
+        if metric == "ece":
+            floors = [number(row["floor"]) for row in _lines(rows, ensembles)]
+            columns.append(TextColumn("floor", floors, len(metrics)))
+    costs = [
+        "" if row["row"] == ORACLE else number(row["train_seconds"], 2)
+        for row in _lines(rows, ensembles)
+    ]
+    columns.append(TextColumn("sec", costs, len(metrics) + 1))
+    against = f"{METRICS.title(PRIMARY)} vs {analysis.baseline.label}"
+    judged = [*_verdicts(rows, analysis), *([""] * len(ensembles))]
+    columns.append(TextColumn(against, judged, len(metrics) + 2, left=True))
+    return columns
+
+
+def _lines(*tables: pd.DataFrame) -> list[pd.Series]:
+    return [row for table in tables for _, row in table.iterrows()]
+
+
+def _spreads(rows: pd.DataFrame, ensembles: pd.DataFrame, column: str) -> list[str]:
+    """Means with standard deviations over seeds; of ensembles, with jackknife standard errors."""
+    return [
+        spread(float(row.get(column, math.nan)), float(row.get(f"{column}_{error}", math.nan)))
+        for table, error in ((rows, "sd"), (ensembles, "se"))
+        for row in _lines(table)
+    ]
+
+
+def _verdicts(rows: pd.DataFrame, analysis: Analysis) -> list[str]:
+    compared = by_row(analysis.comparisons)
+    judged = {}
+    for _, line in compared[compared["metric"] == PRIMARY].iterrows():
+        p = p_value(float(line["p_holm"]))
+        words = f"{line['verdict']} ({p})" if p else str(line["verdict"])
+        judged[line["dataset"], line["row"], line["calibrator"]] = words
+    names = zip(rows["dataset"], rows["row"], rows["calibrator"], strict=True)
+    return [judged.get(name, "") for name in names]
 
 
 def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console) -> None:
-    """Print every dataset's table and what its signs mean."""
-    for shown in leaderboard_tables(analysis, sweep):
-        print_whole(console, shown)
+    """Print every dataset's table, as wide as the console, and what its signs mean."""
+    tables = leaderboard_tables(analysis, sweep)
+    for shown in tables:
+        console.print(shown, crop=False)
         console.print()
+    left = [shown.left_out(console.width) for shown in tables]
     table = analysis.leaderboard
     shares = [
         share for d in sweep.loaded.datasets for share in headline_rows(table, d)["converged"]
     ]
+    meanings = {
+        "floor": "floor: the ECE this row would show by chance if it were calibrated; an ECE near "
+        f"it is as good as it gets. {count(sweep.spec.bins, 'bin')}.",
+        "sec": "sec: training time.",
+        "vs": f"vs: {analysis.baseline.about}, paired over seeds, Holm-corrected for the rows and "
+        "metrics of a headline.",
+    }
+    gone = [{"vs" if " vs " in head else head for head in heads} for heads in left]
+    explained = [about for name, about in meanings.items() if not all(name in g for g in gone)]
+    explained.append(not_shown(left))
     console.print(
-        "★ best cross-fitted validation NLL. floor: the ECE this row would show by chance if it "
-        f"were calibrated; an ECE near it is as good as it gets. {sweep.spec.bins} bins. "
-        f"sec: training time. vs: {analysis.baseline.about}, paired over seeds, Holm-corrected "
-        f"for the rows and metrics of a headline.{convergence_note(shares)}",
+        " ".join(
+            [
+                f"★ the simplest within noise of the best {DECIDING_HEAD}, the cross-fitted "
+                f"{DECIDING_TITLE}.",
+                *filter(None, explained),
+            ]
+        )
+        + convergence_note(shares)
+        + ensemble_note(analysis.ensembles),
         style="dim",
         highlight=False,
         markup=False,  # a row may be called [red]
     )
+
+
+def not_shown(left: Iterable[Sequence[str]]) -> str:
+    """Which columns some tables had no room for; nothing if there was room for all."""
+    heads = dict.fromkeys(head.strip() for each in left for head in each)
+    return f"For lack of room not shown: {', '.join(heads)}." if heads else ""
 
 
 def spread(mean: float, deviation: float) -> str:
@@ -98,8 +160,3 @@ def spread(mean: float, deviation: float) -> str:
     if math.isnan(deviation):
         return number(mean)
     return f"{mean:.3f} ±{f'{deviation:.3f}'.lstrip('0')}"
-
-
-def number(value: float, digits: int = 3) -> str:
-    """A number, or a dash where there is none."""
-    return "–" if math.isnan(value) else f"{value:.{digits}f}"

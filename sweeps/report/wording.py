@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pandas as pd
+
+from calibration.text import count
+from sweeps.analysis.wording import listed, number, quoted
+
+__all__ = [
+    "DAGGER",
+    "bounds",
+    "convergence_note",
+    "count",
+    "dagger",
+    "ensemble_note",
+    "interval",
+    "listed",
+    "number",
+    "p_value",
+    "quoted",
+    "seconds",
+]
 
 DAGGER = "†"
 
@@ -26,9 +44,16 @@ def convergence_note(converged: Iterable[float]) -> str:
     )
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number, or a dash where there is none."""
-    return "–" if math.isnan(value) else f"{value:.{digits}f}".replace("inf", "∞")
+def ensemble_note(ensembles: pd.DataFrame) -> str:
+    """What an ensemble is and what it is not, if there is any."""
+    if ensembles.empty:
+        return ""
+    return (
+        " An ensemble is the mean probability of a row's networks, each calibrated on its own "
+        "validation rows; ±: jackknife standard error over its members. It costs all their "
+        "trainings, and as many networks per prediction. It is neither tested nor chosen: "
+        "other members were trained on a member's validation rows."
+    )
 
 
 def interval(row: pd.Series, metric: str) -> str:
@@ -56,24 +81,6 @@ def p_value(p: float) -> str:
     if 0.0495 <= p < 0.05:  # rounded, it would look like what is not significant
         return "p < 0.05"
     return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
-
-
-def quoted(name: str) -> str:
-    """A name within a sentence: in quotation marks if it has a comma of its own."""
-    return f"“{name}”" if "," in name else name
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """``a, b, c and 12 others``."""
-    names = [quoted(name) for name in names]
-    if len(names) <= most + 1:
-        return ", ".join(names)
-    return f"{', '.join(names[:most])} and {len(names) - most} others"
-
-
-def count(number: int, noun: str) -> str:
-    """``1 seed``, ``5 seeds``, ``10,000 test points``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def seconds(value: float) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from calibration import plots
 from sweeps.analysis import Analysis, analyse
+from sweeps.analysis.ensembles import with_ensembles
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import pareto
 from sweeps.analysis.row_evidence import About
@@ -22,11 +23,12 @@ from sweeps.report.csv_table import csv
 from sweeps.report.escaping import markdown_text
 from sweeps.report.figures import Drawing, figures
 from sweeps.report.gather import gather
-from sweeps.report.headline import across, headlines, looks, outdated
+from sweeps.report.headline import across, headlines, looks, outdated, recommended
 from sweeps.report.images import Picture
 from sweeps.report.page import page
 from sweeps.report.paper_table import markdown, paper_table
 from sweeps.report.terminal import leaderboard_tables, print_leaderboard
+from sweeps.report.wording import count
 from sweeps.store import Store
 
 Write = Callable[[str, bytes], None]
@@ -56,12 +58,12 @@ def write_report(
 ) -> WrittenReport:
     """Write the report of a sweep into its directory in the store, or wherever ``write`` does.
 
-    report.html; results (tidy), leaderboard, comparisons and costs as CSV, results as Parquet
-    too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there is such a thing,
-    importance.csv, pareto.csv, table.csv and table.md. A part that cannot be made is logged,
-    and named in the page and in ``failures``; all others are written. ``about`` is what verdicts
-    speak of, as in ``analyse``. Raises ``UserError`` if
-    ``baseline`` is no row of the sweep, ``StoreError`` if nothing can be written.
+    report.html; recommendation.json; results (tidy), leaderboard, comparisons and costs as CSV,
+    results as Parquet too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there
+    is such a thing, importance.csv, pareto.csv, table.csv and table.md. A part that cannot be
+    made is logged, and named in the page and in ``failures``; all others are written. ``about``
+    is what verdicts speak of, as in ``analyse``. Raises ``UserError`` if ``baseline`` is no row
+    of the sweep, ``StoreError`` if nothing can be written.
     """
 
     def file(name: str, content: bytes) -> None:
@@ -95,9 +97,10 @@ def write_report(
 
 def summary(sweep: SweepRecords, analysis: Analysis) -> str:
     """What came of the sweep as a page of Markdown."""
-    sentences = [f"{sweep.done} trials, {sweep.failed} failed."]
+    trials = f"{count(sweep.done, 'trial')}, {sweep.failed} failed."
     if analysis.leaderboard.empty:
-        return f"# {sweep.spec.name}\n\n{sentences[0]} No confirmed trial.\n"
+        return f"# {sweep.spec.name}\n\n{trials} No confirmed trial.\n"
+    sentences = [*recommended(analysis), trials]
     sentences += [*map(str, headlines(sweep, analysis).values()), across(analysis)]
     sentences += [outdated(sweep, analysis), looks(sweep)]
     return f"# {sweep.spec.name}\n\n{exports.markdown(analysis, [s for s in sentences if s])}"
@@ -113,9 +116,10 @@ def parquet(table: pd.DataFrame) -> bytes:
 def _tables(sweep: SweepRecords, analysis: Analysis) -> _Files:
     yield "results.csv", partial(csv, analysis.results)
     yield "results.parquet", partial(parquet, analysis.results)
-    yield "leaderboard.csv", partial(csv, analysis.leaderboard)
+    yield "leaderboard.csv", lambda: csv(with_ensembles(analysis.leaderboard, analysis.ensembles))
     yield "comparisons.csv", partial(csv, analysis.comparisons)
     yield "costs.csv", partial(csv, analysis.costs)
+    yield "recommendation.json", lambda: analysis.recommendation.to_json().encode()
     if not analysis.importance.empty:
         yield "importance.csv", partial(csv, analysis.importance)
     if len(sweep.spec.search.objective) > 1:

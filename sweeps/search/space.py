@@ -121,7 +121,12 @@ def resolve(
     fixed = {n: k for n, k in own.items() if isinstance(k, Value)}
     if grid:
         return _listed(kind, method, own, direct, grid, try_first)
-    searched = {n: k for n, k in (kind.domains() | own).items() if not isinstance(k, Value)}
+    searched = {n: k for n, k in (kind.domains(own) | own).items() if not isinstance(k, Value)}
+    for name, condition in _own_conditions(kind, own, searched).items():
+        if condition is None:
+            del searched[name]
+        else:
+            direct[name] = condition | direct.get(name, {})
     _check_values(kind, method, fixed, searched)
     direct = {name: _reachable(name, direct[name], kind, fixed, searched) for name in direct}
     conditions = {n: closed for n in searched if (closed := _closed(n, direct))}
@@ -230,6 +235,30 @@ def _each(
         except ValueError as error:
             raise ValueError(f"{place}[{index}]: {error}") from None
     return tuple(found)
+
+
+def _own_conditions(
+    kind: type[Hyperparameters], own: Mapping[str, Value | Domain], searched: Mapping[str, Domain]
+) -> dict[str, Condition | None]:
+    """The conditions that the method itself declares; None where one can never hold.
+
+    Raises ``ValueError`` for a hyperparameter that the spec sets though it has no effect.
+    """
+    found: dict[str, Condition | None] = {}
+    for name, when in kind.conditions().items():
+        domain = searched.get(when.other)
+        fixed = own.get(when.other, kind.model_fields[when.other].default)
+        values = domain.values if isinstance(domain, Choice) else (fixed,)
+        if when.value in values:
+            found[name] = {when.other: (when.value,)}
+        elif name in own:
+            raise ValueError(
+                f"hyperparameter {name!r}: has an effect only when {when.other}: {when.value}; "
+                f"leave {name!r} out or write {when.other}: {when.value} beside it"
+            )
+        else:
+            found[name] = None
+    return {name: condition for name, condition in found.items() if name in searched}
 
 
 def _check_values(

@@ -36,10 +36,16 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "decay": Note("what the schedule step multiplies the learning rate with"),
         "augmentation": Note("random changes to training images"),
         "stop_on": Note("the best epoch by this validation metric is kept; none: the last epoch"),
+        "stop_ties": Note(
+            "of epochs that are equally good: the one of the lowest NLL, or the latest"
+        ),
         "patience": Note("training ends when no epoch was better for so long", "epochs"),
         "evaluate_every": Note("how often validation data is looked at", "epochs"),
         "mixed_precision": Note("train in bfloat16 where the device can"),
         "threads": Note("of every training; resources.cpu must cover them", "CPU threads"),
+        "reliability_snapshots": Note(
+            "validation reliability diagrams kept along a confirmed training", "diagrams"
+        ),
     },
     MethodHyperparameters: {
         "lr": Note("the learning rate of the network's optimiser, before its schedule"),
@@ -52,6 +58,13 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "drawn_validation": Note("validation rows of datasets that are drawn afresh", _SHARE),
         "share_validation": Note(
             "validation data serves as held-out data too, to repeat published numbers"
+        ),
+        "choice": Note(
+            "validation rows that only calibrators and the choice of the winner see",
+            "share (of the validation rows), or rows",
+        ),
+        "same_training_rows": Note(
+            "held-out data is set aside for every row, also where a method makes no use of it"
         ),
     },
 }

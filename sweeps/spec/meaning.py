@@ -45,6 +45,10 @@ def check_words(spec: Spec) -> None:
     _check_resources(spec.resources)
     _check_tracking(spec)
     _check_calibrators(spec)
+    if spec.ensembles and spec.confirm_seeds < 2:
+        raise ProblemError(
+            ("ensembles",), "an ensemble has at least 2 members; raise confirm_seeds or leave it"
+        )
     _check_equivalence(spec)
     if spec.table is not None:
         _check_table(spec, spec.table)
@@ -60,6 +64,12 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
         if dataset.name in datasets:
             raise ProblemError(location, f"a second dataset is called {dataset.name!r}; keep one")
         datasets[dataset.name] = dataset
+        if spec.ensembles and dataset.independent_draws:
+            raise ProblemError(
+                ("ensembles",),
+                f"every seed of {dataset.name!r} draws its own test rows, and an ensemble needs "
+                "common ones; remove the dataset or 'ensembles'",
+            )
         _check_augmentation(spec, dataset)
         _check_model(spec, dataset, location)
     return datasets
@@ -224,6 +234,12 @@ def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
 
 def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
     splits = named(location, lambda: dataset.split(spec.protocol, spec.seed, held_out=True))
+    if spec.protocol.choice is not None and splits.apart is None:
+        raise ProblemError(
+            ("protocol",),
+            f"dataset {dataset.name!r} sets no rows apart for 'choice'; its split must fill "
+            "'apart', or use a protocol without 'choice'",
+        )
     shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
     chosen = spec.model
 

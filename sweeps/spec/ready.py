@@ -5,16 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sweeps.spec.reading import is_there
-
-SPECS = Path(__file__).parent.parent / "specs"
-SUITES = ("nightly",)
-"""Those that are no specs but lists of them: the specs lie in a directory of that name."""
-
-
-def ready_specs() -> list[Path]:
-    """The files of all ready specs."""
-    files = SPECS.rglob("*.yaml")
-    return sorted(path for path in files if path.parent != SPECS or path.stem not in SUITES)
+from sweeps.specs import SPECS
 
 
 def spec_path(path: Path) -> Path:

@@ -237,6 +237,9 @@ class Spec(_Part):
         Literal["fast", "all"] | list[str],
         about("the calibrators every confirmed network is evaluated with"),
     ] = "fast"
+    ensembles: Annotated[
+        bool, about("whether the confirmed networks of every row are also measured as one")
+    ] = False
     bins: Annotated[int, about("of ECE and its kin in the tables", "bins", ge=2, le=10_000)] = 15
     large_test: Annotated[
         int,
@@ -278,6 +281,15 @@ class Spec(_Part):
     def evaluation(self) -> Evaluation:
         """How confirmed networks are measured."""
         return Evaluation(self.bins, self.large_test)
+
+    @property
+    def ensemble_seeds(self) -> tuple[int, ...]:
+        """The seeds of every ensemble's members; empty if none is wanted."""
+        return tuple(map(self.confirm_seed, range(self.confirm_seeds))) if self.ensembles else ()
+
+    def confirm_seed(self, repeat: int) -> int:
+        """The seed of a cell's confirm trial number ``repeat``."""
+        return self.seed + 1 + repeat
 
     @property
     def calibrator_names(self) -> list[str]:

@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from calibration.text import count
 from sweeps.analysis import Analysis
 from sweeps.engine.cell import PlannedTrial
 from sweeps.tracking.backend import TrackingBackend, TrackingError, TrackingSession
@@ -56,7 +57,7 @@ def sync(
         except Exception as error:
             raise _unpublished(backend, error) from None
     if refused:
-        raise _unpublished(backend, refused[0], f"{len(refused)} trials: ") from None
+        raise _unpublished(backend, refused[0], f"{count(len(refused), 'trial')}: ") from None
     return session.published
 
 

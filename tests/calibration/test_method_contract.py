@@ -47,6 +47,11 @@ def test_method_keeps_the_contract(name: str) -> None:
         ("fl_gamma_sece", {"lookahead": "all"}),
         ("meta_label_smoothing", {"per_class": True}),
         ("bo4sc", {"engine": "adjoint", "inner_steps": 3}),
+        (
+            "bo4sc",
+            {"outer_optimiser": "adam", "outer_lr": 0.03, "restart": "initial"}
+            | {"inner_steps": 40, "lr": 0.03},
+        ),
     ],
 )
 def test_variants_that_train_another_way_keep_it_too(

@@ -147,12 +147,22 @@ def test_full_batch_training_agrees_with_a_plain_torch_loop(optimiser: str) -> N
     assert run.curve[-1]["validation/nll"] == pytest.approx(float(expected.detach()), rel=1e-4)
 
 
+@pytest.mark.parametrize("ties", ["nll", "latest"])
+def test_of_equally_good_epochs_the_setting_says_which_is_kept(ties: str) -> None:
+    run = trained(make_run(stop_on="error", stop_ties=ties, epochs=40, hyperparameters={"lr": 0.1}))
+    least = min(row["validation/error"] for row in run.curve)
+    tied = [row for row in run.curve if row["validation/error"] == least]
+    assert len(tied) > 1, "nothing to decide"
+    breaks = {"nll": lambda row: row["validation/nll"], "latest": lambda row: -row["epoch"]}
+    assert run.best_epoch == min(tied, key=breaks[ties])["epoch"]
+
+
 @pytest.mark.parametrize("rule", ["nll", "error", "refinement"])
 def test_the_best_weights_are_the_ones_that_predict(rule: str) -> None:
     run = trained(make_run(stop_on=rule, epochs=40, batch_size="full", hyperparameters={"lr": 0.1}))
     scores = [row[f"validation/{rule}"] for row in run.curve]
     assert run.best_epoch == 1 + scores.index(min(scores))
-    assert run.best_score == min(scores)
+    assert run.best_score[0] == min(scores)
     data = splits(seed=3)
     logits = run.predict(data.validation).double()
     measured = float(F.cross_entropy(logits, data.validation.labels))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -90,7 +91,11 @@ def test_a_local_ray_answers_nobody_else_and_leaves_the_environment_as_it_was(
     assert process.stdout is not None
     with network(1) as (host,):
         says = json.loads(process.stdout.readline())
-        ports = listening(psutil.Process(process.pid))
+        driver = psutil.Process(process.pid)
+        commands = [" ".join(child.cmdline()) for child in driver.children(recursive=True)]
+        assert [line for line in commands if "gcs_server" in line]
+        assert [line for line in commands if re.search(r"/(dashboard|\w*monitor)\.py", line)] == []
+        ports = listening(driver)
         assert {"::ffff:127.0.0.1", "127.0.0.1"} >= set(ports.values()), ports
         assert len(ports) > 5
         assert knock(host, host.gateway, *ports) == []

@@ -162,10 +162,11 @@ def test_a_read_only_store_is_said_in_one_message_and_left_as_it_is(
         subprocess.run(["mount", "-o", "remount,ro", place], check=True)
         monkeypatch.chdir(tmp_path)
         spec, runs = str(place / "spec.yaml"), str(place / "runs")
-        assert main(["run", spec, "--store", runs]) == 1
-        message = capsys.readouterr().err
-        assert message.count("\n") == 1
-        assert "Read-only file system" in message or "is read-only" in message
+        for root in (runs, str(place / "new")):
+            assert main(["run", spec, "--store", root]) == 1
+            message = capsys.readouterr().err
+            assert message.count("\n") == 1
+            assert "Read-only file system" in message or "is read-only" in message
         assert main(["status", "here", "--store", runs]) == 0  # who only reads may
         # In the midst of training it is the same.
         trial = plan.next()

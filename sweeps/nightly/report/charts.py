@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.metrics import METRICS
+from calibration.text import count
 from sweeps.analysis.statistics import mean_interval
 from sweeps.nightly.archive.baseline import AcceptedNight
 from sweeps.nightly.archive.history import comparable
@@ -93,7 +94,7 @@ def history_chart(cell: tuple[str, ...], metric: str, shown: ChartData) -> Chart
         "hovertemplate": "%{x|%-d %b %Y}<br>%{y:.4f} %{text}<extra></extra>",
     }
     heading = f"{cell_name(cell)}, {title(metric)}"
-    about = f"{title(metric)} of {cell_name(cell)} over {len(nights)} nights"
+    about = f"{title(metric)} of {cell_name(cell)} over {count(len(nights), 'night')}"
     traces = [*_band(points), *_base_line(cell, metric, shown, nights), line]
     return Chart(heading, about, traces, _layout(), 170, small=True)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from calibration.text import count
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import failed_calibrators, label, results
 from sweeps.nightly.archive.results import CELL, KEYS
@@ -91,20 +92,20 @@ def _trained_seconds(sweep: SweepRecords) -> float:
 def _problems(name: str, sweep: SweepRecords, frame: pd.DataFrame) -> Iterator[str]:
     """Why a sweep's results are not what its spec asks for."""
     if sweep.failed:
-        yield f"{name}: {sweep.failed} of {sweep.total} trials failed"
-        for reason, count in sweep.reasons.most_common(MOST_REASONS):
-            yield f"{name}: {count} failed: {' '.join(reason.split())[:300]}"
+        yield f"{name}: {sweep.failed} of {count(sweep.total, 'trial')} failed"
+        for reason, times in sweep.reasons.most_common(MOST_REASONS):
+            yield f"{name}: {times} failed: {' '.join(reason.split())[:300]}"
     for calibrator, reason in failed_calibrators(sweep).items():
         yield f"{name}: calibrator {calibrator} failed: {' '.join(reason.split())[:300]}"
     if sweep.done < sweep.total:
-        yield f"{name}: {sweep.done} of {sweep.total} trials are done"
+        yield f"{name}: {sweep.done} of {count(sweep.total, 'trial')} done"
     measured = Counter(zip(frame["dataset"], frame["row"], frame["calibrator"], strict=True))
     for dataset, row in sweep.cells:
         for calibrator in sweep.spec.calibrator_names:
             there = measured[dataset, row, calibrator]
             if there < sweep.spec.confirm_seeds:
                 cell = f"{label(row, calibrator)} on {dataset}"
-                yield f"{name}: {cell} has {there} of {sweep.spec.confirm_seeds} seeds"
+                yield f"{name}: {cell} has {there} of {count(sweep.spec.confirm_seeds, 'seed')}"
 
 
 def _no_numbers(name: str, frame: pd.DataFrame, judged: Sequence[str]) -> Iterator[str]:
@@ -116,4 +117,5 @@ def _no_numbers(name: str, frame: pd.DataFrame, judged: Sequence[str]) -> Iterat
             absent = int(rows[metric].isna().sum()) if metric in rows else len(rows)
             if absent:
                 where = f"{label(row, calibrator)} on {dataset}"
-                yield f"{name}: {where}: {metric} is not a number on {absent} of {len(rows)} seeds"
+                of = count(len(rows), "seed")
+                yield f"{name}: {where}: {metric} is not a number on {absent} of {of}"

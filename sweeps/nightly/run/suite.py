@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from calibration.text import count
 from sweeps.nightly.judge.comparison import FEWEST
 from sweeps.nightly.judge.rules import Judge
 from sweeps.search import SAMPLERS
@@ -28,8 +29,9 @@ from sweeps.search.fields import Duration
 from sweeps.spec import LoadedSpec, ProblemError, SpecError, load_spec
 from sweeps.spec.loading import explain
 from sweeps.spec.reading import parse, place, read_text
-from sweeps.spec.ready import SPECS, spec_path
+from sweeps.spec.ready import spec_path
 from sweeps.spec.schema import Spec, Tracking
+from sweeps.specs import SPECS
 
 READY = SPECS / "nightly.yaml"
 _LONGEST_NAME = 80
@@ -91,8 +93,8 @@ def load_suite(given: Path | None = None) -> LoadedSuite:
 def _few_seeds(spec: Spec) -> Iterator[str]:
     if spec.confirm_seeds < ENOUGH_SEEDS:
         yield (
-            f"{spec.confirm_seeds} seeds: a comparison over fewer than {ENOUGH_SEEDS} detects "
-            "little; write confirm_seeds: 5 or more"
+            f"{count(spec.confirm_seeds, 'seed')}: a comparison over fewer than {ENOUGH_SEEDS} "
+            "detects little; write confirm_seeds: 5 or more"
         )
 
 

@@ -1,23 +1,28 @@
-"""What came of the sweep in a few sentences, and what their words mean."""
+"""What to use, what came of the sweep in a few sentences, and what their words mean."""
 
 from __future__ import annotations
 
 from markupsafe import Markup
 
-from sweeps.report.headline import Headline, across, headlines, outdated
+from sweeps.report.headline import across, headlines, outdated
 from sweeps.report.section import ReportContext, Section
 from sweeps.report.templates import rendered
 
 
 def _summary(context: ReportContext) -> Markup:
     sweep, analysis = context.sweep, context.analysis
-    sentences = [
-        *headlines(sweep, analysis).values(),
-        Headline(across(analysis)),
-        Headline(outdated(sweep, analysis)),
-    ]
+    found = analysis.recommendation
+    told = headlines(sweep, analysis)
+    answers = [(advice, told[advice.dataset]) for advice in found.datasets]
     return context.room.take(
-        rendered("summary", sweep=sweep, baseline=analysis.baseline, sentences=sentences)
+        rendered(
+            "summary",
+            sweep=sweep,
+            baseline=analysis.baseline,
+            overall=found.sentence if len(answers) > 1 else "",
+            answers=answers,
+            sentences=[across(analysis), outdated(sweep, analysis)],
+        )
     )
 
 

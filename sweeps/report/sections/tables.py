@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from calibration.metrics import METRICS
+from calibration.metrics import METRICS, Shown
 from sweeps.analysis.comparisons import Baseline
 from sweeps.analysis.results import label
 from sweeps.analysis.verdicts import BASELINE
 from sweeps.report.section import ReportContext, Section
 from sweeps.report.table import Head, SortableTable, TableCell, TableRow
 from sweeps.report.templates import NOTHING, macro, rendered
-from sweeps.report.wording import number, p_value, seconds
+from sweeps.report.wording import ensemble_note, number, p_value, seconds
 
 
 def _tables(context: ReportContext) -> Markup:
@@ -25,11 +25,14 @@ def _tables(context: ReportContext) -> Markup:
         return NOTHING
     analysis, baseline, dataset = context.analysis, context.analysis.baseline, context.dataset
     comparisons, costs = map(context.of_dataset, (analysis.comparisons, analysis.costs))
+    ensembles = context.of_dataset(analysis.ensembles)
     made = rendered(
         "tables",
         importance=_importance(context.of_dataset(analysis.importance)),
         comparisons=comparisons_table(dataset, comparisons, baseline) if len(comparisons) else None,
         costs=costs_table(dataset, costs, baseline.row) if len(costs) else None,
+        ensembles=ensembles_table(dataset, ensembles) if len(ensembles) else None,
+        ensemble_note=ensemble_note(ensembles),
         baseline=baseline,
     )
     return context.room.take(
@@ -92,6 +95,21 @@ def costs_table(dataset: str, costs: pd.DataFrame, baseline: str) -> SortableTab
         _numbers("change in error", "error_change", _signed, change),
     ]
     return _tabulated(f"Costs on {dataset}", columns, costs)
+
+
+def ensembles_table(dataset: str, ensembles: pd.DataFrame) -> SortableTable:
+    """What the networks of every row come to together, with jackknife standard errors."""
+    columns = [_texts(Head("row"), lambda line: label(line["row"], line["calibrator"]))]
+    for metric in METRICS.names(Shown.LEADERBOARD):
+        if metric in ensembles:
+            columns.append(_numbers(METRICS.title(metric), metric, number))
+            columns.append(_numbers("±", f"{metric}_se", number, "jackknife standard error"))
+    columns += [
+        _numbers("floor", "floor", number),
+        _numbers("training", "train_seconds", seconds, "time of all members' trainings"),
+        _numbers("networks", "inference_cost", _whole, "networks that a prediction takes"),
+    ]
+    return _tabulated(f"Ensembles on {dataset}", columns, ensembles)
 
 
 def _texts(head: Head, shown: Callable[[pd.Series], str]) -> TableColumn:

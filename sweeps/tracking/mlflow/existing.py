@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 from sweeps.tracking.mlflow.database import Database, FoundRun
 from sweeps.tracking.mlflow.run_content import (
     CALIBRATOR,
+    COLOUR,
+    DECIDED,
     KEY,
     LINEAGE,
     PUBLISHED,
     ROW,
+    ROW_PLACE,
     SUPERSEDED,
     SWEEP,
+    TESTED,
     WINNER,
 )
 
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
-_MARKS = (CALIBRATOR, WINNER, SUPERSEDED)
+_MARKS = (ROW_PLACE, CALIBRATOR, WINNER, DECIDED, TESTED, COLOUR, SUPERSEDED)
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from sweeps.engine.plan import Plan
 from sweeps.engine.progress import format_value
 from sweeps.spec import ORACLE
 from sweeps.store import EvaluationRecord, Store, TrialRecord
+from sweeps.store.ensembles import is_ensemble
 from sweeps.tracking.mlflow.database import MetricPoint
 from sweeps.tracking.mlflow.predictions_table import predictions_parquet
 
@@ -26,6 +27,10 @@ ROW, STATUS, REASON = "calsweep.row", "calsweep.status", "calsweep.reason"
 LINEAGE, PUBLISHED = "calsweep.lineage", "calsweep.published"
 CALIBRATOR, WINNER = "calsweep.calibrator", "calsweep.winner"
 """Of confirmed runs, once the sweep has ended: their row's chosen calibrator; true or false."""
+ROW_PLACE, DECIDED, TESTED = "calsweep.place", "calsweep.validation_nll", "calsweep.test_nll"
+"""Likewise: the row's place on its dataset, and with that calibrator its means over the seeds."""
+COLOUR = "mlflow.runColor"
+"""MLflow's own; all runs of a row have one, unless a user has given one another."""
 SUPERSEDED = "calsweep.superseded"
 """Of runs whose trial is no longer part of the sweep."""
 CELL_TAG = "row"
@@ -118,8 +123,12 @@ def evaluated(evaluations: Evaluations) -> dict[str, EvaluationRecord]:
 
 
 def of_calibrators(evaluations: Evaluations) -> Evaluations:
-    """Without the oracle's: what a network has come to, not what is possible."""
-    return {name: evaluation for name, evaluation in evaluations.items() if name != ORACLE}
+    """Without the oracle's and an ensemble's: what this network has come to."""
+    return {
+        name: evaluation
+        for name, evaluation in evaluations.items()
+        if name != ORACLE and not is_ensemble(name)
+    }
 
 
 def curve_rows(

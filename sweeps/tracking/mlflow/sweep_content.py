@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.metrics import METRICS, Shown
-from sweeps.analysis.selection import CHOSEN_BY
+from sweeps.analysis.selection import CHOSEN_BY, CHOSEN_BY_ERROR
 from sweeps.engine.plan import Plan
 from sweeps.tracking.mlflow.run_content import LONGEST_NAME, LONGEST_TAG
 
@@ -66,8 +66,8 @@ def table_json(leaderboard: pd.DataFrame) -> bytes:
 def _columns() -> list[str]:
     reported = METRICS.names(Shown.LEADERBOARD)
     return [
-        *("dataset", "row", "calibrator", *reported, "floor", CHOSEN_BY),
-        *("chosen", "winner", "seeds"),
+        *("dataset", "row", "calibrator", *reported, "floor", CHOSEN_BY, CHOSEN_BY_ERROR),
+        *("chosen", "winner", "tied", "seeds"),
         *(f"{metric}_ci_{end}" for metric in reported for end in ("low", "high")),
         *(f"{metric}_sd" for metric in reported),
         *("true_ce", "train_seconds", "converged"),

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sweeps.analysis import Analysis, Selection
+from sweeps.analysis import Analysis
 from sweeps.engine.environment import environment
 from sweeps.tracking.mlflow import sweep_content
-from sweeps.tracking.mlflow.run_content import CALIBRATOR, SUPERSEDED, WINNER, milliseconds
+from sweeps.tracking.mlflow.run_content import COLOUR, SUPERSEDED, milliseconds
+from sweeps.tracking.mlflow.run_marks import chosen_marks
 from sweeps.tracking.mlflow.views import views
 
 if TYPE_CHECKING:
     from sweeps.tracking.mlflow.publisher import Publisher
 
+ChosenMarks = Mapping[tuple[str, str], Mapping[str, str]]
+"""Tags by dataset and row."""
 KIND = "mlflow.experimentKind"
 """Of two kinds of experiments, MLflow's UI takes one without a kind for the other."""
 
@@ -31,7 +34,7 @@ def publish_results(publisher: Publisher, summary: str, analysis: Analysis | Non
         listed = [{"path": sweep_content.TABLE, "type": "table"}]
         tags[sweep_content.TABLES] = json.dumps(listed)
     _describe(publisher, tags, sweep_content.winner_metrics(leaderboard))
-    _mark_runs(publisher, Selection() if analysis is None else analysis.selection)
+    _mark_runs(publisher, {} if analysis is None else chosen_marks(publisher.plan, analysis))
     _save_views(publisher)
 
 
@@ -61,7 +64,7 @@ def _describe(publisher: Publisher, tags: Mapping[str, str], metrics: Mapping[st
     )
 
 
-def _mark_runs(publisher: Publisher, selection: Selection) -> None:
+def _mark_runs(publisher: Publisher, chosen: ChosenMarks) -> None:
     """Tag the confirmed runs with what was chosen, and those that the plan has left behind."""
     planned = {trial.key: trial for trial in publisher.plan.trials.values()}
     marks: dict[str, dict[str, str]] = {}
@@ -70,10 +73,10 @@ def _mark_runs(publisher: Publisher, selection: Selection) -> None:
         wanted: dict[str, str] = {}
         if trial is None:
             wanted = {SUPERSEDED: "true"}
-        elif trial.config.phase == "confirm" and trial.cell in selection.calibrators:
-            calibrator = selection.calibrators[trial.cell]
-            won = selection.is_winner(*trial.cell, calibrator)
-            wanted = {CALIBRATOR: calibrator, WINNER: str(won).lower()}
+        elif trial.config.phase == "confirm":
+            wanted = dict(chosen.get(trial.cell, {}))
+            if COLOUR in run.marks:  # ours, or the one that a user has chosen instead
+                wanted.pop(COLOUR, None)
         if trial is not None and SUPERSEDED in run.marks:
             publisher.client.delete_tag(run.run_id, SUPERSEDED)
             run.marks = {n: value for n, value in run.marks.items() if n != SUPERSEDED}

@@ -19,10 +19,13 @@ from sweeps.store import file_name
 from sweeps.tracking.mlflow.run_content import (
     CALIBRATOR,
     CELL_TAG,
+    DECIDED,
     PHASE,
     ROW,
+    ROW_PLACE,
     SUPERSEDED,
     SWEEP,
+    TESTED,
     WINNER,
 )
 
@@ -31,7 +34,12 @@ DATASET = "calsweep.dataset"
 LONGEST = 5000
 """Characters that every MLflow takes in a tag of an experiment."""
 CALIBRATORS_SHOWN = 12
+MOST_BARS = 40
+"""Of a chart; a sweep with more confirmed runs is shown by the means of its rows."""
 NAME = "attributes.`Run Name`"
+DECIDING_METRIC = "metrics.`selected/nll`"
+"""Of networks as they are."""
+_WIDER = {f"tags.`{name}`": 140 for name in (CALIBRATOR, DECIDED, TESTED, ROW)}
 Mode = Literal["TABLE", "CHART"]
 Json = dict[str, Any]
 
@@ -91,18 +99,20 @@ def views(plan: Plan) -> list[View]:
 
 
 def _results(sweep: str) -> Json:
-    ends = [f"test/{name}" for name in METRICS.names(Shown.LEADERBOARD)]
-    columns = [f"metrics.`{name}`" for name in ("selected/nll", *ends)]
-    columns += [f"tags.`{name}`" for name in (CALIBRATOR, WINNER, DATASET, ROW)]
+    """The answer from left to right: who won, with which calibrator, by what, then the rest."""
+    answer = (ROW_PLACE, WINNER, CALIBRATOR, DECIDED, TESTED, ROW, DATASET)
+    columns = [f"tags.`{name}`" for name in answer]
     columns.append("params.`seed`")
-    return _runs(sweep, "confirm", "selected/nll", columns)
+    ends = [f"test/{name}" for name in METRICS.names(Shown.LEADERBOARD)]
+    columns += [f"metrics.`{name}`" for name in ("selected/nll", *ends)]
+    return _runs(sweep, "confirm", f"tags.`{ROW_PLACE}`", columns)
 
 
 def _search(sweep: str, hyperparameters: Sequence[str]) -> Json:
     columns = [f"metrics.`selected/{name}`" for name in _selected()]
     columns += [f"params.`{name}`" for name in hyperparameters]
     columns += [f"tags.`{name}`" for name in (DATASET, ROW, "calsweep.status")]
-    return _runs(sweep, "search", "selected/nll", columns)
+    return _runs(sweep, "search", DECIDING_METRIC, columns)
 
 
 def _selected() -> list[str]:
@@ -114,11 +124,11 @@ def _runs(sweep: str, phase: str, order: str, columns: Sequence[str]) -> Json:
     return {
         "searchFilter": runs_filter(sweep, phase),
         # Any order but that of time lists the runs flat: else they hide under the sweep's own.
-        "orderByKey": f"metrics.`{order}`",
+        "orderByKey": order,
         "orderByAsc": True,
         "selectedColumns": list(columns),
         "columnOrder": [NAME, *columns, "runDateAndNestInfo", "duration"],
-        "columnWidths": {NAME: 300, **dict.fromkeys(columns, 95)},
+        "columnWidths": {NAME: 300, **{name: _WIDER.get(name, 95) for name in columns}},
         "runsHiddenMode": "SHOW_ALL",
     }
 
@@ -128,20 +138,20 @@ def _charts(plan: Plan) -> Json:
         :CALIBRATORS_SHOWN
     ]
     sections = {
+        "What decides: validation NLL": [
+            _bar("selected/nll"),
+            *(_bar(f"selected/nll:{name}") for name in evaluations),
+        ],
         "Test data": [
             {"type": "SCATTER", "xaxis": _axis("test/error"), "yaxis": _axis("test/ece")},
             *(_bar(f"test/{name}") for name in METRICS.names(Shown.HEADLINE)),
         ],
-        "ECE with each calibrator": [_bar(f"test/ece:{name}") for name in evaluations],
         "Training": [_line(name) for name in ("validation/nll", "validation/ece", "train/loss")],
     }
     shown = [name for name, charts in sections.items() if charts]
     folded = ["test", "validation", "selected", "train", "Model metrics"]
-    return _runs(plan.spec.name, "confirm", "selected/nll", []) | {
-        "groupBy": {
-            "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "tag", "groupByData": CELL_TAG}],
-        },
+    return _runs(plan.spec.name, "confirm", f"tags.`{ROW_PLACE}`", []) | {
+        "groupBy": _by_row() if _confirmed(plan) > MOST_BARS else None,
         "compareRunSections": [_section(name, display=name in shown) for name in shown + folded],
         "isAccordionReordered": True,
         "compareRunCharts": [
@@ -150,6 +160,19 @@ def _charts(plan: Plan) -> Json:
             for number, chart in enumerate(sections[name])
         ],
     }
+
+
+def _confirmed(plan: Plan) -> int:
+    return len(plan.cells) * plan.spec.confirm_seeds
+
+
+def _by_row() -> Json:
+    """Means over seeds. MLflow colours groups by a hash of their names, two of them alike at times.
+
+    Runs by themselves have their row's colour, the bars of its seeds side by side.
+    """
+    keys = [{"mode": "tag", "groupByData": CELL_TAG}]
+    return {"aggregateFunction": "average", "groupByKeys": keys}
 
 
 def _axis(metric: str) -> Json:

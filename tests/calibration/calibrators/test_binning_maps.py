@@ -115,3 +115,15 @@ def test_bbq_finds_a_planted_step() -> None:
     y = torch.from_numpy((random.uniform(size=3000) < np.where(p < 0.5, 0.2, 0.9)).astype(int))
     found = calibrators.fit("bbq", two_columns(p), y)(two_columns(np.array([0.3, 0.7])))[:, 1]
     np.testing.assert_allclose(found, [0.2, 0.9], atol=0.03)
+
+
+def test_a_row_of_zeros_keeps_its_softmax() -> None:
+    # The class at 0.6 is always right and those in the bins of 0.3 and 0.38 never.
+    first = [[0.6, 0.38, 0.02], [0.6, 0.3, 0.1]]
+    rows = torch.tensor([row[-k:] + row[:-k] for row in first for k in range(3)]).double()
+    fitted = calibrators.fit("histogram_width", rows.log(), torch.tensor([0, 1, 2] * 2))
+    even = torch.tensor([[0.38, 0.34, 0.28]]).double()
+    assert [curve(p) for curve in fitted.maps for p in even[0].numpy()] == [0] * 9
+    torch.testing.assert_close(fitted(even.log()), even)
+    expected = torch.eye(3).double().repeat(2, 1)
+    torch.testing.assert_close(fitted(rows.log()), expected, rtol=0, atol=1e-12)

@@ -25,10 +25,11 @@ NOT_SCALING = {  # NLL on the fitting data may rise
     "isotonic",
     "isotonic_top_label",
     "kernel",
+    "polynomial",
     "scaling_binning",
     "venn_abers",
 }
-SLOW = {"bbq", "dirichlet", "matrix", "spline", "structured_matrix", "venn_abers"}
+SLOW = {"bbq", "dirichlet", "matrix", "polynomial", "spline", "structured_matrix", "venn_abers"}
 
 
 def test_only_the_named_calibrators_promise_less() -> None:
@@ -93,8 +94,11 @@ def test_fast_calibrators_manage_a_thousand_classes(name: str) -> None:
         torch.testing.assert_close(result.sum(1), torch.ones(7).double(), rtol=0, atol=1e-9)
 
 
-# Two forms too coarse for this problem, no map, and one that gives no rows.
-NO_CURE = {"platt_probabilities", "histogram_width", "identity", "isotonic_top_label"}
+# Three forms too coarse for this problem, no map, and one that gives no rows.
+NO_CURE = {
+    *("platt_probabilities", "histogram_width", "polynomial"),
+    *("identity", "isotonic_top_label"),
+}
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - NO_CURE))

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from netcal.scaling import BetaCalibration
 from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from calibration import calibrators
-from calibration.calibrators.logistic import DECREMENT_TOLERANCE, akaike, logistic_regression
+from calibration.calibrators.logistic import DECREMENT_TOLERANCE, logistic_regression
 from calibration.calibrators.one_vs_rest import scores
 
 PLANTED = {
@@ -144,19 +144,6 @@ def test_blocks_of_samples_add_up() -> None:
     # It stops where gᵀH⁻¹g is below its tolerance, and the largest curvature is about 1/4.
     gradient = x @ (expit(theta @ x) - target) / 10_000
     np.testing.assert_allclose(gradient, 0, atol=np.sqrt(DECREMENT_TOLERANCE / 4))
-
-
-def test_akaike_counts_free_parameters() -> None:
-    random = np.random.default_rng(0)
-    x, target = np.ones((1, 50)), (random.uniform(size=50) < 0.3).astype(float)
-    rate = target.mean()
-    theta = np.array([logit(rate)])
-    entropy = -rate * np.log(rate) - (1 - rate) * np.log(1 - rate)
-    free = akaike(x, target, np.zeros((1, 1)), theta)
-    assert free == pytest.approx(entropy + 1 / 50)
-    # A penalty as large as the curvature halves the effective number.
-    held = akaike(x, target, np.full((1, 1), rate * (1 - rate)), theta)
-    assert held == pytest.approx(entropy + 0.5 / 50)
 
 
 def test_platt_scaling_of_probabilities_says_that_it_fell_back() -> None:

@@ -7,10 +7,18 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.interpolate import CubicSpline
+from scipy.special import expit
 
 from calibration import calibrators
+from calibration.calibrators.kernel import BANDWIDTHS, leave_one_out
 from calibration.calibrators.natural_spline import NaturalSplines
-from calibration.calibrators.spline import balanced_quantiles
+from calibration.calibrators.one_vs_rest import scores
+from calibration.calibrators.spline import (
+    SMOOTHINGS,
+    SplineBasis,
+    balanced_quantiles,
+    random_folds,
+)
 
 KNOTS = np.array([-2.0, -1.0, 0.5, 1.0, 4.0])
 
@@ -66,6 +74,40 @@ def test_spline_recovers_a_bent_curve_that_platt_cannot(binary) -> None:
     assert error("spline") < 0.4 * error("platt_logits")
 
 
+def test_spline_is_chosen_by_the_rows_that_its_folds_left_out(gaussians) -> None:
+    problem = gaussians(400, 3, factor=2.0)
+    fold = random_folds(problem.logits, problem.labels)
+    assert np.bincount(fold).tolist() == [80] * 5
+    targets = [(problem.labels == k).numpy().astype(float) for k in range(3)]
+    every = list(scores(problem.logits))
+    losses = []
+    for smoothing in SMOOTHINGS:
+        rows = np.empty((400, 3))
+        for k, (score, target) in enumerate(zip(every, targets, strict=True)):
+            basis = SplineBasis(score.log_odds, target)
+            for number in range(5):
+                # From 0, as if no other smoothing had been tried.
+                theta, converged = basis.fit(np.flatnonzero(fold != number), smoothing)
+                assert converged
+                inside = fold == number
+                rows[inside, k] = expit(theta @ basis.features[:, inside])
+        own = rows[np.arange(400), problem.labels.numpy()]
+        losses.append(-np.log(own / rows.sum(1)).mean())
+    fitted = calibrators.fit("spline", problem.logits, problem.labels)
+    assert fitted.smoothing == SMOOTHINGS[int(np.argmin(losses))]
+
+
+def test_folds_do_not_depend_on_the_order_of_rows(gaussians) -> None:
+    problem = gaussians(203, 3)
+    order = torch.randperm(203, generator=torch.Generator().manual_seed(0))
+    found = random_folds(problem.logits, problem.labels)
+    again = random_folds(problem.logits[order], problem.labels[order])
+    assert np.array_equal(again, found[order.numpy()])
+    for k in range(3):
+        sizes = np.bincount(found[problem.labels.numpy() == k], minlength=5)
+        assert sizes.max() - sizes.min() <= 1
+
+
 def test_spline_of_straight_data_is_platt_scaling(binary) -> None:
     logits, labels = binary(lambda s: (0.5 * s - 1).sigmoid(), 4000, seed=1)
     found = calibrators.fit("spline", logits, labels)(logits)
@@ -105,12 +147,46 @@ def test_kernel_is_the_weighted_mean_over_all_samples(binary) -> None:
     logits, labels = binary(lambda s: (0.5 * s - 1).sigmoid(), 500)
     fitted = calibrators.fit("kernel", logits, labels)
     s = logits[:, 1]
-    width = 1.06 * float(s.std(correction=0)) * 500**-0.2
     at = torch.linspace(-8, 8, 33).double()
-    weights = (-0.5 * ((at[:, None] - s) / width).square()).exp()
+    weights = (-0.5 * ((at[:, None] - s) / fitted.bandwidth).square()).exp()
     expected = (weights @ labels.double() + at.sigmoid()) / (weights.sum(1) + 1)
     found = fitted(torch.stack([torch.zeros_like(at), at], dim=1))[:, 1]
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)
+
+
+def test_kernel_leaves_each_sample_out(binary) -> None:
+    _, labels = binary(lambda s: (0.5 * s - 1).sigmoid(), 60)
+    # On points of the grid, where nothing is rounded.
+    s = np.rint(60 * np.random.default_rng(0).standard_normal(60)) * 0.05
+    target = labels.numpy().astype(float)
+    expected = np.zeros(len(BANDWIDTHS))
+    for i in range(60):
+        others = np.arange(60) != i
+        weights = np.exp(-0.5 * ((s[i] - s[others]) / BANDWIDTHS[:, None]) ** 2)
+        p = (weights @ target[others] + expit(s[i])) / (weights.sum(1) + 1)
+        expected += np.log(p if target[i] else 1 - p)
+    np.testing.assert_allclose(leave_one_out(s, target), expected, rtol=1e-9)
+
+
+def test_kernel_takes_the_likeliest_bandwidth_over_all_classes(gaussians) -> None:
+    problem = gaussians(300, 4, factor=2.0)
+    fitted = calibrators.fit("kernel", problem.logits, problem.labels)
+    likelihood = sum(
+        leave_one_out(score.log_odds, (problem.labels == k).numpy().astype(float))
+        for k, score in enumerate(scores(problem.logits))
+    )
+    assert fitted.bandwidth == BANDWIDTHS[likelihood.argmax()]
+
+
+def test_kernel_helps_where_its_curve_is_steep_for_the_spread_of_the_data(gaussians) -> None:
+    # 40 classes of about 75 samples: a class's log-odds spread widely, its curve is steep.
+    fitting, fresh = gaussians(3000, 40, factor=0.6), gaussians(3000, 40, factor=0.6, seed=1)
+
+    def nll(name: str) -> float:
+        rows = calibrators.fit(name, fitting.logits, fitting.labels)(fresh.logits)
+        return float(-rows.gather(1, fresh.labels[:, None]).log().mean())
+
+    assert nll("kernel") < nll("identity")
 
 
 def test_kernel_changes_nothing_where_there_are_no_data(binary) -> None:

@@ -115,6 +115,20 @@ def test_seeds_vary_the_split_and_fixed_test_data_stay(
     assert same_test != dataset.independent_draws
 
 
+@pytest.mark.parametrize("name", list(DATASETS))
+def test_nested_sets_rows_apart_that_no_other_seed_trains_on(
+    name: str, load: Callable[[str], Dataset]
+) -> None:
+    dataset = load(name)
+    first, second = (dataset.split(PROTOCOLS["nested"], seed, held_out=True) for seed in (0, 1))
+    assert first.apart is not None
+    assert second.apart is not None
+    same = first.apart.inputs.equal(second.apart.inputs)
+    assert same != dataset.independent_draws
+    halves = len(first.apart.labels), len(first.validation.labels)
+    assert abs(halves[0] - halves[1]) <= 1
+
+
 def test_digits_are_the_images_of_sklearn() -> None:
     images, labels = load_digits(return_X_y=True)
     known = {row.astype(np.uint8).tobytes(): y for row, y in zip(images, labels, strict=True)}

@@ -28,6 +28,11 @@ def sizes(name: str, protocol: str, held_out: bool) -> tuple[int, int, int | Non
         ("digits", "honest", False, (1146, 202, None)),
         ("digits", "honest", True, (944, 202, 202)),
         ("digits", "meta_regularization", False, (1213, 135, None)),
+        ("blobs-1.7", "nested", False, (700, 150, None)),
+        ("blobs-1.7", "nested", True, (550, 150, 150)),
+        # round(0.2 · 1348) = 270 rows, half of them to choose by.
+        ("digits", "nested", False, (1078, 135, None)),
+        ("digits", "nested", True, (876, 135, 202)),
     ],
 )
 def test_named_protocols_have_their_sizes(
@@ -55,3 +60,26 @@ def test_counts_are_rows_and_fractions_are_of_the_pool() -> None:
 def test_share_must_be_a_fraction_or_a_count(share: object) -> None:
     with pytest.raises(SettingError, match=r"'validation'.*fraction between 0 and 1 or a whole"):
         Protocol.checked({"name": "mine", "validation": share}, "protocol")
+
+
+@pytest.mark.parametrize(("choice", "rows"), [(0.5, 20), (0.25, 10), (7, 7)])
+def test_choice_is_a_share_of_the_validation_rows(choice: float, rows: int) -> None:
+    protocol = Protocol(name="mine", validation=40, choice=choice)
+    splits = load_dataset("spiral-2.5", {"points": 200}).split(protocol, 0, held_out=False)
+    assert splits.apart is not None
+    assert len(splits.choice.labels) == rows
+    assert len(splits.validation.labels) == 40 - rows
+    assert len(splits.train.labels) == 160
+
+
+@pytest.mark.parametrize("choice", [0.001, 0.999, 40, 41])
+def test_both_halves_of_the_validation_rows_need_some(choice: float) -> None:
+    protocol = Protocol(name="mine", validation=40, choice=choice)
+    with pytest.raises(ValueError, match=r"choice part of protocol 'mine'.* of 40 validation rows"):
+        load_dataset("blobs-1.3", {}).split(protocol, 0, held_out=False)
+
+
+def test_without_choice_validation_rows_choose() -> None:
+    splits = load_dataset("blobs-1.3", {}).split(PROTOCOLS["honest"], 0, held_out=False)
+    assert splits.apart is None
+    assert splits.choice is splits.validation

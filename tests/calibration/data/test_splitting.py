@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.data import FixedDataset, Part, Protocol, Splits
+from calibration.data import PROTOCOLS, FixedDataset, Part, Protocol, Splits
 from calibration.data.splitting import FEWEST_ROWS, draw_rows, stream
 
 labels_strategy = st.lists(st.integers(1, 30), min_size=2, max_size=8).flatmap(
@@ -26,17 +26,24 @@ def rows_of(part: Part | None) -> set[int]:
     return set() if part is None else set(part.inputs[:, 0].long().tolist())
 
 
-@given(labels_strategy, st.integers(0, 2**40), st.floats(0.05, 0.4), st.booleans())
+@given(
+    labels_strategy,
+    st.integers(0, 2**40),
+    st.floats(0.05, 0.4),
+    st.booleans(),
+    st.sampled_from([None, 0.3]),
+)
 def test_parts_are_disjoint_cover_everything_and_keep_labels(
-    labels: list[int], seed: int, share: float, held_out: bool
+    labels: list[int], seed: int, share: float, held_out: bool, choice: float | None
 ) -> None:
     divisible = sum(n for n in np.bincount(labels) if n >= FEWEST_ROWS)
     if divisible < 60:
         labels = [*labels, *[0, 1] * 60]
     dataset = numbered(labels)
-    protocol = Protocol(name="p", validation=share, meta_validation=share)
+    protocol = Protocol(name="p", validation=share, meta_validation=share, choice=choice)
     splits = dataset.split(protocol, seed, held_out=held_out)
-    named = [splits.train, splits.validation, splits.meta_validation, dataset.test(seed)]
+    rest = [splits.meta_validation, splits.apart, dataset.test(seed)]
+    named = [splits.train, splits.validation, *rest]
     parts = [rows_of(part) for part in named]
     assert sum(map(len, parts)) == len(labels)
     assert set.union(*parts) == set(range(len(labels)))
@@ -102,6 +109,20 @@ def test_methods_with_and_without_held_out_data_share_validation_rows() -> None:
     assert without_meta.meta_validation is None
     both = rows_of(with_meta.train) | rows_of(with_meta.meta_validation)
     assert both == rows_of(without_meta.train)
+
+
+def test_a_protocol_can_have_every_method_train_on_the_same_rows() -> None:
+    dataset, protocol = numbered([0, 1, 2] * 40), PROTOCOLS["meta_regularization"]
+    with_meta, without_meta = (
+        dataset.split(protocol, 1, held_out=held_out) for held_out in (True, False)
+    )
+    assert rows_of(with_meta.train) == rows_of(without_meta.train)
+    assert rows_of(with_meta.validation) == rows_of(without_meta.validation)
+    assert without_meta.meta_validation is None
+    other = dataset.split(
+        protocol.model_copy(update={"same_training_rows": False}), 1, held_out=False
+    )
+    assert len(other.train.labels) == len(without_meta.train.labels) + 12 * 90 // 120
 
 
 @pytest.mark.parametrize("rare", [1, 2])

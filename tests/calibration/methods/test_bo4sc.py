@@ -1,4 +1,4 @@
-"""BO4SC: its algorithm as printed, its tempered form, and what it leaves behind."""
+"""BO4SC: its algorithm as printed, its options, and what it leaves behind."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from calibration.bilevel import ENGINES
-from calibration.data import PROTOCOLS, load_dataset
-from calibration.methods import Batch, make_method
+from calibration.data import PROTOCOLS, Part, load_dataset
+from calibration.methods import Batch, TrainState, make_method
 from calibration.methods.bo4sc import Bo4sc
-from calibration.objectives import confidence_bce
+from calibration.objectives import confidence_bce, sece
 from calibration.training import TrainingConfig, TrainingRun
 
 
@@ -31,34 +31,111 @@ def bo4sc_run(
     )
 
 
-def test_algorithm_1_as_printed() -> None:
+def in_double(run: TrainingRun) -> tuple[TrainState, Batch, dict[str, torch.Tensor]]:
+    """The run's first state, its only batch and its numbers, to be stepped without rounding."""
+    double = torch.double
+    parameters = run.state.parameters.to(double)
+    method = {name: value.to(double) for name, value in run.state.method.items()}
+    state = TrainState(parameters, {}, run.learner.optimiser.initial(parameters), method)
+    held = Part(run.validation.inputs.to(double), run.validation.labels)
+    rows = torch.arange(len(run.train.labels))
+    batch = Batch(run.train.inputs.to(double), run.train.labels, rows, held)
+    numbers = run.method.numbers(dtype=double, device=torch.device("cpu"))
+    return state, batch, numbers | {"progress": torch.zeros((), dtype=double)}
+
+
+JUDGES = {
+    "confidence_bce": lambda logits, labels: confidence_bce(logits, labels, sharpness=20.0),
+    "nll": F.cross_entropy,
+    "sece": sece,
+}
+
+
+@pytest.mark.parametrize(
+    ("restart", "outer_optimiser", "judge", "inner"),
+    [
+        ("initial", "gd", "confidence_bce", "sgd"),  # Algorithm 1 to the letter
+        ("initial", "adam", "nll", "adam"),
+        ("warm", "adam", "confidence_bce", "adam"),
+        ("warm", "gd", "sece", "adam"),
+    ],
+)
+def test_it_takes_the_steps_of_an_unrolled_float64_program(
+    restart: str, outer_optimiser: str, judge: str, inner: str
+) -> None:
+    """Three outer steps by autograd through every inner one, gd and Adam written out here."""
+    rate = 0.4 if outer_optimiser == "gd" else 0.03
+    options = {"restart": restart, "outer_optimiser": outer_optimiser, "outer_loss": judge}
+    common = {"inner_steps": 4, "outer_lr": rate, "sharpness": 20.0, "lr": 0.02}
     run = bo4sc_run(
-        {"as_printed": True, "inner_steps": 3, "outer_lr": 50.0, "sharpness": 20.0, "lr": 0.1},
-        epochs=6,
+        options | common | {"warm_share": 0.0, "project": False}, optimiser=inner, momentum=0.0
     )
-    start = run.state
-    apply = run.learner.model.apply
-    theta, weights = start.parameters.clone().double(), torch.ones(140, dtype=torch.double)
-    inputs, labels = run.train.inputs.double(), run.train.labels
-    for _ in range(2):
-        w = weights.clone().requires_grad_()
-        k = theta.clone().requires_grad_()
-        for _ in range(3):
-            ce = F.cross_entropy(
-                apply(k, {}, inputs, training=True)[0].logits, labels, reduction="none"
+    state, batch, numbers = in_double(run)
+    apply, optimiser, samples = run.learner.model.apply, run.learner.optimiser, len(batch.rows)
+    still = torch.zeros((), dtype=torch.double)
+    weights, moments = torch.ones(samples, dtype=torch.double), torch.zeros(2, samples).double()
+    theta, memory = state.parameters, state.optimiser
+    for outer_step in range(3):
+        state, _ = run.method.steps(
+            run.learner, state, [batch] * 4, numbers, torch.Generator().manual_seed(outer_step)
+        )
+        if restart == "initial":
+            theta, memory = run.state.parameters.double(), optimiser.initial(theta)
+        w, k = weights.clone().requires_grad_(), theta.clone().requires_grad_()
+        for _ in range(4):
+            logits = apply(k, {}, batch.inputs, training=True)[0].logits
+            losses = F.cross_entropy(logits, batch.labels, reduction="none")
+            (slope,) = torch.autograd.grad((w * losses).mean(), k, create_graph=True)
+            k, memory = optimiser.update(k, slope, memory, lr=numbers["lr"], weight_decay=still)
+        logits = apply(k, {}, batch.held_out.inputs, training=False)[0].logits
+        (hyper,) = torch.autograd.grad(JUDGES[judge](logits, batch.held_out.labels), w)
+        if outer_optimiser == "adam":
+            slope = samples * hyper
+            moments = torch.stack(
+                [0.9 * moments[0] + 0.1 * slope, 0.999 * moments[1] + 0.001 * slope**2]
             )
-            (slope,) = torch.autograd.grad((w * ce).mean(), k, create_graph=True)
-            k = k - 0.1 * slope
-        held = run.validation
-        logits = apply(k, {}, held.inputs.double(), training=False)[0].logits
-        (hyper,) = torch.autograd.grad(confidence_bce(logits, held.labels, sharpness=20.0), w)
-        weights, theta = (w - 50.0 * hyper).detach(), k.detach()
+            mean = moments[0] / (1 - 0.9 ** (outer_step + 1))
+            square = moments[1] / (1 - 0.999 ** (outer_step + 1))
+            weights = weights - rate * mean / ((square + 1e-16).sqrt() + 1e-8)
+        else:
+            weights = weights - rate * samples * hyper
+        theta, memory = k.detach(), {name: value.detach() for name, value in memory.items()}
+        torch.testing.assert_close(state.parameters, theta, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(state.method["weights"], weights, rtol=1e-6, atol=1e-8)
+        assert 1e-3 < float((weights - 1).abs().max()) < outer_step + 1.0, "moved, and not cut"
+
+
+@pytest.mark.parametrize("batch_size", ["full", 32])
+def test_a_restart_takes_all_its_steps_even_where_batches_run_out(batch_size: int | str) -> None:
+    run = bo4sc_run({"restart": "initial", "inner_steps": 8}, batch_size=batch_size)
+    start = run.state.parameters
+    run.run_epoch()
+    assert run.epoch == (8 if batch_size == "full" else 1)
     while not run.done:
         run.run_epoch()
-    torch.testing.assert_close(run.state.parameters.double(), theta, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(run.state.method["weights"].double(), weights, rtol=1e-4, atol=1e-6)
-    assert float((weights - 1).abs().max()) > 1e-3
-    assert run.state.optimiser["step"] == 0, "descent as printed must leave Adam alone"
+    assert run.epoch == 20
+    assert run.state.optimiser["step"] == 8
+    assert torch.equal(run.state.method["initial"], start)
+    # Eight steps of Adam move a parameter by little more than eight rates of 0.01.
+    assert 0.01 < float((run.state.parameters - start).abs().max()) < 0.12
+
+
+def test_a_restart_begins_with_the_first_statistics_of_batch_norm() -> None:
+    dataset = load_dataset("digits", {})
+    run = TrainingRun(
+        make_method("bo4sc", {"lr": 0.01, "restart": "initial", "inner_steps": 3}),
+        dataset.split(PROTOCOLS["honest"], 1, held_out=True),
+        model="small_cnn",
+        model_options={"channels": [4, 8]},
+        classes=10,
+        config=TrainingConfig(epochs=2, batch_size=512, stop_on="none"),
+        seed=1,
+    )
+    while not run.done:
+        run.run_epoch()
+    counts = [v for name, v in run.state.buffers.items() if name.endswith("num_batches_tracked")]
+    assert counts
+    assert all(int(count) == 3 for count in counts)
 
 
 def test_an_epoch_is_a_pass_whatever_the_inner_steps() -> None:
@@ -94,6 +171,33 @@ def test_before_the_warm_epochs_are_over_it_is_standard_training() -> None:
     )
     warm.run_epoch()
     assert bool((warm.state.method["weights"] != 1).any())
+
+
+def test_adam_leaves_weights_of_other_rows_and_their_moments_alone() -> None:
+    run = bo4sc_run(
+        {"inner_steps": 2, "warm_share": 0.0, "outer_optimiser": "adam", "outer_lr": 0.01},
+        batch_size=32,
+    )
+    original, seen = run.method.steps, torch.zeros(140)
+
+    def watched(learner, state, batches, numbers, generator):  # type: ignore[no-untyped-def]
+        after, logs = original(learner, state, batches, numbers, generator)
+        rows = torch.cat([batch.rows for batch in batches])
+        seen[rows] += 1
+        others = torch.ones(140, dtype=torch.bool)
+        others[rows] = False
+        for name in ("weights", "weights_step", "weights_mean", "weights_square"):
+            assert torch.equal(after.method[name][others], state.method[name][others])
+        return after, logs
+
+    run.method.steps = watched  # type: ignore[method-assign]
+    for _ in range(3):
+        run.run_epoch()
+    assert torch.equal(run.state.method["weights_step"], seen)
+    assert bool((seen == 3).all())
+    # Adam's first three steps are at most about one rate long each, however small the slope.
+    moved = 1 - run.state.method["weights"]
+    assert 0.005 < float(moved.max()) < 0.04
 
 
 def test_weights_are_projected_or_not() -> None:
@@ -214,8 +318,8 @@ def test_an_overflowed_hypergradient_moves_nothing() -> None:
     batch = Batch(rows[:, None], rows, rows)
     numbers = method.numbers(dtype=torch.float32, device=torch.device("cpu"))
     assert isinstance(method, Bo4sc)
-    moved = method._moved(weights, slope, numbers, [batch])
-    torch.testing.assert_close(moved, torch.tensor([1.0, 1.0, 1.0, 1 - 0.04]))
+    moved = method._moved({"weights": weights}, slope, numbers, [batch])
+    torch.testing.assert_close(moved["weights"], torch.tensor([1.0, 1.0, 1.0, 1 - 0.04]))
 
 
 def test_the_history_ends_with_the_last_weights() -> None:

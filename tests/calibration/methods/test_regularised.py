@@ -24,16 +24,19 @@ HYPERPARAMETERS: dict[str, dict[str, Any]] = {
     "sb_ece": {"bins": 7, "temperature": 0.05},
     "avuc": {"threshold": 0.3, "temperature": 0.4},
     "ks": {"sharpness": 20.0},
+    "spline_ks": {"sharpness": 20.0, "knots": 4},
     "brier": {"bins": 7, "temperature": 0.05},
     "dece": {"bins": 7, "accuracy_temperature": 30.0, "bin_temperature": 0.05},
     "sece": {"bandwidth": 0.2, "accuracy_temperature": 30.0},
     "soft_histogram": {"bins": 7},
+    "learned_histogram": {"bins": 7},
 }
 
 
 def test_every_objective_of_the_table_has_its_method() -> None:
-    wanted = "mmce mmce_weighted mdca dca sb_ece avuc ks brier confidence_penalty dece sece"
-    assert set(wanted.split()) | {"soft_histogram"} == set(MEMBERS)
+    wanted = "mmce mmce_weighted mdca dca sb_ece avuc ks spline_ks brier confidence_penalty dece"
+    further = {"sece", "soft_histogram", "learned_histogram"}
+    assert set(wanted.split()) | further == set(MEMBERS)
 
 
 @pytest.mark.parametrize("name", MEMBERS)

@@ -14,8 +14,8 @@ LABELS = torch.tensor([0, 1])
 ROW_METRICS = [metrics.nll, metrics.brier, metrics.classwise_ece, metrics.classwise_ace]
 TOP_METRICS = [
     metrics.ece, metrics.mce, metrics.mce_with_count, metrics.average_ce, metrics.ace,
-    metrics.l2_debiased, metrics.ks, metrics.kuiper, metrics.smooth_ece, metrics.sece,
-    metrics.mmce, metrics.aurc, metrics.risk_coverage_curve, metrics.error,
+    metrics.l2_debiased, metrics.ks, metrics.kuiper, metrics.smooth_ece, metrics.kde_ece,
+    metrics.sece, metrics.mmce, metrics.aurc, metrics.risk_coverage_curve, metrics.error,
     metrics.bin_robustness, metrics.reliability_curve, metrics.brier_decomposition,
     metrics.panel, metrics.bootstrap_intervals,
 ]  # fmt: skip

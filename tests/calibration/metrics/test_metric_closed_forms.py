@@ -190,8 +190,8 @@ def test_batches_are_evaluated_one_by_one(draw) -> None:
     labels = torch.stack([y for _, y in sets]).view(2, 3, 200)
     top = [
         metrics.ece, metrics.mce, metrics.ace, metrics.average_ce, metrics.ks, metrics.kuiper,
-        metrics.smooth_ece, metrics.sece, metrics.mmce, metrics.l2_debiased, metrics.aurc,
-        metrics.error,
+        metrics.smooth_ece, metrics.kde_ece, metrics.sece, metrics.mmce, metrics.l2_debiased,
+        metrics.aurc, metrics.error,
     ]  # fmt: skip
     rows = [metrics.nll, metrics.brier, metrics.classwise_ece, metrics.classwise_ace]
     for metric in top + rows:

@@ -41,6 +41,7 @@ def test_the_objectives_of_the_literature_are_there() -> None:
         "sb_ece",
         "sece",
         "soft_ks",
+        "spline_ks",
     ]
     assert all(getattr(objectives, name) is OBJECTIVES[name] for name in NAMES)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from scipy.interpolate import CubicSpline
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -23,7 +24,9 @@ from calibration.objectives import (
     sece,
     soft_accuracy,
     soft_ks,
+    spline_ks,
 )
+from calibration.objectives.spline_ks import projection
 from tests.calibration.precision import rounding
 
 Draw = Callable[..., tuple[Tensor, Tensor]]
@@ -145,6 +148,46 @@ def test_soft_ks_approaches_ks_from_below(draw: Draw) -> None:
     assert errors[-1] < 1e-6
 
 
+def test_spline_ks_of_a_constant_gap_is_the_gap() -> None:
+    """G is straight, so that it is its own spline; its largest value, the gap, is at the end."""
+    logits = torch.tensor([0.8, 0.2], dtype=torch.float64).log().repeat(40, 1)
+    wrong = torch.ones(40, dtype=torch.long)
+    for knots in (3, 6):
+        found = spline_ks(logits, wrong, knots=knots, sharpness=1e7)
+        # The smooth maximum over at most 2·81 numbers is log(162)/1e7 low.
+        assert found.item() == pytest.approx(0.8, abs=1e-6)
+
+
+def test_spline_ks_approaches_ks_with_its_knots(draw: Draw) -> None:
+    """A spline with a knot for every second sample follows the cumulative gap."""
+    logits, labels = draw(200, 5)
+    ks = metrics.ks(logits.softmax(-1), labels).item()
+    errors = [abs(spline_ks(logits, labels, knots=k, sharpness=1e7).item() - ks) for k in (4, 100)]
+    # Between two knots the gap moves by two samples' worth at most.
+    assert errors[1] <= 2 / 200
+    assert errors[1] < errors[0]
+
+
+def test_spline_is_the_nearest_in_the_mean_square(draw: Draw) -> None:
+    """An independent least-squares fit to a fine sampling of the same piecewise straight curve."""
+    logits, labels = draw(30, 3)
+    confidence, correct = top(logits, labels)
+    gap = (confidence - correct.double())[confidence.argsort()]
+    cumulative = np.concatenate([[0], gap.cumsum(0).numpy()]) / 30
+    fine = (np.arange(60_000) + 0.5) / 60_000
+    basis = CubicSpline(np.linspace(0, 1, 6), np.eye(6), bc_type="natural")
+    target = np.interp(fine, np.arange(31) / 30, cumulative)
+    weights = np.linalg.lstsq(basis(fine), target, rcond=None)[0]
+    curve = gap @ projection(30, 6)
+    expected = basis(np.linspace(0, 1, len(curve))) @ weights
+    np.testing.assert_allclose(curve.numpy(), expected, atol=1e-7)
+
+
+def test_too_few_knots_are_refused(draw: Draw) -> None:
+    with pytest.raises(ValueError, match="knots must be a whole number of at least 3, found 2"):
+        spline_ks(*draw(), knots=2)
+
+
 def test_histogram_ece_of_confidences_at_the_centres_is_ece() -> None:
     generator = torch.Generator().manual_seed(0)
     confidence = (torch.randint(8, 15, (200,), generator=generator).double() + 0.5) / 15
@@ -154,7 +197,9 @@ def test_histogram_ece_of_confidences_at_the_centres_is_ece() -> None:
     torch.testing.assert_close(histogram_ece(logits, labels), ece)
 
 
-@pytest.mark.parametrize("name", ["dca", "dece", "histogram_ece", "mmce", "sb_ece", "soft_ks"])
+@pytest.mark.parametrize(
+    "name", ["dca", "dece", "histogram_ece", "mmce", "sb_ece", "soft_ks", "spline_ks"]
+)
 def test_a_calibrated_batch_is_better_than_a_too_sure_one(name: str, draw: Draw) -> None:
     logits, _ = draw(2000, 5, scale=1.0)
     generator = torch.Generator().manual_seed(1)

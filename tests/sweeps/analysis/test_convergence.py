@@ -61,7 +61,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_the_leaderboard_says_on_how_many_seeds_it_converged(swept: Sweep) -> None:
-    shares = swept.leaderboard.set_index(["row", "calibrator"])["converged"]
+    shares = swept.leaderboard.full.set_index(["row", "calibrator"])["converged"]
     assert shares["standard", "identity"] == 1
     assert shares["standard", "restless:Restless"] == 0
 

@@ -38,7 +38,7 @@ def test_a_real_difference_is_found(networks: pd.DataFrame) -> None:
     rng = np.random.default_rng(1)
     for _ in range(5):
         told = headline_of(drawn(networks, rng, gains={"focal": 0.3}))
-        assert told.subject.startswith("On null, focal")
+        assert told.lead.startswith("On null, focal")
         assert "better in ECE" in told.lead
         assert "more accurate" in told.lead
         assert told.others.count("better") == 0

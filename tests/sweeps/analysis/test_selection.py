@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import csv
+import html
 import io
+import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from sweeps.analysis import Analysis
+from sweeps.analysis.noise import nll_region, standing
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import CHOSEN_BY, FEWER_SEEDS, NO_SCORE, best_seed, select
 from sweeps.analysis.two_sweeps import compare_sweeps
@@ -25,6 +30,7 @@ from sweeps.spec import ORACLE
 from sweeps.sweep import SPEC, Sweep
 from tests.analysed import SMALL, evaluation, read, swept
 from tests.outcomes import evaluation as evaluated
+from tests.sweeps.analysis.choices import cost
 from tests.tracked import body, empty_database, runs_of, synced
 
 TEXT = SMALL.replace("isotonic_top_label", "isotonic").replace("trials: 6", "trials: 1")
@@ -81,7 +87,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def in_terminal(told: Told) -> set[str]:
     (table,) = leaderboard_tables(told.analysis, told.sweep.records)
-    return {str(cell).partition(" (")[0] for cell in table.columns[0].cells}
+    return {name.partition(" (")[0] for name in table.names}
 
 
 def in_csv(told: Told) -> set[str]:
@@ -120,6 +126,17 @@ def in_export(told: Told) -> set[str]:
     return {f"{choose(told.sweep).label} ★"}
 
 
+def in_recommendation(told: Told) -> set[str]:
+    """The file, and the first sentence of page and description."""
+    found = json.loads(told.files["recommendation.json"])
+    page = " ".join(html.unescape(told.files["report.html"].decode()).split())
+    first = re.sub("<[^>]*>", "", page.partition('<p class="say">')[2].partition("</p>")[0])
+    assert first == found["sentence"]
+    described = runs_of(told.uri, told.sweep.name)[told.sweep.name].data.tags["mlflow.note.content"]
+    assert first in described.replace("\\", "")
+    return {f"{label(each['row'], each['calibrator'])} ★" for each in found["datasets"]}
+
+
 def in_comparison(told: Told) -> set[str]:
     table = compare_sweeps(told.analysis, told.analysis)
     return {label(m, p) for m, p in zip(table["row"], table["calibrator_b"], strict=True)}
@@ -131,6 +148,7 @@ SAYING: dict[str, Callable[[Told], set[str]]] = {
     "page": in_page,
     "MLflow": in_mlflow,
     "export": in_export,
+    "recommendation": in_recommendation,
     "compare": in_comparison,
 }
 
@@ -146,7 +164,7 @@ def test_everybody_says_the_same(where: str, told: Told) -> None:
     assert stars == (set() if where == "compare" else {winner})
     named = {name.removesuffix(" ★") for name in said}
     shown = {name for name in named if name.partition(" + ")[0] in told.sweep.spec.methods}
-    if where != "export":
+    if where not in ("export", "recommendation"):
         assert chosen <= shown
         assert {name for name in shown if "+" in name} == chosen - {"label_smoothing"}
 
@@ -213,3 +231,116 @@ def test_the_bare_network_decides_between_seeds_without_an_nll() -> None:
     )
     assert best_seed(lines, "d", "a", "top") == 2
     assert best_seed(lines, "d", "a", "isotonic") == 3
+
+
+def noisy(*lines: tuple[str, str, float, float], seeds: int = 4) -> pd.DataFrame:
+    """Candidates as (row, calibrator, mean, half the spread over seeds from the first one's)."""
+    wave = [(-1) ** seed for seed in range(seeds)]
+    return tidy(
+        *(
+            (row, name, {s: mean + half * wave[s] for s in range(seeds)})
+            for row, name, mean, half in lines
+        )
+    )
+
+
+def test_a_standing_is_the_corrected_standard_error() -> None:
+    ours, best = np.array([0.52, 0.49, 0.55, 0.50]), np.array([0.50, 0.50, 0.51, 0.49])
+    difference = ours - best
+    found = standing(ours, best, 0.25, 0.01)
+    assert found.difference == pytest.approx(difference.mean())
+    assert found.error == pytest.approx(math.sqrt(difference.var(ddof=1) * (1 / 4 + 0.25)))
+    assert not found.tied  # 0.015 is below the error of 0.0147 … but beyond the region
+    assert standing(ours, best, 0.25, 0.02).tied == (found.difference <= found.error)
+    alone = standing(ours[:1], best[:1], 0.0, 0.5)
+    assert math.isnan(alone.error)
+    assert not alone.tied
+
+
+def test_the_simplest_of_the_tied_is_taken() -> None:
+    """Isotonic is best by 0.002, which the seeds' spread of 0.004 does not show."""
+    found = select(
+        noisy(
+            ("a", "isotonic", 0.400, 0.004),
+            ("a", "temperature", 0.402, 0.0),
+            ("a", "identity", 0.410, 0.0),
+        )
+    )
+    assert found.calibrators["d", "a"] == "temperature"
+    assert found.winners["d"] == ("a", "temperature")
+    assert found.best["d"] == ("a", "isotonic")
+    tied = {name for (_, _, name), each in found.standings.items() if each.tied}
+    assert tied == {"isotonic", "temperature"}
+
+
+def test_noise_excuses_no_more_than_the_region() -> None:
+    """A spread of ±1 would tie everything; 0.4105 is too far from 0.4 all the same."""
+    rows = [("a", "isotonic", 0.400, 1.0), ("a", "identity", 0.400 + 1.05 * nll_region(), 0.0)]
+    assert select(noisy(*rows)).winners["d"] == ("a", "isotonic")
+    rows[1] = ("a", "identity", 0.400 + 0.95 * nll_region(), 0.0)
+    assert select(noisy(*rows)).winners["d"] == ("a", "identity")
+
+
+def test_overlapping_validation_parts_widen_the_noise() -> None:
+    lines = noisy(("a", "isotonic", 0.400, 0.004), ("a", "identity", 0.4025, 0.0))
+    # One standard error of ±0.004 over four seeds is 0.0023; with a ratio of 0.25, 0.0033.
+    assert select(lines).winners["d"] == ("a", "isotonic")
+    assert select(lines, ratios={"d": 0.25}).winners["d"] == ("a", "identity")
+
+
+def test_method_goes_before_calibrator_and_calibrator_before_time() -> None:
+    lines = noisy(
+        ("bilevel", "identity", 0.400, 0.004),
+        ("plain", "isotonic", 0.401, 0.0),
+        ("plain", "temperature", 0.402, 0.0),
+        ("slow", "temperature", 0.401, 0.0),
+    )
+    lines["train_seconds"] = lines["row"].map({"bilevel": 1.0, "plain": 2.0, "slow": 9.0})
+    complexities = {"bilevel": 4, "plain": 0, "slow": 0}
+    assert select(lines, complexities).winners["d"] == ("plain", "temperature")
+    # Without the slow row's time, the lower mean decides between what is equally simple.
+    lines["train_seconds"] = lines["row"].map({"bilevel": 1.0, "plain": 5.0, "slow": 9.0})
+    assert select(lines, complexities).winners["d"] == ("slow", "temperature")
+
+
+def test_the_winners_row_has_the_calibrator_it_won_with() -> None:
+    """b's bare network is within noise of b's best, but not of the best of all."""
+    lines = noisy(
+        ("a", "identity", 0.398, 0.006),
+        ("b", "temperature", 0.400, 0.002),
+        ("b", "identity", 0.4035, 0.006),
+    )
+    found = select(lines, {"a": 1, "b": 0})
+    assert found.winners["d"] == ("b", "temperature")
+    assert found.calibrators["d", "b"] == "temperature"
+    assert found.runners_up["d"][0] == ("a", "identity")
+
+
+def test_a_tie_of_everything_is_the_simplest_and_one_seed_ties_only_equals() -> None:
+    rows = [(row, name) for row in ("a", "b") for name in ("isotonic", "temperature", "identity")]
+    same = tidy(*((row, name, {1: 0.5, 2: 0.6}) for row, name in rows))
+    assert select(same, {"a": 1, "b": 0}).winners["d"] == ("b", "identity")
+    once = tidy(("a", "isotonic", {1: 0.5}), ("a", "identity", {1: 0.5000001}))
+    assert select(once).winners["d"] == ("a", "isotonic")
+
+
+@pytest.mark.parametrize(("step", "seed"), [(0.0, 0), (0.002, 1), (0.02, 2)])
+def test_the_rule_costs_less_than_the_region_on_new_data(step: float, seed: int) -> None:
+    """``python -m tests.benchmarks.bench_choice`` is the same with networks and calibrators.
+
+    Five rows, each better than the simpler one before it by ``step``; seeds with deviation
+    0.02 shared by all rows and 0.01 of their own, in validation and test data alike.
+    """
+    rng = np.random.default_rng(seed)
+    seeds = range(40)
+    shared = 0.5 + 0.02 * rng.normal(size=(2, len(seeds)))
+    lines = []
+    for place, row in enumerate("abcde"):
+        values = shared - step * place + 0.01 * rng.normal(size=shared.shape)
+        for number in seeds:
+            line = {"dataset": "d", "row": row, "calibrator": "identity", "seed": number}
+            lines.append(line | {CHOSEN_BY: values[0, number], "nll": values[1, number]})
+    complexities = {row: place for place, row in enumerate("abcde")}
+    found = cost(pd.DataFrame(lines), complexities, 0.0, rng, sweeps=60)
+    assert found.upper <= nll_region()
+    assert found.changed > 0.2 or step == 0.02

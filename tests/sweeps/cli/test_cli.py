@@ -44,7 +44,7 @@ def test_check_prints_the_plan_and_writes_nothing(
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["check", "quickstart"]) == 0
     printed = capsys.readouterr().out
-    assert "quickstart: 102 trials" in printed  # 2 datasets × 3 methods × (12 + 5)
+    assert "quickstart: 55 trials" in printed  # 5 rows × (6 + 5)
     assert "gamma [0, 5]" in printed
     assert list(tmp_path.iterdir()) == []
 

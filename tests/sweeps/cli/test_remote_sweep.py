@@ -25,6 +25,7 @@ training: {epochs: 6, batch_size: full, evaluate_every: 3}
 search: {sampler: grid}
 confirm_seeds: 1
 calibrators: [temperature]
+resources: {cpu: 2}
 """
 TRIALS = 3 + 1
 

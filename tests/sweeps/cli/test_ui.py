@@ -117,19 +117,26 @@ def test_the_results_show_the_runs_by_name_with_their_metrics(
 ) -> None:
     names = [name for _, name in confirmed(swept[0])]
     assert len(names) == 4
-    see(page, ui.links["results"], shows("test/ece", "selected/nll", *names))
+    answer = ("calsweep.winner", "calsweep.calibrator", "calsweep.validation_nll")
+    see(page, ui.links["results"], shows("calsweep.place", *answer, *names))
     # Only the confirmed runs, flat, with numbers in their cells.
     assert "4 matching runs" in text(page)
-    cells = "return [...document.querySelectorAll('[role=row] [col-id=\"metrics.`test/ece`\"]')]"
-    values = page.execute_script(f"{cells}.map(cell => Number(cell.innerText)).filter(v => v > 0)")
-    assert len(values) == 4
+    script = """const column = `[role=row] [col-id="tags.\\`${arguments[0]}\\`"]`;
+      return [...document.querySelectorAll(column)].map(cell => cell.innerText)
+        .filter(text => !text.startsWith('calsweep'))"""
+    columns = [page.execute_script(script, f"calsweep.{name}") for name in ("place", "winner")]
+    assert columns == [["1", "1", "2", "2"], ["true", "true", "false", "false"]]
 
 
-def test_the_charts_are_drawn_and_grouped_by_row(ui: Ui, page: Chrome) -> None:
-    see(page, ui.links["charts"], shows("Test data", "standard · blobs-1.7", "focal · blobs-1.7"))
-    drawn = "return document.querySelectorAll('.js-plotly-plot .bars path').length"
-    WebDriverWait(page, LIMIT).until(lambda page: page.execute_script(drawn) >= 2)
-    assert "test/ece" in text(page)
+def test_the_charts_have_one_colour_per_row(ui: Ui, page: Chrome, swept: tuple[Path, str]) -> None:
+    names = [name for _, name in confirmed(swept[0])]
+    see(page, ui.links["charts"], shows("What decides: validation NLL", *names))
+    script = """return [...document.querySelector('.js-plotly-plot').querySelectorAll('.bars path')]
+      .map(bar => getComputedStyle(bar).fill)"""
+    WebDriverWait(page, LIMIT).until(lambda page: len(page.execute_script(script)) == 4)
+    colours = page.execute_script(script)
+    assert len(set(colours)) == 2
+    assert {colours.count(colour) for colour in colours} == {2}
 
 
 def test_the_search_lists_its_trials_and_their_settings(ui: Ui, page: Chrome) -> None:

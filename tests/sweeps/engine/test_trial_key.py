@@ -38,7 +38,7 @@ GIVEN = TrialConfig(
     seed=3,
     phase="search",
 )
-KEY = "d4a594262122ac35413bfa49e790a7ed"
+KEY = "7f2978b980020c9a7aa1f8058f52fd32"
 OTHER: dict[type[BaseModel], dict[str, Any]] = {
     TrialConfig: {
         "fingerprint": "0",
@@ -61,6 +61,7 @@ OTHER: dict[type[BaseModel], dict[str, Any]] = {
         "decay": 0.2,
         "augmentation": "crop_flip",
         "stop_on": "error",
+        "stop_ties": "latest",
         "patience": 5,
         "evaluate_every": 2,
         "mixed_precision": True,
@@ -71,6 +72,8 @@ OTHER: dict[type[BaseModel], dict[str, Any]] = {
         "meta_validation": 0.2,
         "drawn_validation": 0.2,
         "share_validation": True,
+        "choice": 0.5,
+        "same_training_rows": True,
     },
 }
 """Another value of every field that can change a number."""
@@ -81,7 +84,7 @@ WITHOUT_EFFECT: dict[type[BaseModel], dict[str, Any]] = {
         "dataset_name": "others",
         "objective": ("ece", "accuracy"),  # compares trials; its metric's version counts, below
     },
-    TrainingConfig: {},
+    TrainingConfig: {"reliability_snapshots": 6},  # of confirm trials alone, which keep them
     Protocol: {"name": "mine"},
 }
 
@@ -120,7 +123,7 @@ def test_versions_of_what_decides_a_number_are_in_the_key(monkeypatch: pytest.Mo
         (Standard, "version", 2),
         (ModelOptions, "version", 2),
         (Adam, "version", 2),
-        (trial_key, "TRAINING_LOOP_VERSION", 2),
+        (trial_key, "TRAINING_LOOP_VERSION", 3),
         (trial_key, "METRICS", {**metrics, "nll": Later}),  # by which the best epoch is chosen
     ):
         with monkeypatch.context() as patch:
@@ -164,7 +167,7 @@ def test_a_study_follows_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(TPE, "version", 2)
         different.append(study())
-    monkeypatch.setattr(trial_key, "TRAINING_LOOP_VERSION", 2)
+    monkeypatch.setattr(trial_key, "TRAINING_LOOP_VERSION", 3)
     different.append(study())
     assert len(set(different)) == len(different)
 

@@ -1,4 +1,7 @@
-"""``sweeps.run`` and ``sweeps.load`` leave the process of their caller as it was."""
+"""``sweeps.run`` and ``sweeps.load`` leave the process of their caller as it was.
+
+What they are called for is the example in the docstring of ``sweeps``, which has to hold, too.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,10 @@ import pytest
 
 from sweeps.host.process import left_as_found, quiet
 
-SPEC = {
-    "name": "small",
-    "datasets": ["blobs-1.7"],
-    "model": {"name": "mlp", "widths": [4]},
-    "methods": {"standard": {"lr": 0.05, "weight_decay": 0}},
-    "training": {"epochs": 3, "batch_size": "full"},
-    "confirm_seeds": 1,
-    "calibrators": ["temperature"],
-}
 LEVELS = {"alembic": "WARNING", "mlflow": "INFO", "optuna": "INFO", "ray": "INFO"}
 """As the libraries set them when they are imported."""
 CALLER = f"""
-import json, logging, os, random, signal, sys, threading, torch
+import doctest, json, logging, os, random, signal, sys, threading, torch
 
 def state():
     return {{
@@ -46,14 +40,14 @@ logging.getLogger("sqlalchemy").setLevel("ERROR")
 torch.set_num_threads(2)
 states = [json.dumps(state())]
 import sweeps
-sweeps.run({SPEC})
+found = doctest.testmod(sweeps)
 states.append(json.dumps(state()))
-rows = len(sweeps.load("small").results)
+rows = len(sweeps.load("first").results)
 states.append(json.dumps(state()))
 from sweeps.ray_backend import searcher
 levels = {{name: logging.getLevelName(logging.getLogger(name).level) for name in {[*LEVELS]}}}
 levels["ray.tune"] = logging.getLevelName(logging.getLogger("ray.tune").level)
-print(json.dumps([*map(json.loads, states), rows, levels, len(searcher._LIVE)]))
+print(json.dumps([*map(json.loads, states), found, rows, levels, len(searcher._LIVE)]))
 """
 
 
@@ -63,10 +57,12 @@ def test_a_caller_finds_the_process_as_it_was(tmp_path: Path) -> None:
         [sys.executable, "-c", CALLER], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    before, run, loaded, rows, levels, live = json.loads(done.stdout)
+    before, run, loaded, (failed, attempted), rows, levels, live = json.loads(done.stdout)
+    assert failed == 0
+    assert attempted >= 3
     assert run == before
     assert loaded == before
-    assert rows == 3  # the network, its calibrator, the oracle
+    assert rows == 2 * 3  # the network, its calibrator, the oracle, on two seeds each
     assert levels == LEVELS | {"ray.tune": "NOTSET"}
     assert live == 0
     assert done.stderr == ""

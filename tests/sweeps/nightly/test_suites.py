@@ -9,7 +9,7 @@ import pytest
 from sweeps.cli.main import main
 from sweeps.nightly.run.suite import for_night, load_suite
 from sweeps.spec import SpecError
-from sweeps.spec.ready import SPECS
+from sweeps.specs import SPECS
 from sweeps.store import Store
 from sweeps.sweep import SPEC, open_sweep, saved_state
 from tests.sweeps.nightly.kit import SEARCHED

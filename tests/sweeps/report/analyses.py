@@ -10,6 +10,7 @@ import pandas as pd
 
 from sweeps.analysis import Analysis, Baseline
 from sweeps.analysis.comparisons import CHOSEN, COMPARISON_COLUMNS
+from sweeps.analysis.recommendation import Recommendation
 from sweeps.analysis.selection import CANDIDATE, Selection, select
 from sweeps.spec import ORACLE
 
@@ -105,6 +106,7 @@ def analysis(
             "results": tidy,
             "leaderboard": table,
             "selection": selection(tidy),
+            "recommendation": Recommendation(),
             "comparisons": pd.DataFrame(comparisons or [], columns=COMPARISON_COLUMNS),
             "baseline": Baseline("standard"),
             "ranks": {},

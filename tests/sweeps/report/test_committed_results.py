@@ -16,8 +16,8 @@ from sweeps.engine.plan import Options, Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.report.paper_table import across
 from sweeps.spec import load_spec
-from sweeps.spec.ready import SPECS
 from sweeps.spec.schema import Evaluation, PublishedTable
+from sweeps.specs import SPECS
 from sweeps.store import Store
 
 RESULTS = SPECS / "results"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -28,7 +29,7 @@ from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import load_network
 from sweeps.engine.plan import Options, Plan
 from sweeps.spec import SpecError, load_spec
-from sweeps.spec.ready import SPECS
+from sweeps.specs import SPECS
 from sweeps.store import Store
 from tests.tracked import empty_database
 from tests.trained import finish
@@ -273,6 +274,28 @@ def test_a_rehearsal_finds_what_would_fail(
     assert "Broken: RuntimeError: as planned" in printed
     assert not (tmp_path / "runs").exists()
     assert torch.get_num_threads() == before
+
+
+def test_a_rehearsal_warns_of_side_variables_that_explode_or_stand_still(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(
+        "name: s\ndatasets: [blobs-1.7]\nmodel: {name: mlp, widths: [64]}\n"
+        "training: {epochs: 50, batch_size: 64, optimiser: sgd}\ncalibrators: [temperature]\n"
+        "methods:\n"
+        "  explodes: {method: fl_gamma_sece, parametrisation: paper, tau: 0.01, weight_lr: 0.01}\n"
+        "  frozen: {method: fl_gamma_sece, outer_lr: 1.0e-6}\n"
+        "  fine: {method: fl_gamma_sece, outer_lr: 0.03}\n"
+    )
+    assert main(["check", str(path), "--try", "--store", str(tmp_path / "runs")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"explodes: warning: gamma_mean goes from 1 to \S+ within 6 steps", printed)
+    assert "would explode; lower weight_lr (now 0.01)" in printed
+    assert "frozen: warning: gamma_mean is frozen at 1" in printed
+    assert "raise outer_lr (now 1e-06)" in printed
+    assert "fine: loss" in printed
+    assert "fine: warning" not in printed
 
 
 def test_configurations_of_equal_rows_share_a_key(tmp_path: Path) -> None:

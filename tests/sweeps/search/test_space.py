@@ -83,6 +83,25 @@ def test_a_spec_overrides_the_methods_default_domains() -> None:
     assert isinstance(space.searched["weight_decay"], LogUniform)
 
 
+def test_a_default_domain_may_depend_on_another_hyperparameter() -> None:
+    descent, adam = (resolve("bo4sc", {"outer_optimiser": name}) for name in ("gd", "adam"))
+    assert resolve("bo4sc", {}).searched == descent.searched
+    assert descent.searched["outer_lr"] == LogUniform(0.03, 15)
+    assert adam.searched["outer_lr"] == LogUniform(0.001, 0.1)
+    assert adam.searched["inner_steps"] == Integer(1, 20, log=True)
+    restarted = resolve("bo4sc", {"restart": "initial", "outer_lr": [1.0, 2.0]})
+    assert restarted.searched["inner_steps"] == Integer(50, 200, log=True)
+    assert restarted.searched["outer_lr"] == Choice((1.0, 2.0))
+
+
+def test_a_default_domain_cannot_depend_on_what_is_searched() -> None:
+    both = {"outer_optimiser": ["gd", "adam"]}
+    with pytest.raises(ValueError, match="'outer_lr': its default range depends on 'outer_opt"):
+        resolve("bo4sc", both)
+    space = resolve("bo4sc", both | {"outer_lr": {"loguniform": [0.01, 0.1]}})
+    assert space.searched["outer_lr"] == LogUniform(0.01, 0.1)
+
+
 def test_a_grid_has_every_combination_once() -> None:
     space = Space({}, {"a": Choice(("x", "y")), "b": LogUniform(1e-4, 1e-2), "c": Integer(1, 2)})
     cells = grid(space, resolution=3)
@@ -143,8 +162,8 @@ def test_every_default_space_can_be_searched_in_every_way(name: str) -> None:
         ("bo4sc", "outer_lr"),
         ("bo4sc", "sharpness"),
         ("fl_gamma_sece", "bandwidth"),
-        ("fl_gamma_sece", "tau"),
         ("fl_gamma_sece", "outer_lr"),
+        ("fl_gamma_sece", "outer_beta2"),
         ("ce_sece", "bandwidth"),
         ("ce_dece", "bin_temperature"),
         ("sece", "bandwidth"),
@@ -160,6 +179,27 @@ def test_the_hyperparameters_that_matter_are_searched_by_default(
         for point in grid(Space({}, {hyperparameter: space.searched[hyperparameter]}), 4)
     }
     assert len(values) >= 3
+
+
+def test_tau_is_searched_in_the_papers_form_alone() -> None:
+    of_paper, of_rate = {"tau", "weight_lr"}, {"outer_lr"}
+    names = of_paper | of_rate
+    assert resolve("fl_gamma_sece", {}).searched.keys() & names == of_rate
+    paper = resolve("fl_gamma_sece", {"parametrisation": "paper"})
+    assert paper.searched.keys() & names == of_paper
+    assert not paper.conditions
+    both = resolve("fl_gamma_sece", {"parametrisation": ["rate", "paper"]})
+    assert {n: both.conditions[n]["parametrisation"] for n in names} == {
+        "tau": ("paper",),
+        "weight_lr": ("paper",),
+        "outer_lr": ("rate",),
+    }
+    for point in grid(both, 2):
+        expected = of_paper if point["parametrisation"] == "paper" else of_rate
+        assert point.keys() & names == expected
+    for written in (0.1, {"loguniform": [0.1, 1]}):
+        with pytest.raises(ValueError, match="'tau': has an effect only when parametrisation: pap"):
+            resolve("fl_gamma_sece", {"tau": written})
 
 
 MIXED = {

@@ -41,7 +41,8 @@ methods:
     alpha1: 0.5
   mixup: {alpha: {integer: [1, 5], log: true}}
 protocol:
-  {name: mine, validation: 0.2, meta_validation: 30, drawn_validation: 0.3, share_validation: false}
+  {name: mine, validation: 0.2, meta_validation: 30, drawn_validation: 0.3, share_validation: false,
+   choice: 0.5, same_training_rows: true}
 training:
   epochs: 4
   batch_size: 64
@@ -52,15 +53,18 @@ training:
   decay: 0.5
   augmentation: none
   stop_on: nll
+  stop_ties: latest
   patience: 3
   evaluate_every: 2
   mixed_precision: false
   threads: 1
+  reliability_snapshots: 2
 search:
   {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}
 scheduler: {name: asha, grace: 1, reduction: 2}
 confirm_seeds: 2
 calibrators: [temperature]
+ensembles: false
 bins: 10
 large_test: 500
 table:
@@ -117,6 +121,8 @@ protocol.validation: [0, 1.0, -1, 1.5, "0.2", true, null, []]
 protocol.meta_validation: [0, 1.0, -1, 1.5, "0.2", true, null, []]
 protocol.drawn_validation: [0, 1.0, -1, 1.5, "0.2", true, []]
 protocol.share_validation: [0, 1, "yes", null, []]
+protocol.choice: [0, 1.0, -1, "half", true, []]
+protocol.same_training_rows: [0, 1, "yes", null, []]
 training: [null, 3, short, [], [1]]
 training.epochs: [number, 0, 10000001]
 training.batch_size: [number, 0, half]
@@ -127,10 +133,12 @@ training.milestones: [null, 3, early, [0], [1], [0.6, 0.3], [0.3, 0.3], [a], [tr
 training.decay: [number, 0, 1]
 training.augmentation: [word, crop_flip]
 training.stop_on: [word, ece]
+training.stop_ties: [word, error]
 training.patience: [optional, 0, 1]
 training.evaluate_every: [number, 0, 4]
 training.mixed_precision: [null, 0, 1, "no", []]
 training.threads: [number, 0, 2, 1025]
+training.reliability_snapshots: [number, -1, 51]
 search: [null, 3, tpe, []]
 search.sampler: [word, "json:dumps", "no.such:Thing"]
 search.trials: [optional, 0, 100001]
@@ -145,6 +153,7 @@ scheduler.grace: [optional, 0, 3, 4]
 scheduler.reduction: [number, 1, 101]
 confirm_seeds: [number, 0, 1001]
 calibrators: [null, 3, slow, {}, [nonsense], [temperature, temperature], [3], ["json:dumps"], [""]]
+ensembles: [null, 0, 1, "no", []]
 bins: [number, 1, 10001]
 large_test: [number, -1, 10000001]
 table: [3, a table, []]

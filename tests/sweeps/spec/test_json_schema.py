@@ -19,8 +19,8 @@ from calibration.models import MODELS
 from sweeps.search import SAMPLERS
 from sweeps.search.config import Scheduler
 from sweeps.spec.json_schema import json_schema
-from sweeps.spec.ready import ready_specs
 from sweeps.spec.schema import ROW_KEYS, Spec
+from sweeps.specs import ready_specs
 
 GOOD: dict[str, Any] = {"name": "a", "datasets": ["iris"], "methods": ["standard"]}
 
@@ -66,6 +66,8 @@ def test_every_ready_spec_fits(path: Path) -> None:
         {"model": "my_package.models:Net"},
         {"model": {"name": "mlp", "widths": [8]}},
         {"protocol": "bo4sc"},
+        {"protocol": "nested"},
+        {"protocol": {"name": "mine", "validation": 0.2, "choice": 100}},
         {"protocol": {"name": "mine", "validation": 0.2}},
         {"calibrators": "all"},
         {"calibrators": ["temperature", "my_package.maps:Mine"]},

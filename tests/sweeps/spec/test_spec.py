@@ -10,7 +10,7 @@ import pytest
 
 from calibration.hyperparameters import Choice, Uniform
 from sweeps.spec import SpecError, load_spec
-from sweeps.spec.ready import ready_specs
+from sweeps.specs import ready_specs
 
 GOOD = """\
 name: small

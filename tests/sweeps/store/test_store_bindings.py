@@ -188,6 +188,20 @@ def test_an_unusable_checkpoint_is_set_aside_and_the_trial_starts_anew(
     assert len(aside(plan.store)) == 1
 
 
+def test_a_damaged_checkpoint_is_set_aside_and_the_trial_starts_anew(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    (config,) = configs(plan, 1)
+    path = half_trained(config, plan.store)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+    record = trained(config, plan.store)
+    assert (record.status, record.lineage != "first") == ("done", True)
+    assert record.curve == trained(config, Store(tmp_path / "calm")).curve
+    (reason,) = aside(plan.store)
+    assert reason.startswith(f"records/{config.key()}/checkpoint.bin: ")
+
+
 def test_what_is_no_state_changes_nothing_in_a_run(tmp_path: Path) -> None:
     (config,) = configs(planned(tmp_path), 1)
     run = fresh_run(config)

@@ -106,6 +106,26 @@ def test_confirmed_runs_say_what_was_chosen(
             won = str(trial.row == winner).lower()
             assert tags.get("calsweep.winner") == (won if confirm else None)
             assert tags["row"] == f"{trial.row} · blobs-1.7"
+            place = "1" if trial.row == winner else "2"
+            assert tags.get("calsweep.place") == (place if confirm else None)
+            assert tags.get("calsweep.test_nll") == ("0.5000" if confirm else None)
+    colours = [
+        {runs[e.key].data.tags["mlflow.runColor"] for e in plan.confirmed("blobs-1.7", row)}
+        for row in ("standard", "focal")
+    ]
+    assert [len(found) for found in colours] == [1, 1]
+    assert colours[0] != colours[1]
+
+
+def test_a_colour_that_a_user_has_given_stays(tmp_path: Path, uri: str) -> None:
+    plan = make_plan(tmp_path, trials=1, text=TWO_ROWS)
+    train_all(plan)
+    synced(uri, plan, "words", analysed("focal"))
+    key = plan.confirmed("blobs-1.7", "focal")[0].key
+    MlflowClient(uri).set_tag(runs_of(uri)[key].info.run_id, "mlflow.runColor", "#123456")
+    synced(uri, plan, "words", analysed("standard"))
+    tags = runs_of(uri)[key].data.tags
+    assert (tags["mlflow.runColor"], tags["calsweep.winner"]) == ("#123456", "false")
 
 
 def test_a_row_left_out_is_superseded_until_it_comes_back(tmp_path: Path, uri: str) -> None:

@@ -1,0 +1,71 @@
+"""Ensembles of networks that were trained alike (Lakshminarayanan et al. 2017).
+
+The members' validation rows are not the ensemble's: another member may have been trained on
+them. So each member is calibrated on its own validation part, and only then are they pooled;
+nothing is fitted to, measured or chosen on validation predictions of the pool.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calibration import calibrators, metrics
+from calibration.evaluation import CalibratorEvaluation, LabelledLogits, measure, scores
+
+
+@dataclass(frozen=True)
+class Member:
+    """One network's predictions: of its own validation rows, and of the common test rows."""
+
+    validation: LabelledLogits
+    test: LabelledLogits
+
+
+def pooled(members: Sequence[Tensor]) -> Tensor:
+    """The mean of the members' probabilities (N, K): the ensemble's prediction."""
+    return torch.stack(list(members)).mean(0)
+
+
+def evaluate_ensemble(
+    calibrator: str, members: Sequence[Member], *, bins: int = 15, seed: int = 0
+) -> tuple[CalibratorEvaluation, list[CalibratorEvaluation]]:
+    """The ensemble of all members, and for each member that of the others.
+
+    The others' evaluations are for the jackknife: they have neither intervals nor anything else
+    of their own. No evaluation has validation metrics. Raises ``ValueError`` if there are fewer
+    than two members, if they have other test rows, or if the calibrator gives no probabilities.
+    """
+    if len(members) < 2:
+        raise ValueError(f"an ensemble has at least 2 members, found {len(members)}")
+    labels = members[0].test.labels
+    if any(not torch.equal(member.test.labels, labels) for member in members):
+        raise ValueError("the members of an ensemble must have the same test rows")
+    if calibrators.CALIBRATORS[calibrator].top_label:
+        raise ValueError(f"{calibrator!r} gives no probabilities that could be pooled")
+    start = time.perf_counter()
+    fitted = [
+        calibrators.fit(calibrator, m.validation.logits, m.validation.labels) for m in members
+    ]
+    fit_seconds = time.perf_counter() - start
+    outputs = [fit(member.test.logits) for fit, member in zip(fitted, members, strict=True)]
+    whole = pooled(outputs)
+    test = LabelledLogits(whole, labels)
+    measured, intervals, floor = measure(whole, test, bins=bins, seed=seed)
+    converged = all(fit.converged for fit in fitted)
+    found = CalibratorEvaluation(measured, intervals, floor, {}, converged, fit_seconds)
+    others = [
+        _measured(pooled(outputs[:left_out] + outputs[left_out + 1 :]), labels, bins, seed)
+        for left_out in range(len(members))
+    ]
+    return found, others
+
+
+def _measured(output: Tensor, labels: Tensor, bins: int, seed: int) -> CalibratorEvaluation:
+    floor = metrics.noise_floor(output, bins=bins, seed=seed)
+    test = scores(output, labels, output.argmax(-1), bins=bins)
+    return CalibratorEvaluation(test, {}, (floor.mean, floor.q95), {})

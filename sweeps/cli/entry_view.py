@@ -1,0 +1,160 @@
+"""Everything about one method, calibrator, metric, dataset, model or sampler."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from typing import Any, Literal
+
+from pydantic_core import PydanticUndefined
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from calibration.hyperparameters import Settings
+from calibration.metrics import Metric
+from sweeps.cli.listings import describe_domain
+from sweeps.engine.progress import format_value
+from sweeps.host.console import say
+
+FACTS = {
+    "complexity": "complexity",
+    "fast": "in 'fast'",
+    "keeps_argmax": "keeps the class",
+    "conditions": "conditional spaces",
+    "several_objectives": "several objectives",
+    "most_trials": "at most",
+    "version": "version",
+}
+"""What a class may declare, and how that is called."""
+BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+LABEL = 20
+
+
+def print_entry(kind: str, name: str, entry: Any, console: Console) -> None:
+    """Print what there is to know of an entry of a registry, from the entry itself."""
+    say(console, f"{name} ({kind})")
+    description = getattr(entry, "description", "")
+    if description:
+        console.print(Text(f"\n{description}"))
+    for paragraph in paragraphs(_documentation(name, entry)):
+        console.print(Text(f"\n{paragraph}"))
+    settings = _settings(entry)
+    if settings is not None and settings.model_fields:
+        console.print()
+        console.print(_settings_table(settings))
+        for paragraph in _explained(settings):
+            console.print(Text(paragraph))
+    console.print()
+    for fact, value in _facts(entry).items():
+        say(console, f"{fact:<{LABEL}}{value}")
+    say(console, f"{'source':<{LABEL}}{_source(entry)}")
+
+
+def paragraphs(documentation: str) -> list[str]:
+    """The paragraphs of a docstring, each on one line, as are the items of its lists.
+
+    Examples and what is indented, such as an equation, keep their lines.
+    """
+    plain = inspect.cleandoc(documentation).replace("``", "").strip()
+    found = []
+    for part in re.split(r"\n\s*\n", plain):
+        if part.startswith("- "):
+            items = re.split(r"\n(?=- )", part)
+            found.append("\n".join(" ".join(item.split()) for item in items))
+        else:
+            found.append(part if re.match(r"\s|>>>", part) else " ".join(part.split()))
+    return list(filter(None, found))
+
+
+def _documentation(name: str, entry: Any) -> str:
+    if not isinstance(entry, Metric):
+        return str(vars(entry).get("__doc__") or "")
+    from calibration import metrics
+
+    # The function that users call has the equation; a plug-in's may have one of its own.
+    function = getattr(metrics, name, None) or _function(entry)
+    return str(getattr(function, "__doc__", None) or "")
+
+
+def _settings(entry: Any) -> type[Settings] | None:
+    found = getattr(entry, "Hyperparameters", entry)
+    return found if isinstance(found, type) and issubclass(found, Settings) else None
+
+
+def _settings_table(settings: type[Settings]) -> Table:
+    domains: Mapping[str, Any] = getattr(settings, "domains", dict)()
+    heads = [settings.noun, "default", "values"] + (["searched by default"] if domains else [])
+    table = Table(*heads, box=SIMPLE_HEAD, pad_edge=False)
+    for name, field in settings.model_fields.items():
+        default = "required" if field.default is PydanticUndefined else format_value(field.default)
+        searched = [describe_domain(domains[name]) if name in domains else ""] if domains else []
+        table.add_row(name, default, _values(field.annotation, field.metadata), *searched)
+    return table
+
+
+def _values(annotation: Any, metadata: list[Any]) -> str:
+    """The type and the bounds of a setting: ``number ≥ 0 ≤ 20``, ``relu | tanh``."""
+    if typing.get_origin(annotation) is Literal:
+        return " | ".join(map(str, typing.get_args(annotation)))
+    words = {float: "number", int: "whole number", bool: "true | false", str: "text"}
+    shown = words.get(annotation) or str(getattr(annotation, "__name__", annotation))
+    bounds = [
+        f"{sign} {getattr(each, name):g}"
+        for each in metadata
+        for name, sign in BOUNDS.items()
+        if hasattr(each, name)
+    ]
+    return " ".join([shown, *bounds])
+
+
+def _explained(settings: type[Settings]) -> Iterator[str]:
+    """What the docstrings of a class and of those it extends say of its settings."""
+    for each in settings.__mro__:
+        own = vars(each).get("__doc__") or ""
+        named = any(f"``{name}``" in own for name in settings.model_fields)
+        if named and issubclass(each, Settings):
+            yield from paragraphs(own)
+    for name, field in settings.model_fields.items():
+        if field.description:
+            yield f"{name}: {field.description}"
+
+
+def _facts(entry: Any) -> dict[str, str]:
+    if isinstance(entry, Metric):
+        hidden = {"name", "description", "compute", "resample"}
+        fields = [field.name for field in dataclasses.fields(entry) if field.name not in hidden]
+        facts = {name: getattr(entry, name) for name in fields}
+        facts["interval"] = entry.has_interval
+    else:
+        facts = {called: getattr(entry, n) for n, called in FACTS.items() if hasattr(entry, n)}
+    told = {name.replace("_", " "): value for name, value in facts.items()}
+    return {name: _fact(value) for name, value in told.items() if value is not None}
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " … ".join(f"{each:g}" for each in value).replace("inf", "∞").replace("-", "−")
+    return value.name.lower() if isinstance(value, Enum) else f"{value}"
+
+
+def _source(entry: Any) -> str:
+    """Where it is written, as an import path."""
+    made = _function(entry) if isinstance(entry, Metric) else entry
+    return f"{made.__module__}:{made.__qualname__}"
+
+
+def _function(metric: Metric) -> Callable[..., Any]:
+    if not isinstance(metric.compute, str):
+        return metric.compute
+    module, _, name = metric.compute.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found

@@ -1,0 +1,167 @@
+"""``calsweep methods NAME`` and its kin, ``specs``, ``--version``; completion in a real bash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from calibration.calibrators import CALIBRATORS
+from calibration.data import DATASETS
+from calibration.methods import METHODS
+from calibration.metrics import METRICS
+from calibration.models import MODELS
+from calibration.registry import Registry
+from sweeps.cli.entry_view import paragraphs
+from sweeps.cli.main import main
+from sweeps.search import SAMPLERS
+from sweeps.specs import SPECS, ready_names, ready_specs
+
+ROOT = Path(__file__).parents[3]
+REGISTRIES = {
+    "methods": METHODS,
+    "datasets": DATASETS,
+    "models": MODELS,
+    "calibrators": CALIBRATORS,
+    "metrics": METRICS,
+    "samplers": SAMPLERS,
+}
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert capsys.readouterr().out == f"calsweep {project['version']}\n"
+
+
+@pytest.mark.parametrize("kind", REGISTRIES)
+def test_everything_registered_is_described(
+    kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    registry: Registry[object] = REGISTRIES[kind]  # type: ignore[assignment]
+    for name in registry:
+        text = said(capsys, kind, name)
+        assert text.startswith(f"{name} ({registry.kind})\n")
+        assert getattr(registry[name], "description", "") in text
+        assert "\nsource " in text
+        settings = getattr(registry[name], "Hyperparameters", registry[name])
+        lines = [line.split() for line in text.splitlines()]
+        for setting in getattr(settings, "model_fields", {}):
+            assert any(line[:1] == [setting] for line in lines), (name, setting)
+
+
+def test_a_methods_page_has_equation_defaults_bounds_space_and_version(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = said(capsys, "methods", "focal")
+    assert "L = −α_y (1 − p_y)^γ log p_y" in text
+    (gamma,) = (line for line in text.splitlines() if line.split()[:1] == ["gamma"])
+    assert gamma.split() == ["gamma", "2", "number", "≥", "0", "≤", "20", "[0,", "5]"]
+    assert "gamma: how strongly" in text
+    assert "calibration.methods.focal:Focal" in text
+    assert f"version             {METHODS['focal'].version}\n" in text
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods", "focl"]) == 2
+    assert "unknown method 'focl'; did you mean 'focal'" in capsys.readouterr().err
+    assert main(["specs", "survay"]) == 2
+    assert "no ready spec 'survay'; did you mean 'survey'?" in capsys.readouterr().err
+
+
+def test_ready_specs_are_listed_and_printed_as_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    table = said(capsys, "specs")
+    assert [line.split()[0] for line in table.splitlines() if line[:1].strip()][1:-1] == (
+        ready_names()
+    )
+    for name, path in zip(ready_names(), ready_specs(), strict=True):
+        assert path == SPECS / f"{name}.yaml"
+        assert said(capsys, "specs", name) == path.read_text()
+        assert yaml.safe_load(path.read_text())["name"]
+
+
+def test_docstrings_are_filled_and_keep_their_lists_and_examples() -> None:
+    text = """One.
+
+    Two lines
+    of ``code``:
+
+    - an item
+      of two lines
+    - another
+
+    >>> f(1)
+    2
+    """
+    expected = ["One.", "Two lines of code:", "- an item of two lines\n- another", ">>> f(1)\n2"]
+    assert paragraphs(text) == expected
+
+
+@pytest.mark.slow
+def test_a_real_bash_completes_commands_options_specs_sweeps_and_names(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").touch()
+    (tmp_path / "runs" / "my-sweep").mkdir(parents=True)
+    (tmp_path / "runs" / "my-sweep" / "spec.yaml").touch()
+    (tmp_path / "elsewhere" / "yours").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "yours" / "spec.yaml").touch()
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    command = programs / "calsweep"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m sweeps.cli "$@"\n')
+    command.chmod(0o755)
+    expected = {
+        "calsweep comp": {"compare", "completion"},
+        "calsweep submi": {"submit"},  # of a plug-in
+        "calsweep report --ba": {"--baseline"},
+        "calsweep report --format p": {"parquet"},
+        "calsweep run surv": {"survey"},
+        "calsweep run mi": {"mine.yaml"},
+        "calsweep report my": {"my-sweep"},
+        "calsweep report --store elsewhere y": {"yours"},
+        "calsweep specs qui": {"quickstart"},
+        "calsweep metrics ec": {"ece"},
+    }
+    asked = "".join(f"ask {line!r}\n" for line in expected)
+    script = f"""
+    source <(calsweep completion bash)
+    ask() {{
+      COMP_LINE=$1 COMP_POINT=${{#1}} COMP_TYPE=9 COMP_WORDS=($1)
+      COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )) COMPREPLY=()
+      _python_argcomplete calsweep
+      echo "${{COMPREPLY[*]}}"
+    }}
+    {asked}"""
+    bash = shutil.which("bash")
+    assert bash is not None
+    done = subprocess.run(
+        [bash, "--norc", "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = [set(line.split()) for line in done.stdout.splitlines()]
+    assert dict(zip(expected, found, strict=True)) == expected
+
+
+def test_every_shell_gets_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "complete " in said(capsys, "completion", "bash")
+    assert "compdef" in said(capsys, "completion", "zsh")
+    assert "complete --command calsweep" in said(capsys, "completion", "fish")
