@@ -169,11 +169,11 @@ def compare(
                 lines[-1]["question"] = len(questions)
                 questions.append(found)
     answers = judged(questions, look)
-    for each in lines:
-        if "question" in each:
-            judgement = answers[each.pop("question")]._asdict()
-            each |= {**judgement, **{k: v for k, v in each.items() if k == "verdict" and v}}
-            each |= {"would_decide": RUN_AGAIN} if each["verdict"] == UNRECORDED else {}
+    for made in lines:
+        if "question" in made:
+            judgement = answers[made.pop("question")]._asdict()
+            made.update(judgement | ({"verdict": made["verdict"]} if made["verdict"] else {}))
+            made.update({"would_decide": RUN_AGAIN} if made["verdict"] == UNRECORDED else {})
     return pd.DataFrame(lines, columns=COMPARISON_COLUMNS)
 
 
