@@ -13,6 +13,7 @@ import pandas as pd
 from calibration.metrics.row_scores import RowScores
 from calibration.text import count
 from sweeps.analysis import Analysis, analyse
+from sweeps.analysis.recommendation import Recommendation
 from sweeps.analysis.records import (
     CellRecords,
     ConfirmedTrial,
@@ -90,13 +91,12 @@ class Sweep:
         return analyse(self.records)
 
     @property
-    def recommendation(self) -> Any:
+    def recommendation(self) -> Recommendation:
         """What to use, what it gains, how surely and at what cost, as the analysis recommends it.
 
         ``recommendation.sentence`` is the answer in words.
         """
-        analysis: Any = self.analysis
-        return analysis.recommendation
+        return self.analysis.recommendation
 
     @property
     def results(self) -> pd.DataFrame:

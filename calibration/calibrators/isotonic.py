@@ -62,7 +62,7 @@ def isotonic_steps(log_odds: Floats, y: Floats) -> Steps:
     """
     x = expit(np.floor(log_odds / POOLING_WIDTH) * POOLING_WIDTH)
     distinct, where, count = np.unique(x, return_inverse=True, return_counts=True)
-    total = np.bincount(where, weights=y)
+    total = np.bincount(where, weights=y).astype(np.float64)
     each = Steps(total / count, count.astype(np.float64), total, distinct, distinct, distinct)
     return _pooled(each, weights=each.count)
 

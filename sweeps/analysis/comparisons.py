@@ -169,11 +169,11 @@ def compare(
                 lines[-1]["question"] = len(questions)
                 questions.append(found)
     answers = judged(questions, look)
-    for line in lines:
-        if "question" in line:
-            judgement = answers[line.pop("question")]._asdict()
-            line |= {**judgement, **{k: v for k, v in line.items() if k == "verdict" and v}}
-            line |= {"would_decide": RUN_AGAIN} if line["verdict"] == UNRECORDED else {}
+    for made in lines:
+        if "question" in made:
+            judgement = answers[made.pop("question")]._asdict()
+            made.update(judgement | ({"verdict": made["verdict"]} if made["verdict"] else {}))
+            made.update({"would_decide": RUN_AGAIN} if made["verdict"] == UNRECORDED else {})
     return pd.DataFrame(lines, columns=COMPARISON_COLUMNS)
 
 
@@ -228,12 +228,12 @@ class Sides:
         ours, theirs = self.both["ours"], self.both["theirs"]
         rounding = _ROUNDING * np.maximum(ours.abs(), theirs.abs())
         found = (ours - theirs).where((ours - theirs).abs() > rounding, 0.0)
-        return {int(seed): float(value) for seed, value in found.items()}
+        return dict(zip(self.both.index.tolist(), found.tolist(), strict=True))
 
     @property
     def infinite(self) -> NDArray[np.int_]:
         """On how many seeds each side is infinite."""
-        return np.isinf(self.both.to_numpy()).sum(axis=0)
+        return np.asarray(np.isinf(self.both.to_numpy()).sum(axis=0), dtype=np.int_)
 
     def question(
         self,

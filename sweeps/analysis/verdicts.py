@@ -105,7 +105,7 @@ def judged(questions: Sequence[Question], look: int | None = None) -> list[Judge
         adjusted = np.minimum(adjusted * factor, 1.0)
         level = next_level / max(1, int((~np.isnan(raw[:, 0])).sum()))
         for place, question, own, corrected in zip(places, members, raw, adjusted, strict=True):
-            found[place] = _judgement(question, own, corrected, level)
+            found[place] = _judgement(question, own.tolist(), corrected.tolist(), level)
     return [found[place] for place in range(len(questions))]
 
 
@@ -115,7 +115,7 @@ def infinite_tests(ours: int, of_ours: int, theirs: int, of_theirs: int) -> Clai
     A certainty that was wrong leaves no mean to compare. A single one can happen to any
     calibrator that gives probabilities of 0, and shows nothing of a difference.
     """
-    table = [[ours, of_ours - ours], [theirs, of_theirs - theirs]]
+    table = np.array([[ours, of_ours - ours], [theirs, of_theirs - theirs]])
     fewer, more = (
         float(stats.fisher_exact(table, alternative=side).pvalue) for side in ("less", "greater")
     )
@@ -123,7 +123,7 @@ def infinite_tests(ours: int, of_ours: int, theirs: int, of_theirs: int) -> Clai
 
 
 def _judgement(
-    question: Question, raw: Sequence[float], corrected: Sequence[float], level: float
+    question: Question, raw: list[float], corrected: list[float], level: float
 ) -> Judgement:
     words = (SHOWN_BETTER, EQUIVALENT, SHOWN_WORSE)
     beliefs = claim_probabilities(question.estimate, question.region)

@@ -51,5 +51,8 @@ def slim(table: pd.DataFrame) -> Leaderboard:
 
 
 def sweep_html(sweep: SweepRecords, analysis: Analysis) -> str:
-    """The leaderboard of every dataset with the columns of the terminal; all text is escaped."""
-    return rendered("notebook", sweep=sweep, tables=leaderboard_tables(analysis, sweep))
+    """The recommendation, and every dataset's leaderboard as in the terminal; text is escaped."""
+    tables = leaderboard_tables(analysis, sweep)
+    return rendered(
+        "notebook", sweep=sweep, sentences=analysis.recommendation.sentences, tables=tables
+    )

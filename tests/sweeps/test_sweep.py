@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import escape
 
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis.selection import CHOSEN_BY
@@ -40,6 +41,8 @@ def test_the_leaderboard_is_slim_and_the_full_one_is_at_hand(sweep: Sweep) -> No
 
 def test_a_notebook_shows_a_table_in_which_names_are_text(sweep: Sweep) -> None:
     html = sweep._repr_html_()
+    assert sweep.recommendation is sweep.analysis.recommendation
+    assert str(escape(sweep.recommendation.sentence)) in html
     assert "<b onclick" not in html
     assert "&lt;b onclick=&#39;x&#39;&gt;&amp;[red] + temperature" in html
     assert html.count("★") == 1
