@@ -14,7 +14,7 @@ import yaml
 from sweeps.engine.cell import Cells
 from sweeps.engine.plan import Options, Plan
 from sweeps.engine.trial import TrialRun
-from sweeps.report.paper_table import across
+from sweeps.report.paper_table import across, table_rows
 from sweeps.spec import load_spec
 from sweeps.spec.schema import Evaluation, PublishedTable
 from sweeps.specs import SPECS
@@ -22,7 +22,7 @@ from sweeps.store import Store
 
 RESULTS = SPECS / "results"
 README = Path(__file__).parents[3] / "README.md"
-TABLES = ("bo4sc_table1", "meta_regularization_small")
+TABLES = ("bo4sc_table1", "bo4sc_ablation", "bo4sc_figure3", "meta_regularization_small")
 
 
 def committed(name: str) -> tuple[pd.DataFrame, PublishedTable]:
@@ -47,6 +47,13 @@ def test_the_readme_shows_what_was_committed() -> None:
     lines, table = committed("bo4sc_table1")
     for line in across(lines, table, "ece")[2:]:
         assert line in text
+
+
+@pytest.mark.parametrize("name", ["bo4sc_ablation", "bo4sc_figure3"])
+def test_the_readme_shows_the_tables_of_one_dataset(name: str) -> None:
+    text = README.read_text()
+    for row in table_rows(*committed(name))[1:]:
+        assert f"| {' | '.join(row)} |" in text
 
 
 @pytest.mark.slow
