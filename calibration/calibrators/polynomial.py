@@ -11,6 +11,7 @@ from scipy.optimize import nnls
 
 from calibration.calibrators.calibrator import CALIBRATORS, Floats
 from calibration.calibrators.one_vs_rest import OneVsRest, Score
+from calibration.complexity import CalibratorComplexity
 
 DEGREE = 7
 # Slopes are required on this many points at first, and then wherever one is below −TOLERANCE.
@@ -42,6 +43,7 @@ class Polynomial(OneVsRest[Floats]):
     """
 
     description = "non-decreasing polynomial of the probability, one-vs-rest (Wang et al. 2019)"
+    complexity = CalibratorComplexity.PER_CLASS
     scaling = False
     fast = False
 

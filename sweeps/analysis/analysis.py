@@ -17,7 +17,7 @@ from sweeps.analysis.ensembles import ensembles
 from sweeps.analysis.importance import importance
 from sweeps.analysis.noise import nll_region, validation_ratio
 from sweeps.analysis.recommendation import (
-    PLAIN,
+    PLAIN_METHOD,
     REFERENCES,
     Recommendation,
     SweepFacts,
@@ -125,7 +125,7 @@ def _recommendation(
 ) -> Recommendation:
     """What to use, and what that gains over the plain network, as it is and with temperature."""
     spec = sweep.spec
-    plain_rows = [name for name, row in spec.methods.items() if row.method == PLAIN]
+    plain_rows = [name for name, row in spec.methods.items() if row.method == PLAIN_METHOD]
     plain = find_baseline(spec) if plain_rows else None
     won = {(dataset, row): calibrator for dataset, (row, calibrator) in selection.winners.items()}
     references = [] if plain is None else [plain._replace(calibrator=c) for c in REFERENCES]

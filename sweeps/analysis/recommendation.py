@@ -17,7 +17,7 @@ import pandas as pd
 
 from calibration.hyperparameters import Value
 from sweeps.analysis.comparisons import CHOSEN
-from sweeps.analysis.noise import Standing
+from sweeps.analysis.noise import Standing, nll_region
 from sweeps.analysis.recommendation_text import (
     TEMPERATURE,
     first_sentence,
@@ -28,7 +28,7 @@ from sweeps.analysis.results import label
 from sweeps.analysis.selection import Candidate, Selection
 from sweeps.analysis.verdicts import BASELINE
 
-PLAIN = "standard"
+PLAIN_METHOD = "standard"
 """The method of a plain network."""
 REFERENCES = ("identity", TEMPERATURE)
 """The calibrators with which the plain network is compared with what is recommended."""
@@ -100,7 +100,7 @@ class Advice:
     runner_up: RunnerUp | None = None
     confirmed: bool = True
     remaining: int = 0
-    region: float = math.nan
+    region: float = field(default_factory=nll_region)
 
     @property
     def label(self) -> str:
@@ -167,7 +167,7 @@ class SweepFacts:
     settings: Mapping[tuple[str, str], Mapping[str, Value]]
     searched: Mapping[str, Sequence[str]]
     remaining: int = 0
-    region: float = math.nan
+    region: float = field(default_factory=nll_region)
 
 
 def recommend(

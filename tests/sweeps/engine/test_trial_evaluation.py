@@ -19,7 +19,7 @@ from sweeps.engine.trial import TrialRun
 from sweeps.report.write import write_report
 from sweeps.runner import sync_sweep
 from sweeps.spec import ORACLE, load_spec
-from sweeps.store import EvaluationRecord, Store
+from sweeps.store import Store
 from sweeps.sweep import open_sweep
 from tests.trained import finish, train_sweep
 
@@ -41,8 +41,8 @@ class Killed(BaseException):
 class Dying(Store):
     """Dies right after the evaluation of one calibrator has been written."""
 
-    def write_evaluation(self, key: str, tag: str, name: str, evaluation: EvaluationRecord) -> None:
-        super().write_evaluation(key, tag, name, evaluation)
+    def write_evaluation(self, key: str, tag: str, name: str, *given: Any) -> None:
+        super().write_evaluation(key, tag, name, *given)
         if name == "temperature":
             raise Killed
 

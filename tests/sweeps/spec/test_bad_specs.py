@@ -65,6 +65,7 @@ scheduler: {name: asha, grace: 1, reduction: 2}
 confirm_seeds: 2
 calibrators: [temperature]
 ensembles: false
+equivalence: {nll: 0.02}
 bins: 10
 large_test: 500
 table:
@@ -154,6 +155,8 @@ scheduler.reduction: [number, 1, 101]
 confirm_seeds: [number, 0, 1001]
 calibrators: [null, 3, slow, {}, [nonsense], [temperature, temperature], [3], ["json:dumps"], [""]]
 ensembles: [null, 0, 1, "no", []]
+equivalence: [3, small, [], {nonsense: 0.1}]
+equivalence.nll: [-1, small, null, []]
 bins: [number, 1, 10001]
 large_test: [number, -1, 10000001]
 table: [3, a table, []]
