@@ -26,9 +26,9 @@ def macro(template: str, name: str) -> Callable[..., Markup]:
     return made
 
 
-def _shown(value: object) -> object:
-    """Texts without control characters; markup was made of such texts already."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+def _shown(value: object) -> str:
+    """As text without control characters; markup was made of such texts already."""
+    return value if isinstance(value, Markup) else visible(str(value))
 
 
 @cache

@@ -45,7 +45,8 @@ def test_check_prints_the_plan_and_writes_nothing(
     assert main(["check", "quickstart"]) == 0
     printed = capsys.readouterr().out
     assert "quickstart: 55 trials" in printed  # 5 rows × (6 + 5)
-    assert "gamma [0, 5]" in printed
+    assert "epsilon [0, 0.3]" in printed
+    assert "tau [0.01, 1] log" in printed
     assert list(tmp_path.iterdir()) == []
 
 

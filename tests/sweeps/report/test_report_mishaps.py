@@ -241,7 +241,7 @@ def test_what_fails_costs_itself_and_is_named(
             "sections.training.curves_chart": [f"the section 'Training' of {DATA}"],
             "sections.tables.comparisons_table": [f"the section 'Tables' of {DATA}"],
         },
-        {"gather._shown": [f"the diagrams of {row} on {DATA}" for row in ROWS]},
+        {"gather.drawn_row": [f"the diagrams of {row} on {DATA}" for row in ROWS]},
     ],
     ids=["sections", "diagrams"],
 )
