@@ -39,7 +39,8 @@ def with_intervals(
         enough = np.where(count > 1, count, np.nan)
         of_seeds = np.square(_column(table, f"{name}_sd")) / enough
         ends = (_column(table, f"{name}_{end}") for end in ("low", "high"))
-        of_rows = np.where(shared, np.square(np.subtract(*ends) / WIDTH), 0.0)
+        with np.errstate(invalid="ignore"):  # both ends of an infinite NLL are infinite
+            of_rows = np.where(shared, np.square(np.subtract(*ends) / WIDTH), 0.0)
         # Satterthwaite's freedom, the rows being many.
         share = np.divide(of_seeds + of_rows, of_seeds, where=of_seeds > 0, out=np.ones(len(table)))
         quantile = special.stdtrit((enough - 1) * np.square(share), 0.975)
