@@ -17,9 +17,9 @@ From Python: ``run(spec)`` runs or continues a sweep, ``load(name)`` opens one t
 [2]
 >>> len(first.leaderboard.columns), len(first.leaderboard.full.columns) > 100
 (12, True)
->>> first.plot_reliability()  # the winner beside the plain network
+>>> first.plot_reliability()  # the winner and the plain network  # doctest: +ELLIPSIS
 <Figure size ...>
->>> first.report()
+>>> first.report()  # doctest: +ELLIPSIS
 '...report.html'
 """
 

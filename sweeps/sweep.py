@@ -315,7 +315,7 @@ class Extension(NamedTuple):
         return replace(loaded, spec=loaded.spec.model_copy(update=more))
 
     def look(self, spec: Spec) -> int:
-        """The how manieth look at the results with this spec's seeds is, or will be."""
+        """Which look at the results the one with this spec's seeds is, or will be, from 1."""
         return len(self.looked(spec).looks)
 
     def looked(self, spec: Spec) -> Extension:

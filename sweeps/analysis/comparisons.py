@@ -136,8 +136,8 @@ def compare(
     these seeds. For a dataset with ``evidence`` seeds are crossed with its test rows, and
     verdicts speak of new data; of any other, the seeds' own spread is all there is: that of
     new data, where every seed draws its own, or else of these very test rows. ``regions`` are
-    those of practical equivalence that replace the metrics' own, ``look`` is the how manieth
-    look at growing results this is. The baseline has lines of its own, which are no members of
+    those of practical equivalence that replace the metrics' own, ``look`` counts the looks
+    at growing results, from 1. The baseline has lines of its own, which are no members of
     a family; nor is what has no p-value.
     """
     lines: list[dict[str, Any]] = []

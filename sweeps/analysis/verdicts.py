@@ -90,7 +90,7 @@ def region_of(metric: Metric, own: Mapping[str, float]) -> float:
 def judged(questions: Sequence[Question], look: int | None = None) -> list[Judgement]:
     """The judgement on each question, all of them corrected in their families.
 
-    ``look`` is the how manieth look at growing results it is; None where they do not grow.
+    ``look`` counts the looks at growing results, from 1; None where they do not grow.
     """
     factor = 1.0 if look is None else look_factor(look)
     next_level = ALPHA if look is None else SPENT[min(look, len(SPENT) - 1)]

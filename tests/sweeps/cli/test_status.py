@@ -79,7 +79,7 @@ def test_an_interrupted_sweep_says_what_is_left(directory: Path) -> None:
 @pytest.mark.slow
 def test_a_running_sweep_names_its_driver_and_its_epochs(directory: Path) -> None:
     part = train_sweep(directory, SPEC, store="live", limit=1)
-    key = next(t.trial.key for t in trials(part) if t.state == "waiting")
+    key = next(t.planned.key for t in trials(part) if t.state == "waiting")
     curve = [{"epoch": 1.0, "validation/nll": 0.9}, {"epoch": 2.0, "validation/nll": 0.8}]
     part.store.write_live(key, {"curve": curve, "times": [10.0, 12.0], "lineage": "a"})
     with part.store.lock("stands"):
