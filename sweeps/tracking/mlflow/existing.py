@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -70,12 +70,16 @@ def open_experiment(
 
 
 def existing_runs(
-    client: MlflowClient, database: Database | None, experiment: str, sweep: str, parent: str
+    client: MlflowClient,
+    database: Database | None,
+    experiment: str,
+    sweep: str,
+    ours: Container[str],
 ) -> dict[str, KnownRun]:
     """The sweep's runs by key, its own under its name.
 
-    A request whose answer was lost may have made a second run: one of the two is deleted, and
-    ``parent`` stays.
+    A request whose answer was lost may have made a second run, and so may a driver that has
+    lost its lock and does not know it yet: one of the two is deleted, and of ``ours`` stays.
     """
     runs: dict[str, KnownRun] = {}
     for run in list(_found(client, database, experiment, sweep)):
@@ -89,7 +93,7 @@ def existing_runs(
         other = runs.setdefault(run.tags[KEY], known)
         if other is not known:
             known, other = sorted(
-                (known, other), key=lambda k: (k.run_id != parent, not k.published)
+                (known, other), key=lambda k: (k.run_id not in ours, not k.published)
             )
             runs[run.tags[KEY]] = known
             client.delete_run(other.run_id)

@@ -85,7 +85,8 @@ class Publisher:
         self._artifacts = str(found.artifact_location)
         self.database = Database.open(uri) if is_local(self._artifacts) else None
         self.parent = ""
-        self.runs: dict[str, KnownRun] = {} if new else self._existing()
+        self.runs: dict[str, KnownRun] = {}
+        self.runs = {} if new else self._existing()
         self.parent = self._parent()
         self.open = True
         """The sweep's own run is RUNNING."""
@@ -151,18 +152,19 @@ class Publisher:
         ``summary`` is the description, in Markdown. What the ``analysis`` says of the
         winners becomes metrics; its selection becomes tags of the confirmed runs.
         """
-        if self.database is None:
-            # What a server was asked for and did not answer in time may have been done since.
-            there = self._existing()
-            there.pop(self.sweep, None)
-            self.runs = {key: self._newer(key, run) for key, run in there.items()}
+        # What a server was asked for and did not answer in time may have been done since, and
+        # another driver may have published what it still took for its own.
+        there = self._existing()
+        there.pop(self.sweep, None)
+        self.runs = {key: self._newer(key, run) for key, run in there.items()}
         self._kill_running()
         publish_results(self, summary, analysis)
         ended = "FAILED" if self.plan.failed else "FINISHED"
         self.client.set_terminated(self.parent, ended if self.plan.finished else "KILLED")
 
     def _existing(self) -> dict[str, KnownRun]:
-        return existing_runs(self.client, self.database, self.experiment, self.sweep, self.parent)
+        ours = {self.parent, *(run.run_id for run in self.runs.values())}
+        return existing_runs(self.client, self.database, self.experiment, self.sweep, ours)
 
     def _newer(self, key: str, found: KnownRun) -> KnownRun:
         """What we know of a run, unless that run was the one of two that went."""
