@@ -31,6 +31,7 @@ MOST_PER_GPU = 8
 ASSUMED_MEMORY = 16e9
 """Of a GPU that does not say how much it has."""
 PREDICTED_ROWS = 1024
+_LABEL_BYTES = 8
 
 
 def gpu_share(needed: float, memory: float) -> float:
@@ -73,7 +74,11 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     per_row = _output_bytes(network, one) / len(one)
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
     kept = max(batch * method.window, PREDICTED_ROWS) * per_row
-    data = (rows + len(splits.validation.labels)) * one[0].numel() * one.element_size()
+    parts = (splits.train, splits.validation, splits.meta_validation)
+    # Images stay there as they are stored, a byte for each value, and are prepared batch by batch.
+    stored = splits.train.inputs[:2] if splits.train.inputs.dtype == torch.uint8 else one
+    each = stored[0].numel() * stored.element_size() + _LABEL_BYTES
+    data = each * sum(len(part.labels) for part in parts if part is not None)
     copies = _COPIES + COPIES_PER_STEP * (method.window - 1)
     return float(data + copies * parameters + 2 * kept)
 

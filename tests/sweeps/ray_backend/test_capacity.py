@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -132,6 +133,23 @@ def test_larger_networks_batches_and_windows_need_more(tmp_path: Path) -> None:
     ]
     for less, more in (batches, steps):
         assert less < more
+
+
+def test_images_are_counted_as_they_are_stored(tmp_path: Path) -> None:
+    """A byte for each value on the GPU, whatever type they are trained in."""
+    rows = {len(labels): labels for labels in (np.arange(n) % 2 for n in (200, 400))}
+
+    def needs(count: int, kind: type) -> float:
+        images = np.arange(count * 3 * 16 * 16).reshape(count, 3, 16, 16) % 251
+        path = tmp_path / f"{count}-{kind.__name__}.npz"
+        np.savez(path, inputs=images.astype(kind), labels=rows[count])
+        dataset = {"name": "arrays", "path": str(path)}
+        return training_bytes(spec(tmp_path, datasets=[dataset], model={"name": "mlp"}))
+
+    # Of 200 rows more, those that are no test data are on the GPU, and nothing else grows.
+    stored, floats = (needs(400, kind) - needs(200, kind) for kind in (np.uint8, np.float32))
+    values = 3 * 16 * 16
+    assert floats / stored == pytest.approx((4 * values + 8) / (values + 8), rel=1e-6)
 
 
 def test_auto_shares_the_gpus_that_there_are(tmp_path: Path) -> None:
