@@ -8,14 +8,15 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 
 from sweeps.errors import UserError
 from sweeps.host.console import complain, say
-from sweeps.host.slurm import ENDED, Job, jobs, slurm_says
+from sweeps.host.slurm import ENDED, WAITING, Job, jobs, slurm_says
 
 STOP_SECONDS = 600.0
 """What a sweep has to end in good order before its job is cancelled by force."""
@@ -112,8 +113,9 @@ def follow(number: str, stop: str, console: Console) -> int:
     try:
         while True:
             about = _about(number)
+            ended = _has_ended(number, about)
             _show_new(about.get("StdOut", ""), shown)
-            if about["JobState"] in ENDED and "REQUEUE" not in about.get("Flags", ""):
+            if ended:
                 break
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
@@ -135,16 +137,29 @@ def stop(found: Sequence[Job], console: Console) -> int:
 
 
 def _stop(number: str) -> None:
-    deadline = time.monotonic() + STOP_SECONDS
-    asked = ""
-    while (about := _about(number))["JobState"] not in ENDED:
-        turn = about.get("Restarts", "0")
-        if about["JobState"] != "RUNNING" or time.monotonic() > deadline:
-            slurm_says("scancel", number)
-        elif asked != turn:
-            slurm_says("scancel", "--batch", "--signal=USR2", number)
-            asked = turn
+    began, asked = time.monotonic(), ""
+    while not _has_ended(number, about := _about(number)):
+        state, turn = about["JobState"], about.get("Restarts", "0")
+        late = time.monotonic() - began > STOP_SECONDS
+        if late and state == "COMPLETING":
+            raise UserError(
+                f"Slurm job {number} is cancelled, but its nodes have not let it go yet"
+            )
+        with suppress(UserError):  # it may just have ended: the next look tells
+            if state in WAITING or late:
+                slurm_says("scancel", number)
+            elif state == "RUNNING" and asked != turn:
+                slurm_says("scancel", "--batch", "--signal=USR2", number)
+                asked = turn
         time.sleep(_LOOK_SECONDS / 4)
+
+
+def _has_ended(number: str, about: Mapping[str, str]) -> bool:
+    """Whether a job is over: one that is put back into the queue may look so for a moment."""
+    if about["JobState"] not in ENDED:
+        return False
+    time.sleep(_LOOK_SECONDS / 4)
+    return _about(number)["JobState"] in ENDED
 
 
 def _about(number: str) -> dict[str, str]:

@@ -59,9 +59,12 @@ def _status(options: argparse.Namespace, console: Console) -> int:
 def _not_begun(options: argparse.Namespace) -> str:
     """What to say of a sweep that is in Slurm's queue and has no directory yet; else nothing."""
     from sweeps.cli.status_view import slurm_jobs
+    from sweeps.host import slurm
     from sweeps.store import Store
     from sweeps.sweep import sweep_names
 
+    if not slurm.is_there():
+        return ""
     store, name = Store(options.store), str(options.sweep)
     if "/" in name or name.endswith((".yaml", ".yml")) or name in sweep_names(store):
         return ""

@@ -30,7 +30,7 @@ class Job(NamedTuple):
     @property
     def waits(self) -> bool:
         """Whether it has not started, or is to start again."""
-        return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED")
+        return self.state in WAITING
 
     def describe(self) -> str:
         """A line for people."""
@@ -70,6 +70,7 @@ def jobs(sweep: str, store: str | None = None) -> list[Job]:
     return [job for job in found.values() if store in (None, job.store)]
 
 
+WAITING = {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "SUSPENDED"}
 ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
