@@ -16,6 +16,7 @@ from sweeps.ray_backend.gpu_share import (
     ASSUMED_MEMORY,
     MOST_PER_GPU,
     PROCESS_BYTES,
+    SAFETY,
     choose_share,
     gpu_share,
     memory_fraction,
@@ -137,19 +138,20 @@ def test_larger_networks_batches_and_windows_need_more(tmp_path: Path) -> None:
 
 def test_images_are_counted_as_they_are_stored(tmp_path: Path) -> None:
     """A byte for each value on the GPU, whatever type they are trained in."""
-    rows = {len(labels): labels for labels in (np.arange(n) % 2 for n in (200, 400))}
+    images = np.arange(300 * 3 * 16 * 16).reshape(300, 3, 16, 16) % 251
 
-    def needs(count: int, kind: type) -> float:
-        images = np.arange(count * 3 * 16 * 16).reshape(count, 3, 16, 16) % 251
-        path = tmp_path / f"{count}-{kind.__name__}.npz"
-        np.savez(path, inputs=images.astype(kind), labels=rows[count])
-        dataset = {"name": "arrays", "path": str(path)}
-        return training_bytes(spec(tmp_path, datasets=[dataset], model={"name": "mlp"}))
+    def stored_as(kind: type) -> LoadedSpec:
+        path = tmp_path / f"{kind.__name__}.npz"
+        np.savez(path, inputs=images.astype(kind), labels=np.arange(300) % 2)
+        return spec(tmp_path, datasets=[{"name": "arrays", "path": str(path)}])
 
-    # Of 200 rows more, those that are no test data are on the GPU, and nothing else grows.
-    stored, floats = (needs(400, kind) - needs(200, kind) for kind in (np.uint8, np.float32))
-    values = 3 * 16 * 16
-    assert floats / stored == pytest.approx((4 * values + 8) / (values + 8), rel=1e-6)
+    stored, floats = stored_as(np.uint8), stored_as(np.float32)
+    (dataset,) = stored.datasets.values()
+    parts = dataset.split(stored.spec.protocol, 0, held_out=True)
+    assert parts.meta_validation is not None
+    there = sum(len(p.labels) for p in (parts.train, parts.validation, parts.meta_validation))
+    more = training_bytes(floats) - training_bytes(stored)
+    assert more == pytest.approx(SAFETY * 3 * there * 3 * 16 * 16)
 
 
 def test_auto_shares_the_gpus_that_there_are(tmp_path: Path) -> None:
