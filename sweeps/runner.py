@@ -77,8 +77,7 @@ def run_sweep(
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
     with store.lock(sweep) as lock, workspace() as place:
-        before = extension(store, sweep)
-        added = before._replace(trials=max(extend, before.trials), seeds=max(seeds, before.seeds))
+        added = extension(store, sweep).more(extend, seeds)
         store.write_file(sweep, SPEC, loaded.text.encode())
         store.write_state(sweep, saved_state(loaded, store, added))
         loaded = added.applied(loaded)
