@@ -184,7 +184,7 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
 
 
 def _introduction(spec: Spec, extra: int) -> str:
-    """What is going to be done, the seeds and the ``extra`` search trials of extensions included."""
+    """What is going to be done; ``extra`` search trials are beyond the spec's own."""
     what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'row')}"
     confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
     if not any(spec.space(row).searched for row in spec.methods):

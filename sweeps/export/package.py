@@ -82,11 +82,8 @@ def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Pa
     arrays, network = store.predictions(record), store.tensors(record, "network.pt")
     if network is None:
         raise StoreError(f"no network is stored for trial {record.key}")
-    logits, labels, bins = (
-        arrays["validation_logits"],
-        arrays["validation_labels"],
-        loaded.spec.bins,
-    )
+    logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+    bins = loaded.spec.evaluation.bins
     output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
     check_calibrator_output("validation", output, logits, labels, bins, chosen)
     held_back = interpret(output, logits)
