@@ -286,7 +286,7 @@ training: {epochs: 1}
 confirm_seeds: 1
 calibrators: [temperature]
 """
-    trained = train_sweep(tmp_path, text)
+    trained = train_sweep(tmp_path, text, pictures=True)
     (trial,) = trained.plan.confirmed("blobs-1.7", "standard")
     record = trained.store.record(trial.key)
     assert record is not None
