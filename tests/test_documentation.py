@@ -47,6 +47,8 @@ def known_names(module: str) -> set[str]:
             found.add(node.name)
         elif isinstance(node, ast.ImportFrom):
             found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
     return found
 
 
