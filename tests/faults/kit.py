@@ -23,7 +23,7 @@ from sweeps.spec.schema import Evaluation
 from sweeps.store import Store, TrialRecord
 from tests.faults.leftovers import MARK, Trace
 from tests.ports import free_port as free_port
-from tests.tracked import empty_database
+from tests.tracked import empty_database, put_database
 from tests.waiting import answers, wait_for, wait_until_gone
 
 SEAL = {"checksum", "format", "place"}
@@ -100,8 +100,7 @@ class Scene:
         self.trace = Trace(self.directory, self.temporary)
         (self.directory / "paced.py").write_text(self.module)
         if self.database:
-            self.root.mkdir(parents=True, exist_ok=True)
-            (self.root / "mlflow.db").write_bytes(empty_database())
+            put_database(self.root)
         self.write(self.spec)
 
     def write(self, spec: str) -> None:
