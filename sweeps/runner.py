@@ -146,7 +146,7 @@ def sync_sweep(
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:
-    """Where MLflow is. Raises ``UserError`` if it would not let us in."""
+    """The tracking URI. Raises ``UserError`` if MLflow would refuse access."""
     spec = loaded.spec
     uri = given or spec.tracking.uri or default_uri(store)
     check_access(uri, spec.tracking.experiment or spec.name)
