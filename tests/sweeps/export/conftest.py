@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,29 +11,21 @@ import pytest
 
 from sweeps.store import Store
 from tests.exported import OWN_MODEL, OWN_PARTS, SEVERAL, TABLE, Swept, make_rows
-from tests.shared import shared_directory
 from tests.trained import finish
-
-
-def sweep(directory: Path) -> None:
-    make_rows(500, 0).to_csv(directory / "rows.csv", index=False)
-    make_rows(300, 1).to_csv(directory / "test.csv", index=False)
-    (directory / "own_model.py").write_text(OWN_MODEL)
-    (directory / "own_parts.py").write_text(OWN_PARTS)
-    sys.path.insert(0, str(directory))
-    for name, text in {"table": TABLE, "several": SEVERAL}.items():
-        (directory / f"{name}.yaml").write_text(text)
-        finish(directory / f"{name}.yaml", Store(directory / "runs"))
 
 
 @pytest.fixture(scope="session")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    directory = tmp_path_factory.mktemp("export")
+    make_rows(500, 0).to_csv(directory / "rows.csv", index=False)
+    make_rows(300, 1).to_csv(directory / "test.csv", index=False)
+    (directory / "own_model.py").write_text(OWN_MODEL)
+    (directory / "own_parts.py").write_text(OWN_PARTS)
     before = list(sys.path)  # every model that is loaded adds its code
-    whole = shared_directory(tmp_path_factory, "exported", sweep)
-    # A copy of its own: a test takes files away for a while.
-    directory = tmp_path_factory.mktemp("export") / "copy"
-    shutil.copytree(whole, directory)
-    sys.path[:] = [str(directory), *before]
+    sys.path.insert(0, str(directory))
+    for name, text in {"table": TABLE, "several": SEVERAL}.items():
+        (directory / f"{name}.yaml").write_text(text)
+        finish(directory / f"{name}.yaml", Store(directory / "runs"))
     yield Swept(directory, pd.read_csv(directory / "test.csv").drop(columns="label"))
     sys.path[:] = before
 
