@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import re
 import uuid
 from collections.abc import Iterator
@@ -16,7 +18,6 @@ from s3fs import S3FileSystem
 
 from sweeps.store import Store
 from sweeps.store.codec import STORE_FORMAT
-from tests.shared import shared_directory
 from tests.tiny import SPEC, calsweep
 
 BUCKET = "sweeps"
@@ -102,13 +103,19 @@ def raw(store: Store) -> Raw:
 
 @pytest.fixture(scope="session")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A finished tiny sweep and what the command printed; to be looked at, not changed."""
+    """A finished tiny sweep and what the command printed; to be looked at, not changed.
 
-    def run(directory: Path) -> None:
-        (directory / "tiny.yaml").write_text(SPEC)
-        done = calsweep(directory, "run", "tiny.yaml")
-        assert done.returncode == 0, done.stderr
-        (directory / "printed.txt").write_text(done.stdout)
-
-    directory = shared_directory(tmp_path_factory, "swept", run)
-    return directory, (directory / "printed.txt").read_text()
+    The processes of pytest-xdist share it: whoever comes first runs it, others wait.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    directory, printed = shared / "swept", shared / "swept.txt"
+    with (shared / "swept.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not printed.exists():
+            directory.mkdir(exist_ok=True)
+            (directory / "tiny.yaml").write_text(SPEC)
+            done = calsweep(directory, "run", "tiny.yaml")
+            assert done.returncode == 0, done.stderr
+            printed.write_text(done.stdout)
+    return directory, printed.read_text()
