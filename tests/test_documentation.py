@@ -39,10 +39,10 @@ def test_paths_and_targets_in_documents_exist(document: Path) -> None:
 
 
 def known_names(module: str) -> set[str]:
-    """What a module of ``sweeps``, or of ``calibration`` by its full path, defines or uses."""
-    home = ROOT if module.startswith("calibration/") else ROOT / "sweeps"
+    """What a module of ``sweeps``, or a file by its whole path, defines or imports."""
+    path = ROOT / module if module.endswith(".py") else ROOT / "sweeps" / f"{module}.py"
     found: set[str] = set()
-    for node in ast.walk(ast.parse((home / f"{module}.py").read_text())):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)
         elif isinstance(node, ast.ImportFrom):
