@@ -60,13 +60,13 @@ Domain = Choice | Uniform | LogUniform | Integer
 class When:
     """The domain while another hyperparameter has this value.
 
-    It replaces the usual domain. Without a usual one the hyperparameter has an effect, and is
-    searched, only then.
+    It replaces the usual domain. Without a usual one the hyperparameter has an effect only then,
+    and is searched only then; without any, it is not searched unless a spec asks for it.
     """
 
     other: str
     value: Value
-    domain: Domain
+    domain: Domain | None = None
 
 
 class SettingError(ValueError):
@@ -124,21 +124,20 @@ class Hyperparameters(Settings):
         ``beside`` holds what a spec fixes or searches otherwise. Raises ``ValueError`` if a
         domain depends on a hyperparameter that is searched.
         """
-        usual, conditions = cls._usual_domains(), cls.conditions()
-        replaced = {
-            name: when.domain
-            for name in usual
-            if name not in (beside or {})
-            for when in cls.replacements(name)
-            if cls._replaces(name, when, beside or {})
-        }
-        found = {name: when.domain for name, when in conditions.items()} | usual | replaced
+        found = {n: when.domain for n, when in cls.conditions().items() if when.domain is not None}
+        found |= cls._usual_domains()
+        for name in [name for name in found if name not in (beside or {})]:
+            for when, domain in cls.replacements(name):
+                if cls._replaces(name, when, beside or {}):
+                    found[name] = domain
         return {name: found[name] for name in cls.model_fields if name in found}
 
     @classmethod
-    def replacements(cls, name: str) -> list[When]:
-        """The domains that replace a hyperparameter's usual one beside certain values of others."""
-        return cls._whens(name) if name in cls._usual_domains() else []
+    def replacements(cls, name: str) -> list[tuple[When, Domain]]:
+        """When another domain than the usual one holds of a hyperparameter, and which."""
+        if name not in cls._usual_domains():
+            return []
+        return [(when, when.domain) for when in cls._whens(name) if when.domain is not None]
 
     @classmethod
     def conditions(cls) -> dict[str, When]:

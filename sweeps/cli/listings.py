@@ -128,8 +128,8 @@ def methods(options: argparse.Namespace, console: Console) -> int:
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
             + "".join(
-                f"; {describe_domain(when.domain)} when {when.other}: {when.value}"
-                for when in hyperparameters.replacements(hyperparameter)
+                f"; {describe_domain(domain)} when {when.other}: {when.value}"
+                for when, domain in hyperparameters.replacements(hyperparameter)
             )
             + (
                 f" when {only.other}: {only.value}"
