@@ -107,7 +107,8 @@ class Swept:
     ) -> Package:
         """What an export would write."""
         opened = open_sweep(sweep, self.store)
-        return assemble(opened, choose(opened, dataset, row, seed), wish)
+        chosen = choose(opened.records, opened.analysis, dataset, row, seed)
+        return assemble(opened.loaded, opened.store, chosen, wish)
 
     def expected(self, model: Path) -> Tensor:
         """What the record's logits come to under its calibrator."""

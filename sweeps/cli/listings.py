@@ -128,12 +128,12 @@ def methods(options: argparse.Namespace, console: Console) -> int:
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
             + "".join(
-                f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
-                for instead in hyperparameters.replacements(hyperparameter)
+                f"; {describe_domain(domain)} when {when.other}: {when.value}"
+                for when, domain in hyperparameters.replacements(hyperparameter)
             )
             + (
-                f" when {when.other}: {when.value}"
-                if (when := conditions.get(hyperparameter))
+                f" when {only.other}: {only.value}"
+                if (only := conditions.get(hyperparameter))
                 else ""
             )
             for hyperparameter, field in hyperparameters.model_fields.items()

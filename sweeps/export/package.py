@@ -30,8 +30,8 @@ from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_calibrator_output, check_network
 from sweeps.export.choice import Chosen
-from sweeps.store import StoreError
-from sweeps.sweep import Sweep
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Package:
         return self.classifier.description
 
 
-def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
+def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
     Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be saved,
@@ -76,25 +76,26 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     record says.
     """
     config, record = chosen.trial.config, chosen.record
-    dataset = sweep.loaded.datasets[chosen.dataset]
+    dataset = loaded.datasets[chosen.dataset]
     method = make_method(config.method, config.hyperparameters)
     splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
-    arrays, network = sweep.store.predictions(record), sweep.store.tensors(record, "network.pt")
+    arrays, network = store.predictions(record), store.tensors(record, "network.pt")
     if network is None:
         raise StoreError(f"no network is stored for trial {record.key}")
     logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+    bins = loaded.spec.evaluation.bins
     output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
-    check_calibrator_output("validation", output, logits, labels, sweep, chosen)
+    check_calibrator_output("validation", output, logits, labels, bins, chosen)
     held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
     calibrator = calibrators.fit(chosen.calibrator, logits, labels)
-    description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
+    description = _description(loaded.spec.name, chosen, dataset, splits, method, threshold, wish)
     classifier = Classifier(description, network, calibrator)
     check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
     output = calibrator(test_logits)
-    check_calibrator_output("test", output, test_logits, test_labels, sweep, chosen)
+    check_calibrator_output("test", output, test_logits, test_labels, bins, chosen)
     test = interpret(output, test_logits)
     counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
     return Package(
@@ -131,7 +132,7 @@ def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:
 
 
 def _description(
-    sweep: Sweep,
+    sweep: str,
     chosen: Chosen,
     dataset: Dataset,
     splits: Splits,
@@ -159,7 +160,7 @@ def _description(
         mixed_precision=config.training.mixed_precision,
         threshold=threshold,
         about={
-            "sweep": sweep.name,
+            "sweep": sweep,
             "dataset": chosen.dataset,
             "row": chosen.label,
             "key": chosen.trial.key,

@@ -130,7 +130,7 @@ def notes(sweep: SweepRecords, lines: pd.DataFrame) -> str:
     if table.published:
         remarks.append("[…] as published")
     if lines["like_perfect"].any() or lines["published_like_perfect"].any():
-        remarks.append("≈ cannot be told from perfect calibration on so many test rows")
+        remarks.append("≈ cannot be distinguished from perfect calibration on this many test rows")
     return "; ".join(remarks) + "." + convergence_note(lines["converged"])
 
 

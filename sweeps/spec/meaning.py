@@ -115,7 +115,7 @@ def _check_search(spec: Spec) -> None:
     for index, objective in enumerate(search.objective):
         location: Location = ("search", "objective", index)
         if objective.metric in measured:
-            raise ProblemError(location, f"{objective.metric!r} stands there twice; keep one")
+            raise ProblemError(location, f"{objective.metric!r} is listed twice; keep one")
         measured.append(objective.metric)
         better = METRICS[objective.metric].direction
         if objective.direction != better:
@@ -187,7 +187,7 @@ def _check_calibrators(spec: Spec) -> None:
     for index, name in enumerate(chosen):
         location: Location = ("calibrators", index)
         if name in chosen[:index]:
-            raise ProblemError(location, f"{shortened(name)} stands there twice; keep one")
+            raise ProblemError(location, f"{shortened(name)} is listed twice; keep one")
         kind = named(location, lambda name=name: calibrators.CALIBRATORS[name])
         if not (isinstance(kind, type) and issubclass(kind, calibrators.Calibrator)):
             raise ProblemError(location, f"{name!r} is not a subclass of Calibrator")

@@ -86,7 +86,7 @@ def _rows(written: Any) -> Any:
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{twice!r} stands there twice; give one of them a name and 'method:'")
+        raise ValueError(f"{twice!r} is listed twice; give one of them a name and 'method:'")
     return {name: _row(name, hyperparameters) for name, hyperparameters in pairs}
 
 

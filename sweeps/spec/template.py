@@ -291,7 +291,7 @@ training:
   batch_size: {batch}
   optimiser: adam
   stop_on: nll          # keep the weights with the best validation NLL …
-  patience: {max(10, epochs // 5)}          # … and stop when so many epochs brought none better
+  patience: {max(10, epochs // 5)}          # … and stop after so many epochs without a better one
 
 search:
   sampler: tpe          # {" | ".join(SAMPLERS)}
