@@ -91,7 +91,8 @@ class Dataset(ABC):
     With ``independent_draws`` every seed draws fresh data, its own test part included;
     otherwise the test part is the same rows whatever the seed or the protocol. With
     ``fixed_split`` the data says which rows validate, too (``fold``, ``time``): seeds then
-    differ in the training alone.
+    differ in the training alone. ``test_groups`` is how many groups the test rows belong to,
+    None if rows belong to none.
     ``kind`` "points" means points of the plane.
     """
 
@@ -100,6 +101,7 @@ class Dataset(ABC):
     class_names: tuple[str, ...]
     independent_draws: bool
     fixed_split: bool = False
+    test_groups: int | None = None
     columns: tuple[Column, ...] = ()
 
     @property

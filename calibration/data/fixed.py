@@ -58,6 +58,8 @@ class FixedDataset(Dataset):
         check_part(rows, f"{name}: the pool (all but the test part)", class_names, judges=False)
         self._pool, self._test = rows, test
         self.fixed_split = rows.folds is not None or rows.times is not None
+        if test.groups is not None:
+            self.test_groups = len(test.groups.unique())
 
     def _set_aside(self, rows: Part, share: Share) -> tuple[Part, Part]:
         everything = np.arange(len(rows.labels))

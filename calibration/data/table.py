@@ -51,8 +51,8 @@ class Table(DatasetOptions):
         check_names([*self.drop, *self.categorical], frame, origin, "input")
         roles = Roles(self.group, self.time, self.fold)
         check_names(roles.named.values(), frame, origin, "named")
-        used = {self.target: "the target"} | dict.fromkeys(self.drop, "dropped")
-        check_roles(roles, origin, used | dict.fromkeys(self.categorical, "an input"))
+        used = {self.target: "the target"} | dict.fromkeys(self.categorical, "an input")
+        check_roles(roles, origin, used)
         check_fold_alone(self, origin)
         aside = {self.target, *self.drop, *roles.named.values()}
         names = [name for name in frame.columns if name not in aside]
