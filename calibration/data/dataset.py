@@ -23,8 +23,8 @@ class Part(NamedTuple):
     """Some rows of a dataset: inputs as they were read or drawn, labels as int64.
 
     Where the data has them: ``groups`` (int64 codes; rows of a group belong together), ``times``
-    (int64 ranks; equal stamps have equal ranks), ``folds`` (int64, the position in ``FOLDS`` of
-    the part that the data assigns a row to) and ``weights`` (float64, none below 0).
+    (int64 ranks; equal stamps have equal ranks) and ``folds`` (int64, the position in ``FOLDS``
+    of the part that the data assigns a row to).
     """
 
     inputs: Tensor
@@ -32,7 +32,6 @@ class Part(NamedTuple):
     groups: Tensor | None = None
     times: Tensor | None = None
     folds: Tensor | None = None
-    weights: Tensor | None = None
 
     def take(self, rows: Tensor | slice) -> Part:
         """The given rows, with all that is known of them."""

@@ -95,7 +95,7 @@ class FixedDataset(Dataset):
     def fingerprint(self) -> str:
         """SHA-256 of all rows, class names, columns and the size of the test part.
 
-        Groups, times, folds and weights belong to the rows.
+        Groups, times and folds belong to the rows.
         """
         description: list[object] = [self.kind, self.class_names, self.columns, self._test_share]
         if self._pool.described:  # only then: data without them keeps its fingerprint

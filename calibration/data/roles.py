@@ -1,4 +1,4 @@
-"""Columns that say how rows belong together: groups, times, folds and weights.
+"""Columns that say how rows belong together: groups, times and folds.
 
 They are never inputs. What they say is checked where the data is read, with the names that the
 user knows; what the parts lack because of them, where the parts are made.
