@@ -293,7 +293,7 @@ class TrainingRun:
         inputs = part.inputs
         if inputs.dtype != torch.uint8:  # images are prepared batch by batch, to save memory
             inputs = self.transform(inputs)
-        return Part(inputs.to(self.device), part.labels.to(self.device))
+        return part._replace(inputs=inputs).to(self.device)
 
     def _prepare(self, inputs: Tensor) -> Tensor:
         return self.transform(inputs) if inputs.dtype == torch.uint8 else inputs
@@ -342,9 +342,10 @@ class TrainingRun:
         if size != "full":
             size = self.method.held_out_batch or size
         if size == "full" or size >= available:
-            return Part(self._prepare(self.held_out.inputs), self.held_out.labels)
+            return self.held_out._replace(inputs=self._prepare(self.held_out.inputs))
         rows = torch.randperm(available, generator=generator)[:size].to(self.device)
-        return Part(self._prepare(self.held_out.inputs[rows]), self.held_out.labels[rows])
+        taken = self.held_out.take(rows)
+        return taken._replace(inputs=self._prepare(taken.inputs))
 
     @torch.no_grad()
     def _see(self, state: TrainState, part: Part) -> Output:

@@ -72,6 +72,7 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
             )
         _check_augmentation(spec, dataset)
         _check_model(spec, dataset, location)
+        _check_groups(spec, dataset, location)
     return datasets
 
 
@@ -229,6 +230,19 @@ def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
             own: Location = ("methods", row) if "augmentation" in written.training else ()
             raise ProblemError(
                 (*own, "training", "augmentation"), f"{dataset.name!r} has no images; write 'none'"
+            )
+
+
+def _check_groups(spec: Spec, dataset: Dataset, location: Location) -> None:
+    """Few groups may fit the parts with one seed and not with another: try those of the sweep."""
+    if dataset.test_groups is None:
+        return
+    confirmed = (spec.confirm_seed(repeat) for repeat in range(spec.confirm_seeds))
+    for seed in (spec.seed, *confirmed):
+        for held_out in (False, True):
+            named(
+                location,
+                lambda s=seed, h=held_out: dataset.split(spec.protocol, s, held_out=h),
             )
 
 
