@@ -253,7 +253,7 @@ def _check_inputs(spec: Spec, dataset: Dataset) -> None:
         return
     for row, written in spec.methods.items():
         for name in InputHyperparameters.model_fields:
-            if name in written.hyperparameters:
+            if any(name in point for point in (written.hyperparameters, *written.grid)):
                 raise ProblemError(
                     ("methods", row, name),
                     f"dataset {dataset.name!r} has no columns to encode; leave {name!r} out",
