@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from calibration.calibrators import CALIBRATORS
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
-from calibration.data.transforms import TableTransform
+from calibration.data.transforms import TableTransform, encoded
 from calibration.deployment import Classifier, Description, Inputs, Named, interpret
 from calibration.evaluation import cross_fitted
 from calibration.methods import METHODS, Method, make_method
@@ -79,6 +79,9 @@ def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Pa
     dataset = loaded.datasets[chosen.dataset]
     method = make_method(config.method, config.hyperparameters)
     splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
+    inputs = method.hyperparameters
+    transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
+    splits = replace(splits, transform=transform)
     arrays, network = store.predictions(record), store.tensors(record, "network.pt")
     if network is None:
         raise StoreError(f"no network is stored for trial {record.key}")
@@ -154,6 +157,7 @@ def _description(
         transform=transform,
         network=Named(name=config.model.name, options=written["model"]["options"]),
         network_input=tuple(splits.transform(splits.train.inputs[:1]).shape[1:]),
+        category_embedding=method.hyperparameters.category_embedding,
         method=(
             Named(name=config.method, options=written["hyperparameters"]) if learned_map else None
         ),

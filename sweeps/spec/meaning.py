@@ -13,6 +13,7 @@ import torch
 from calibration import calibrators
 from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
+from calibration.methods import InputHyperparameters
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
 from sweeps.search import SAMPLERS, Sampler
@@ -71,6 +72,7 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
                 "common ones; remove the dataset or 'ensembles'",
             )
         _check_augmentation(spec, dataset)
+        _check_inputs(spec, dataset)
         _check_model(spec, dataset, location)
         _check_groups(spec, dataset, location)
     return datasets
@@ -222,6 +224,20 @@ def _check_table(spec: Spec, table: PublishedTable) -> None:
                         ("table", "published", dataset, row),
                         f"{shortened(name)} is not in the table; there are {', '.join(known_here)}",
                     )
+    for dataset, rows in table.quoted.items():
+        for row, values in rows.items():
+            if row in table.rows:
+                raise ProblemError(
+                    ("table", "quoted", dataset, row),
+                    f"{shortened(row)} is a row of the table; write its numbers under 'published'",
+                )
+            for name in values:
+                if name not in table.metrics:
+                    raise ProblemError(
+                        ("table", "quoted", dataset, row),
+                        f"{shortened(name)} is not in the table; there are "
+                        f"{', '.join(table.metrics)}",
+                    )
 
 
 def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
@@ -244,6 +260,18 @@ def _check_groups(spec: Spec, dataset: Dataset, location: Location) -> None:
                 location,
                 lambda s=seed, h=held_out: dataset.split(spec.protocol, s, held_out=h),
             )
+
+
+def _check_inputs(spec: Spec, dataset: Dataset) -> None:
+    if dataset.columns:
+        return
+    for row, written in spec.methods.items():
+        for name in InputHyperparameters.model_fields:
+            if any(name in point for point in (written.hyperparameters, *written.grid)):
+                raise ProblemError(
+                    ("methods", row, name),
+                    f"dataset {dataset.name!r} has no columns to encode; leave {name!r} out",
+                )
 
 
 def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
