@@ -139,7 +139,8 @@ def _folds(
         _, number, rows = times.unique(return_inverse=True, return_counts=True)
         middle = rows.cumsum(0) - (rows + 1) // 2
         block = (middle * folds) // len(times)
-        return block.unique(return_inverse=True)[1][number]
+        numbered: Tensor = block.unique(return_inverse=True)[1]
+        return numbered[number]
     generator = torch.Generator().manual_seed(derive_seed(seed, "folds"))
     if groups is not None:
         present, member = groups.unique(return_inverse=True)

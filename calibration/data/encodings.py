@@ -63,7 +63,8 @@ class Quantiles:
         known = self.quantiles.to(values.device).T.contiguous()
         x = values.double().T.contiguous()
         share = (_share(x, known) + 1 - _share(-x, -known.flip(1))) / 2
-        return torch.special.ndtri(share.clamp(_TAIL, 1 - _TAIL)).T.float()
+        scores: Tensor = torch.special.ndtri(share.clamp(_TAIL, 1 - _TAIL))
+        return scores.T.float()
 
 
 @dataclass(frozen=True, eq=False)
