@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from calibration.text import count
-from sweeps.cli.arguments import Subparsers
+from sweeps.cli.arguments import Subparsers, add_status_port, status_server
+from sweeps.cli.early_access import check_server
+from sweeps.cli.night_messages import alarm, message_of, watch_for, webhook_of
 from sweeps.errors import UserError
 from sweeps.host.console import complain, say
 from sweeps.host.secrets import masked
@@ -26,9 +28,10 @@ if TYPE_CHECKING:
     from sweeps.nightly.archive.baseline import Acceptance
     from sweeps.nightly.archive.nights import Nights
     from sweeps.nightly.judge.verdict import Verdict
-    from sweeps.nightly.run.night import Night, Train
+    from sweeps.nightly.run.night import Train
     from sweeps.nightly.run.suite import LoadedSuite
     from sweeps.spec import LoadedSpec
+    from sweeps.status.server import StatusServer
     from sweeps.store import Store
 
 
@@ -52,8 +55,23 @@ def add(commands: Subparsers) -> None:
     )
     nightly.add_argument(
         "--webhook",
+        metavar="[slack:|teams:]URL",
+        help="POST the verdict there, as JSON or as Slack or Teams take it; better in "
+        "CALSWEEP_WEBHOOK, where nobody sees it",
+    )
+    nightly.add_argument(
+        "--nights-url",
         metavar="URL",
-        help="POST the verdict there; better in CALSWEEP_WEBHOOK, where nobody sees it",
+        help="where a web server shows the directory of --nights: messages then link to the report "
+        "(or CALSWEEP_NIGHTS_URL)",
+    )
+    nightly.add_argument(
+        "--watch",
+        action="store_true",
+        help="do not run: exit with 1, and tell the webhook, if no night has arrived lately",
+    )
+    nightly.add_argument(
+        "--within", type=_duration, metavar="TIME", help="with --watch (default: 26h)"
     )
     nightly.add_argument(
         "--time-limit",
@@ -69,6 +87,7 @@ def add(commands: Subparsers) -> None:
     nightly.add_argument(
         "--at", type=_clock_time, metavar="HH:MM", help="with --print (default: 02:00)"
     )
+    add_status_port(nightly)
     nightly.set_defaults(command=_nightly)
     baseline = commands.add_parser("baseline", help="the night that others are compared with")
     actions = baseline.add_subparsers(required=True, metavar="ACTION")
@@ -80,6 +99,12 @@ def add(commands: Subparsers) -> None:
     accept.add_argument("--night", metavar="DATE", help="(default: the last complete one)")
     accept.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept")
     accept.set_defaults(command=_accept)
+    export = actions.add_parser(
+        "export", help="the nights' history as CSV, and how Apache Otava reads it"
+    )
+    _add_common(export)
+    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write it")
+    export.set_defaults(command=_export)
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
@@ -117,10 +142,17 @@ def _clock_time(text: str) -> datetime.time:
 
 
 def _nightly(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.nightly.run.suite import load_suite
+    from sweeps.nightly.run.suite import load_suite, suite_path
 
     if options.at and not options.print:
         raise UserError("--at goes with --print cron or --print systemd")
+    if options.within and not options.watch:
+        raise UserError("--within goes with --watch")
+    if options.watch:
+        return watch_for(_nights(options), options, console)
+    given = options.tracking or os.environ.get("MLFLOW_TRACKING_URI")
+    if not options.print and given:
+        check_server(given, suite_path(options.suite))
     suite = load_suite(options.suite)
     if options.print:
         return _print_schedule(options, suite, console)
@@ -164,23 +196,28 @@ def _complain(words: str) -> None:
 
 def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
     from sweeps.nightly.archive.nights import Nights, checked_night
-    from sweeps.nightly.report.webhook import VARIABLE, check_webhook, report_to
+    from sweeps.nightly.report.webhook import PING_VARIABLE, check_webhook, ping, report_to
     from sweeps.nightly.run.tracking_uri import tracking_uri
     from sweeps.nightly.run.unattended import logged, one_at_a_time
     from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.tracking.mlflow.access import check_access
 
     check_tracking_option(options.tracking)
-    webhook = options.webhook or os.environ.get(VARIABLE, "")
-    if webhook:
-        check_webhook(webhook)
+    webhook = webhook_of(options)
+    ping_url = os.environ.get(PING_VARIABLE, "")
+    if ping_url:
+        check_webhook(ping_url, PING_VARIABLE)
     date = checked_night(options.night)
     nights = Nights(options.nights, suite.name, str(options.suite or ""))
     uri = tracking_uri(nights, options.tracking)
     check_access(uri, suite.name)
     from sweeps.nightly.run.night import Night, run_night  # seconds to import
 
-    with one_at_a_time(nights.directory), logged(nights.directory):
+    with (
+        one_at_a_time(nights.directory),
+        logged(nights.directory),
+        status_server(options, console) as status,
+    ):
         # Made now: the output has just become a file, and no terminal.
         plain = Console(file=sys.stdout, width=console.width)
         say(plain, f"{suite.name} {date} · {count(len(suite.sweeps), 'sweep')}", *suite.notes)
@@ -189,38 +226,22 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
             nights=nights,
             date=date,
             tell=lambda words: say(plain, words),
-            train=_trainer(plain, uri, options.address),
+            train=_trainer(plain, uri, options.address, status),
             tracking=uri,
             limit=options.time_limit or suite.suite.time_limit,
             address=options.address,
         )
-        with _alarm(webhook, night):
+        with alarm(webhook, night):
             verdict = run_night(night)
         _print(verdict, nights.place(date), plain)
-        if webhook:
-            problem = report_to(webhook, verdict, nights.place(date) / "report.html")
-            say(plain, *([problem] if problem else []))
+        report = nights.place(date) / "report.html"
+        told = [report_to(webhook, message_of(verdict, report, options))] if webhook else []
+        told += [ping(ping_url)] if ping_url else []
+        say(plain, *filter(None, told))
     return verdict.exit_code
 
 
-@contextlib.contextmanager
-def _alarm(webhook: str, night: Night) -> Iterator[None]:
-    """Tell the webhook of a night that dies: nobody may be watching it."""
-    from sweeps.nightly.report.webhook import report_failure
-
-    try:
-        yield
-    except BaseException as error:
-        if webhook:
-            reason = masked(" ".join(str(error).split())) or type(error).__name__
-            message = f"The night came to no verdict: {reason}"
-            problem = report_failure(webhook, night.suite.name, night.date, message)
-            if problem:
-                night.tell(problem)
-        raise
-
-
-def _trainer(console: Console, uri: str, address: str | None) -> Train:
+def _trainer(console: Console, uri: str, address: str | None, status: StatusServer | None) -> Train:
     from sweeps.ray_backend.connection import Cluster
     from sweeps.runner import run_sweep
 
@@ -234,6 +255,8 @@ def _trainer(console: Console, uri: str, address: str | None) -> Train:
             cluster=Cluster(address),
             retry_failed=again,
             parent_run=parent,
+            paced=True,
+            status=status,
         )
         plan = outcome.plan
         say(console, f"{plan.done} of {count(plan.total, 'trial')} done, {plan.failed} failed")
@@ -332,6 +355,27 @@ def _accept(options: argparse.Namespace, console: Console) -> int:
             "cells of the former baseline that this one does not have:",
             *map(cell_name, gone),
         )
+    return 0
+
+
+def _export(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.nightly.archive.baseline import read_baseline
+    from sweeps.nightly.archive.history import comparable, read_history
+    from sweeps.nightly.report.otava import OTAVA_FILE, otava_files
+    from sweeps.store.files import write_atomically
+
+    nights = _nights(options)
+    baseline, history = read_baseline(nights), read_history(nights)
+    if baseline is None or history.empty:
+        raise UserError(f"{nights.directory}: there are no complete nights; run calsweep nightly")
+    frame = comparable(history, "", baseline.reference)
+    for name, content in otava_files(nights.suite, frame).items():
+        write_atomically(options.out / name, content)
+    say(
+        console,
+        f"{count(history['night'].nunique(), 'night')} written to {options.out}",
+        f"in that directory: OTAVA_CONFIG={OTAVA_FILE} otava analyze {nights.suite}",
+    )
     return 0
 
 

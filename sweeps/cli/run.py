@@ -12,9 +12,12 @@ from calibration.text import count
 from sweeps.cli.arguments import (
     Subparsers,
     add_spec,
+    add_status_port,
     add_store,
     add_tracking,
+    status_server,
 )
+from sweeps.cli.early_access import check_server
 from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
 
@@ -34,6 +37,7 @@ def add(commands: Subparsers) -> None:
         help="a running Ray cluster (default: a Ray of its own on this machine)",
     )
     add_how(run)
+    add_status_port(run)
     run.set_defaults(command=_run)
     sync = commands.add_parser("sync", help="bring MLflow to what the store holds of a sweep")
     add_spec(sync)
@@ -86,9 +90,10 @@ def _loaded(options: argparse.Namespace) -> LoadedSpec:
     from sweeps.spec.ready import spec_path
     from sweeps.spec.tracking_uri import check_tracking_option
 
-    loaded = load_spec(spec_path(options.spec))
+    path = spec_path(options.spec)
     check_tracking_option(options.tracking)
-    return loaded
+    check_server(options.tracking, path)
+    return load_spec(path)
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
@@ -102,16 +107,18 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     say(console, _introduction(loaded.spec), *loaded.notes)
     if options.extend and (loaded.spec.search.is_grid or not loaded.spec.search.limit):
         say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
-    outcome = run_sweep(
-        loaded,
-        store,
-        console=console,
-        tracking_uri=options.tracking,
-        cluster=Cluster(options.address, options.concurrent),
-        retry_failed=options.retry_failed,
-        extend=options.extend,
-        seeds=options.seeds,
-    )
+    with status_server(options, console) as status:
+        outcome = run_sweep(
+            loaded,
+            store,
+            console=console,
+            tracking_uri=options.tracking,
+            cluster=Cluster(options.address, options.concurrent),
+            retry_failed=options.retry_failed,
+            extend=options.extend,
+            seeds=options.seeds,
+            status=status,
+        )
     _print_outcome(outcome, options, console)
     return 1 if outcome.plan.failed or outcome.failed_calibrators or outcome.report_failures else 0
 

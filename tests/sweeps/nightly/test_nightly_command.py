@@ -220,6 +220,7 @@ def test_the_webhook_hears_of_a_night_that_dies(
         "suite": "small",
         "night": FIRST,
         "verdict": "incomplete",
+        "ongoing": False,
         "sentences": ["The night came to no verdict: no more memory"],
     }
 
