@@ -381,10 +381,12 @@ def _export(options: argparse.Namespace, console: Console) -> int:
 
 def _nights(options: argparse.Namespace) -> Nights:
     """The nights of a suite, which is named by its file, or by its name alone."""
-    from sweeps.nightly.archive.nights import Nights
+    from sweeps.nightly.archive.nights import DEFAULT, Nights
     from sweeps.nightly.run.suite import load_suite
 
     given = options.suite
+    if given is None and (options.nights / DEFAULT).is_dir():
+        return Nights(options.nights, DEFAULT)
     if given is not None and len(given.parts) == 1 and (options.nights / given).is_dir():
         return Nights(options.nights, str(given))
     return Nights(options.nights, load_suite(given).name, str(given or ""))

@@ -75,9 +75,9 @@ def assess(
         until = history[history["night"] <= state.night]
         recent = past.comparable(until, about.night, baseline.reference)
         drifts, stepped = trends(recent, settings), steps(recent, settings)
-        lines = _dated(
-            lines, since(stepped, recent), state.night, _last_said(nights, recent, state)
-        )
+        # A night that is not complete is not part of the history, which cannot say since when.
+        when = since(stepped, recent) if state.night in set(recent["night"]) else {}
+        lines = _dated(lines, when, state.night, _last_said(nights, recent, state))
         changed = changes(about.identity, state.identity)
     identical = baseline is not None and complete and state.digest == baseline.about.digest
     if identical:  # whatever the nights between were: tonight is what was accepted

@@ -122,10 +122,15 @@ def _line(
         series = means[starts[starts >= begin]]
         tested = change_point(series, least_deviation=noise)
         line["p"] = math.nan if tested is None else tested.p
-    likeliest = change_point(means, least_deviation=noise)
-    assert likeliest is not None, "two nights or more differ"
-    first, index = (levels[1], levels[-1]) if len(levels) > 1 else [likeliest.place] * 2
-    line |= {"before": means[:first].mean(), "after": means[index:].mean()}
-    total = line["after"] - line["before"]
-    line["matters"] = bool(minimum) and matters(total, minimum)
+    if len(levels) == 1:  # none is shown: the likeliest
+        likeliest = change_point(means, least_deviation=noise)
+        assert likeliest is not None, "two nights or more differ"
+        levels.append(likeliest.place)
+    heights = [float(part.mean()) for part in np.split(means, levels[1:])]
+    total = heights[-1] - heights[0]
+    line |= {"before": heights[0], "after": heights[-1]}
+    # What got better again in part is worse since it got worse.
+    along = [at for at, step in zip(levels[1:], np.diff(heights), strict=True) if step * total > 0]
+    index = along[-1] if along else levels[-1]
+    line["matters"] = bool(minimum) and matters(total, minimum) and index == levels[-1]
     return line | {"since": str(when[index]), "last_before": str(when[index - 1])}

@@ -26,15 +26,15 @@ def otava_files(suite: str, history: pd.DataFrame) -> dict[str, bytes]:
     nights = history.groupby("night", sort=True)
     columns: dict[str, pd.Series] = {"commit": nights["git"].first()}
     metrics = [name for name in history.columns if name not in ("night", "git", *CELL, "seed")]
-    for cell, rows in history.groupby(CELL):
-        assert isinstance(cell, tuple)
+    for found, rows in history.groupby(CELL):
+        assert isinstance(found, tuple)
+        cell = [str(name) for name in found]
         for metric in metrics:
             if metric == COST and cell[-1] != "identity":
                 continue  # of the training, which calibrators share
             means = rows.groupby("night")[metric].mean().reindex(list(nights.groups))
             if means.notna().all() and means.abs().max() < float("inf"):
-                where = (*cell[:-1], "identity" if metric == COST else cell[-1])
-                columns[f"{cell_name(where)}, {metric}"] = means
+                columns[f"{cell_name(cell)}, {metric}"] = means
     table = pd.DataFrame(columns)
     table.index.name = "time"
     buffer = io.StringIO()

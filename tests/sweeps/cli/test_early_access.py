@@ -18,7 +18,9 @@ def test_a_wrong_password_is_refused_before_data_are_read(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Large data take a minute to read, and these are not even there."""
-    spec = "datasets: [{name: table, path: absent.csv, target: y}]\nmethods: {standard: {lr: 0.1}}\n"
+    spec = (
+        "datasets: [{name: table, path: absent.csv, target: y}]\nmethods: {standard: {lr: 0.1}}\n"
+    )
     (tmp_path / "spec.yaml").write_text(f"name: early\n{spec}")
     (tmp_path / "suite.yaml").write_text("name: early\nsweeps: [spec.yaml]\n")
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "somebody")

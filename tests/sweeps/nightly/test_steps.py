@@ -98,6 +98,13 @@ def test_since_names_the_nights_and_revisions_around_the_step() -> None:
     assert (step.revision_before, step.revision) == ("0000008", "0000009")
 
 
+def test_what_was_mended_in_part_is_worse_since_it_broke() -> None:
+    heights = [0.0] * 8 + [0.06] * 4 + [0.03] * 4
+    history = nights([only(*WHERE, "ece", height) for height in heights])
+    (step,) = since(steps(history, JUDGE), history).values()
+    assert step.night == "2026-10-09"
+
+
 def test_what_came_back_is_not_worse() -> None:
     changes = fresh(30, 5)
     for change in changes[10:20]:
