@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +13,7 @@ import pytest
 import yaml
 
 from sweeps.cli.main import main
+from sweeps.cli.night_messages import message_of
 from sweeps.nightly.archive import history as past
 from sweeps.nightly.archive.baseline import FIRST, accept, make_baseline, read_baseline
 from sweeps.nightly.archive.nights import Nights, NightState
@@ -18,6 +21,7 @@ from sweeps.nightly.archive.results import RESULTS_FILE, digest, parquet
 from sweeps.nightly.judge.assessment import assess
 from sweeps.nightly.judge.rules import Judge
 from sweeps.nightly.judge.verdict import VERDICT_FILE, Verdict
+from sweeps.tracking.mlflow.night_run import NightRun
 from tests.sweeps.nightly.frames import frame, only
 
 WHERE = ("digits", "focal", "temp")
@@ -122,3 +126,19 @@ def test_the_history_is_written_as_otava_reads_it(
     (test,) = yaml.safe_load((out / "otava.yaml").read_text())["tests"].values()
     columns = {metric["column"] for metric in test["metrics"].values()}
     assert columns == set(table.columns) - {test["time_column"], *test["attributes"]}
+
+
+def test_messages_link_to_what_others_can_open(nights: Nights, tmp_path: Path) -> None:
+    run = NightRun("nightly", "2026-11-01", "https://me:secret@mlflow.example.org/", tmp_path)
+    assert run.link == "", "while it has no run"
+    run._run, run._experiment_id = "abc", "7"
+    assert run.link == "https://mlflow.example.org/#/experiments/7/runs/abc"
+    verdict = replace(night(nights, 1), link=run.link)
+    served = argparse.Namespace(nights_url="https://ci.example.org/nights/")
+    message = message_of(verdict, tmp_path / "report.html", served)
+    assert message.links == {
+        "report": "https://ci.example.org/nights/nightly/2026-11-01/report.html",
+        "MLflow": run.link,
+    }
+    alone = argparse.Namespace(nights_url=None)
+    assert message_of(night(nights, 1), tmp_path / "report.html", alone).links == {}
