@@ -1,4 +1,4 @@
-"""``calsweep nightly`` and ``calsweep baseline``."""
+"""``calsweep nightly``."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rich.console import Console
 
 from calibration.text import count
 from sweeps.cli.arguments import Subparsers, add_status_port, status_server
+from sweeps.cli.baseline import add_suite, nights_of
 from sweeps.cli.early_access import check_server
 from sweeps.cli.night_messages import alarm, message_of, watch_for, webhook_of
 from sweeps.errors import UserError
@@ -25,8 +26,6 @@ from sweeps.host.console import complain, say
 from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
-    from sweeps.nightly.archive.baseline import Acceptance
-    from sweeps.nightly.archive.nights import Nights
     from sweeps.nightly.judge.verdict import Verdict
     from sweeps.nightly.run.night import Train
     from sweeps.nightly.run.suite import LoadedSuite
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
 
 
 def add(commands: Subparsers) -> None:
-    """Add the commands."""
+    """Add the command."""
     nightly = commands.add_parser(
         "nightly",
         help="run a suite, compare it with the baseline, judge and report it",
         description="Exit code 0: identical to the baseline or no regression shown; 1: regression "
         "or incomplete; 2: bad input.",
     )
-    _add_common(nightly)
+    add_suite(nightly)
     nightly.add_argument("--night", metavar="DATE", help="as 2026-11-16 (default: today)")
     nightly.add_argument(
         "--tracking",
@@ -89,35 +88,6 @@ def add(commands: Subparsers) -> None:
     )
     add_status_port(nightly)
     nightly.set_defaults(command=_nightly)
-    baseline = commands.add_parser("baseline", help="the night that others are compared with")
-    actions = baseline.add_subparsers(required=True, metavar="ACTION")
-    show = actions.add_parser("show", help="which night it is, who accepted it, and why")
-    _add_common(show)
-    show.set_defaults(command=_show)
-    accept = actions.add_parser("accept", help="make a complete night the baseline")
-    _add_common(accept)
-    accept.add_argument("--night", metavar="DATE", help="(default: the last complete one)")
-    accept.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept")
-    accept.set_defaults(command=_accept)
-    export = actions.add_parser(
-        "export", help="the nights' history as CSV, and how Apache Otava reads it"
-    )
-    _add_common(export)
-    export.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write it")
-    export.set_defaults(command=_export)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "suite",
-        nargs="?",
-        type=Path,
-        metavar="SUITE",
-        help="a YAML file, or the name of a ready suite (default: nightly)",
-    )
-    parser.add_argument(
-        "--nights", type=Path, default=Path("nights"), metavar="DIR", help="(default: nights)"
-    )
 
 
 def _duration(text: str) -> float:
@@ -149,7 +119,7 @@ def _nightly(options: argparse.Namespace, console: Console) -> int:
     if options.within and not options.watch:
         raise UserError("--within goes with --watch")
     if options.watch:
-        return watch_for(_nights(options), options, console)
+        return watch_for(nights_of(options), options, console)
     given = options.tracking or os.environ.get("MLFLOW_TRACKING_URI")
     if not options.print and given:
         check_server(given, suite_path(options.suite))
@@ -307,86 +277,3 @@ def _print_schedule(options: argparse.Namespace, suite: LoadedSuite, console: Co
     text = {"cron": crontab, "systemd": systemd}[options.print](schedule)
     say(console, *text.splitlines())
     return 0
-
-
-def _show(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.nightly.archive.baseline import read_baseline
-    from sweeps.nightly.archive.results import cells
-
-    nights = _nights(options)
-    baseline = read_baseline(nights)
-    if baseline is None:
-        say(console, f"{nights.directory}: no baseline yet; the first complete night becomes it")
-        return 0
-    about = baseline.about
-    say(
-        console,
-        f"{about.suite}: the night of {about.night}, {len(baseline.results)} results of "
-        f"{count(len(cells(baseline.results)), 'cell')}",
-        f"accepted  {_accepted(about)}",
-        f"digest    {about.digest}",
-        f"made with {', '.join(f'{name} {value}' for name, value in about.identity.items())}",
-    )
-    for earlier in about.earlier:
-        say(console, f"before    {earlier.night}, accepted {_accepted(earlier)}")
-    return 0
-
-
-def _accepted(about: Acceptance) -> str:
-    return f"{about.accepted_at} by {about.accepted_by}: {about.reason or 'no reason given'}"
-
-
-def _accept(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.nightly.archive.baseline import accept
-    from sweeps.nightly.archive.nights import checked_night
-    from sweeps.nightly.judge.wording import cell_name
-    from sweeps.nightly.run.unattended import one_at_a_time
-
-    nights = _nights(options)
-    night = None if options.night is None else checked_night(options.night)
-    if not nights.directory.is_dir():
-        raise UserError(f"{nights.directory}: there are no nights; run calsweep nightly first")
-    with one_at_a_time(nights.directory):
-        about, gone = accept(nights, night, options.reason.strip())
-    say(console, f"{about.suite}: nights are now compared with that of {about.night}")
-    if gone:
-        say(
-            console,
-            "cells of the former baseline that this one does not have:",
-            *map(cell_name, gone),
-        )
-    return 0
-
-
-def _export(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.nightly.archive.baseline import read_baseline
-    from sweeps.nightly.archive.history import comparable, read_history
-    from sweeps.nightly.report.otava import OTAVA_FILE, otava_files
-    from sweeps.store.files import write_atomically
-
-    nights = _nights(options)
-    baseline, history = read_baseline(nights), read_history(nights)
-    if baseline is None or history.empty:
-        raise UserError(f"{nights.directory}: there are no complete nights; run calsweep nightly")
-    frame = comparable(history, "", baseline.reference)
-    for name, content in otava_files(nights.suite, frame).items():
-        write_atomically(options.out / name, content)
-    say(
-        console,
-        f"{count(history['night'].nunique(), 'night')} written to {options.out}",
-        f"in that directory: OTAVA_CONFIG={OTAVA_FILE} otava analyze {nights.suite}",
-    )
-    return 0
-
-
-def _nights(options: argparse.Namespace) -> Nights:
-    """The nights of a suite, which is named by its file, or by its name alone."""
-    from sweeps.nightly.archive.nights import DEFAULT, Nights
-    from sweeps.nightly.run.suite import load_suite
-
-    given = options.suite
-    if given is None and (options.nights / DEFAULT).is_dir():
-        return Nights(options.nights, DEFAULT)
-    if given is not None and len(given.parts) == 1 and (options.nights / given).is_dir():
-        return Nights(options.nights, str(given))
-    return Nights(options.nights, load_suite(given).name, str(given or ""))
