@@ -6,6 +6,7 @@ Nothing here knows of sweeps; ``sweeps.analysis`` says which numbers are compare
 from sweeps.analysis.statistics.change_points import ChangePoint, change_point, change_points
 from sweeps.analysis.statistics.crossed import (
     Estimate,
+    by_group,
     crossed_binned,
     crossed_means,
     over_seeds,
@@ -37,6 +38,7 @@ __all__ = [
     "Needed",
     "PairedTest",
     "Ranks",
+    "by_group",
     "change_point",
     "change_points",
     "claim_probabilities",

@@ -106,7 +106,7 @@ def _requested(request: urllib.request.Request, url: str, what: str) -> str:
             reason = type(error).__name__
             break
     # Whatever a library says may repeat the address.
-    return f"the {what} at {shown(url)} was not told: {reason.replace(url, shown(url))}"
+    return f"the {what} at {shown(url)} failed: {reason.replace(url, shown(url))}"
 
 
 class _Straight(urllib.request.HTTPRedirectHandler):
