@@ -23,8 +23,8 @@ class Part(NamedTuple):
     """Some rows of a dataset: inputs as they were read or drawn, labels as int64.
 
     Where the data has them: ``groups`` (int64 codes; rows of a group belong together), ``times``
-    (int64 ranks; equal stamps have equal ranks) and ``folds`` (int64, the position in ``FOLDS``
-    of the part that the data assigns a row to).
+    (int64 ranks; equal stamps have equal ranks) and ``folds`` (int64, the position in
+    ``FOLD_NAMES`` of the part that the data assigns a row to).
     """
 
     inputs: Tensor
@@ -47,7 +47,7 @@ class Part(NamedTuple):
         return [name for name in self._fields[2:] if getattr(self, name) is not None]
 
 
-FOLDS = ("train", "validation", "test", "meta")
+FOLD_NAMES = ("train", "validation", "test", "meta")
 """What a ``fold`` column may hold."""
 
 

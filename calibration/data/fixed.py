@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from calibration.data.columns import Column
-from calibration.data.dataset import FOLDS, Dataset, Kind, Part, Splits
+from calibration.data.dataset import FOLD_NAMES, Dataset, Kind, Part, Splits
 from calibration.data.fingerprint import fingerprint
 from calibration.data.protocol import Protocol, Share
 from calibration.data.roles import check_part
@@ -64,7 +64,7 @@ class FixedDataset(Dataset):
     def _set_aside(self, rows: Part, share: Share) -> tuple[Part, Part]:
         everything = np.arange(len(rows.labels))
         if rows.folds is not None:
-            held = np.flatnonzero(rows.folds.numpy() == FOLDS.index("test"))
+            held = np.flatnonzero(rows.folds.numpy() == FOLD_NAMES.index("test"))
         else:
             what = f"{self.name}: the test part"
             size = part_size(share, rows.labels.numpy(), what)

@@ -17,7 +17,7 @@ from pandas.api import types
 from torch import Tensor
 
 from calibration.data.columns import as_text, holds_texts
-from calibration.data.dataset import FOLDS, DatasetOptions, Part
+from calibration.data.dataset import FOLD_NAMES, DatasetOptions, Part
 
 _Column = pd.Series  # of any type: a column of a table, or an array of an NPZ file
 
@@ -139,17 +139,19 @@ def _stamps(column: _Column, where: str) -> NDArray[Any]:
 
 
 def _folds(columns: Sequence[_Column], named: Sequence[str]) -> list[NDArray[np.int64]]:
-    places = columns[0].map(as_text).map({name: place for place, name in enumerate(FOLDS)})
+    places = columns[0].map(as_text).map({name: place for place, name in enumerate(FOLD_NAMES)})
     unknown = columns[0][places.isna()]
     if len(unknown):
         raise ValueError(
-            f"{named[0]}: unknown part {as_text(unknown.iloc[0])!r}; write {', '.join(FOLDS[:3])}, "
-            f"or {FOLDS[3]} for rows that methods with held-out data learn from"
+            f"{named[0]}: unknown part {as_text(unknown.iloc[0])!r}; write "
+            f"{', '.join(FOLD_NAMES[:3])}, or {FOLD_NAMES[3]} for rows that methods with held-out data learn from"
         )
     codes: NDArray[np.int64] = np.asarray(places, dtype=np.int64)
-    absent = [name for place, name in enumerate(FOLDS[:3]) if not (codes == place).any()]
+    absent = [name for place, name in enumerate(FOLD_NAMES[:3]) if not (codes == place).any()]
     if absent:
-        raise ValueError(f"{named[0]}: no row is in {absent[0]!r}; each of {FOLDS[:3]} needs some")
+        raise ValueError(
+            f"{named[0]}: no row is in {absent[0]!r}; each of {FOLD_NAMES[:3]} needs some"
+        )
     return [codes]
 
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibration.data.dataset import FOLDS, Part, Splits, Transform
+from calibration.data.dataset import FOLD_NAMES, Part, Splits, Transform
 from calibration.data.grouped import draw_groups, latest_rows
 from calibration.data.protocol import Protocol, Share
 
@@ -124,7 +124,7 @@ def split_pool(
 
     def given(fold: str) -> _Rows:
         assert pool.folds is not None, "asked only where there are some"
-        return np.flatnonzero(pool.folds.numpy() == FOLDS.index(fold))
+        return np.flatnonzero(pool.folds.numpy() == FOLD_NAMES.index(fold))
 
     def called(part: str) -> str:
         return f"{name}: the {part} part of protocol {protocol.name!r}"
