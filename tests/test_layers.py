@@ -34,7 +34,10 @@ ROOMS = {
     "posthoc": {"analysis", "report"},
     # What a user holds in Python: it hands its records to whoever reports or exports them.
     "sweep": {"analysis", "engine", "export", "report", "spec", "store"},
-    "export": {"analysis", "engine.environment", "report", "spec", "store", "sweep", "tracking"},
+    "export": {
+        *("analysis", "engine.environment", "engine.identity", "engine.networks", "report"),
+        *("spec", "store", "sweep", "tracking"),
+    },
     "runner": {
         *("analysis", "engine", "ray_backend", "report", "search", "spec", "store", "sweep"),
         "tracking",

@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from calibration.learners import EstimatorTraining, learner
 from calibration.threads import threads
 from calibration.training import TrainingRun
 from sweeps.engine.ensembles import EnsembleEvaluation
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.identity import TrialConfig
-from sweeps.engine.networks import dataset_of, fresh_run, splits_of
+from sweeps.engine.networks import dataset_of, fresh_run, model_files, splits_of
 from sweeps.host.secrets import without_secrets
 from sweeps.spec.schema import Evaluation
 from sweeps.store import (
@@ -27,7 +28,6 @@ from sweeps.store import (
     TrialOutcome,
     TrialRecord,
     encode_arrays,
-    encode_tensors,
 )
 
 CHECKPOINT_SECONDS = 5.0
@@ -62,7 +62,7 @@ class TrialRun:
         self.ensemble = ensemble
         self.rungs = rungs
         self.resources = {"device": config.device, **(resources or {})}
-        self.run: TrainingRun | None = None
+        self.run: TrainingRun | EstimatorTraining | None = None
         self.lineage = uuid.uuid4().hex
         self.times: list[float] = []
         self._continued_after = -1
@@ -102,7 +102,7 @@ class TrialRun:
             outcome = TrialOutcome(**self.body(), **about)
         except ValidationError:  # what a user's own method left in the curve is the failure
             config = self.config.model_dump(mode="json")
-            environ = environment(self.config.device)
+            environ = self._environment()
             outcome = TrialOutcome(config=config, environment=environ, **about)
         self.store.file_record(self.key, outcome)
 
@@ -111,7 +111,7 @@ class TrialRun:
         run = self.run
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
-            "environment": environment(self.config.device),
+            "environment": self._environment(),
             "resources": self.resources,
             "lineage": self.lineage,
         }
@@ -124,7 +124,7 @@ class TrialRun:
             "best_epoch": run.best_epoch,
             "epochs": run.epoch,
             "seconds": run.seconds,
-            "parameters": run.state.parameters.numel(),
+            "parameters": run.state.parameters.numel() if isinstance(run, TrainingRun) else 0,
             "validation": {
                 name.removeprefix("validation/"): value
                 for row in best
@@ -132,6 +132,10 @@ class TrialRun:
                 if name.startswith("validation/")
             },
         }
+
+    def _environment(self) -> dict[str, str]:
+        library = getattr(learner(self.config.method), "package", "")
+        return environment(self.config.device, library)
 
     def _advance(self, seconds: float) -> bool:
         record = self.store.record(self.key)
@@ -164,7 +168,7 @@ class TrialRun:
             self._evaluate(record)
         return True
 
-    def _start(self) -> TrainingRun:
+    def _start(self) -> TrainingRun | EstimatorTraining:
         run = fresh_run(self.config, self.config.device)
         saved = self.store.checkpoint(self.key)
         if saved is None:
@@ -185,7 +189,7 @@ class TrialRun:
         self.store.reject_checkpoint(self.key, without_secrets(reason))
         self.run, self.times, self.lineage, self._continued_after = None, [], uuid.uuid4().hex, -1
 
-    def _save(self, run: TrainingRun) -> None:
+    def _save(self, run: TrainingRun | EstimatorTraining) -> None:
         """Now and then: a checkpoint, and then the curve up to it for whoever watches."""
         if time.monotonic() - self._saved_at < self._save_again_after:
             return
@@ -197,7 +201,7 @@ class TrialRun:
         # Saving a large network takes its time: at most a twentieth of all.
         self._save_again_after = max(CHECKPOINT_SECONDS, 20 * (self._saved_at - began))
 
-    def _results(self, run: TrainingRun) -> dict[str, bytes]:
+    def _results(self, run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
         """The files of a finished training."""
         config = self.config
         # Calibrators and the choice of a winner see these; no search trial looks at rows that
@@ -218,7 +222,7 @@ class TrialRun:
             arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
             if posterior is not None:
                 arrays["test_posterior"] = posterior
-            files["network.pt"] = encode_tensors(run.network())
+            files |= model_files(run)
             history = run.history()
             if history:
                 files["history.npz"] = encode_arrays(history)
