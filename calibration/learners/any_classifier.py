@@ -34,8 +34,8 @@ class _AnyHyperparameters(EstimatorHyperparameters):
 class AnyClassifier(ScikitEstimator):
     """A classifier that a spec names by its import path.
 
-    It gets the inputs that networks get; its parameters are those of its constructor. What it is
-    made of is trusted, as far as it comes from the packages it is itself made of.
+    It gets the inputs that networks get; its parameters are those of its constructor. Who names it
+    trusts its package, from which the parts of a stored one may come.
     """
 
     classifier: ClassVar[type]
@@ -49,6 +49,10 @@ class AnyClassifier(ScikitEstimator):
         if not hasattr(made, "predict_proba"):
             raise ValueError(f"{self.classifier.__name__} as set here has no predict_proba")
         return made
+
+    def trusts(self, name: str) -> bool:
+        """What comes from the classifier's own package is trusted with it."""
+        return super().trusts(name) or name.startswith(f"{self.package}.")
 
     def settle(self) -> None:
         """Predict with one thread: several may add up in any order."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Hyperparameters, Integer, LogUniform
+from calibration.hyperparameters import Integer, LogUniform
 from calibration.learners.estimator import (
     LEARNERS,
     BoosterHyperparameters,
@@ -45,7 +45,7 @@ class CatBoost(Estimator):
     """
 
     description = "boosted symmetric trees, made for categories (CatBoost)"
-    Hyperparameters: ClassVar[type[Hyperparameters]] = CatBoostHyperparameters
+    Hyperparameters = CatBoostHyperparameters
     complexity = MethodComplexity.TREES
     package = "catboost"
     file = "catboost.cbm"

@@ -83,7 +83,7 @@ class Estimator(ABC):
     """
 
     description: ClassVar[str]
-    Hyperparameters: ClassVar[type[Hyperparameters]] = EstimatorHyperparameters
+    Hyperparameters: ClassVar[type[EstimatorHyperparameters]] = EstimatorHyperparameters
     complexity: ClassVar[int] = MethodComplexity.BILEVEL
     version: ClassVar[int] = 1
     file: ClassVar[str]
@@ -95,7 +95,7 @@ class Estimator(ABC):
     """How many categories of a column are told apart; the rarest further ones count as missing."""
     needs_held_out: ClassVar[bool] = False
 
-    def __init__(self, hyperparameters: Hyperparameters) -> None:
+    def __init__(self, hyperparameters: EstimatorHyperparameters) -> None:
         self.hyperparameters = hyperparameters
 
     @property

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Hyperparameters, Integer, LogUniform, Uniform
+from calibration.hyperparameters import Integer, LogUniform, Uniform
 from calibration.learners.estimator import (
     LEARNERS,
     BoosterHyperparameters,
@@ -47,7 +47,7 @@ class HistGradientBoosting(ScikitEstimator):
     """
 
     description = "boosted trees on histograms (scikit-learn)"
-    Hyperparameters: ClassVar[type[Hyperparameters]] = HistGradientBoostingHyperparameters
+    Hyperparameters = HistGradientBoostingHyperparameters
     complexity = MethodComplexity.TREES
     wants = "native"
     most_categories = 255  # as many as there are bins

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Hyperparameters, Integer, LogUniform, Uniform
+from calibration.hyperparameters import Integer, LogUniform, Uniform
 from calibration.learners.estimator import (
     LEARNERS,
     BoosterHyperparameters,
@@ -44,7 +44,7 @@ class LightGBM(Estimator):
     """
 
     description = "boosted trees, grown leaf by leaf (LightGBM)"
-    Hyperparameters: ClassVar[type[Hyperparameters]] = LightGBMHyperparameters
+    Hyperparameters = LightGBMHyperparameters
     complexity = MethodComplexity.TREES
     package = "lightgbm"
     file = "lightgbm.txt"

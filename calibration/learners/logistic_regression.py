@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Hyperparameters, LogUniform
+from calibration.hyperparameters import LogUniform
 from calibration.learners.estimator import LEARNERS, EstimatorHyperparameters
 from calibration.learners.scikit_learn import ScikitEstimator
 
@@ -30,7 +30,7 @@ class LogisticRegression(ScikitEstimator):
     """
 
     description = "linear: softmax regression with an L2 penalty (scikit-learn)"
-    Hyperparameters: ClassVar[type[Hyperparameters]] = LogisticRegressionHyperparameters
+    Hyperparameters = LogisticRegressionHyperparameters
     complexity = MethodComplexity.LINEAR
 
     def make(self, seed: int, threads: int) -> Any:

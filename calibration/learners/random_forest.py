@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Choice, Hyperparameters, Integer
+from calibration.hyperparameters import Choice, Integer
 from calibration.learners.estimator import LEARNERS, EstimatorHyperparameters
 from calibration.learners.scikit_learn import ScikitEstimator
 
@@ -37,7 +37,7 @@ class RandomForest(ScikitEstimator):
     """
 
     description = "trees on bootstrapped rows, averaged (scikit-learn)"
-    Hyperparameters: ClassVar[type[Hyperparameters]] = RandomForestHyperparameters
+    Hyperparameters = RandomForestHyperparameters
     complexity = MethodComplexity.TREES
     wants = "one-hot"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Hyperparameters, Integer, LogUniform, Uniform
+from calibration.hyperparameters import Integer, LogUniform, Uniform
 from calibration.learners.estimator import (
     LEARNERS,
     BoosterHyperparameters,
@@ -46,7 +46,7 @@ class XGBoost(Estimator):
     """
 
     description = "boosted trees, grown level by level (XGBoost)"
-    Hyperparameters: ClassVar[type[Hyperparameters]] = XGBoostHyperparameters
+    Hyperparameters = XGBoostHyperparameters
     complexity = MethodComplexity.TREES
     package = "xgboost"
     file = "xgboost.json"

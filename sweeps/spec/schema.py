@@ -304,7 +304,7 @@ class Spec(_Part):
         try:
             found, _ = parse_hyperparameter(chosen.hyperparameters.get("rounds", field.default))
             ends = [found] if isinstance(found, Value) else list(extremes(found))
-            return max(int(end) for end in ends + points)
+            return max(1, *(int(end) for end in ends + points))
         except (TypeError, ValueError):  # what is wrong there is told of the row's space
             return int(field.default)
 

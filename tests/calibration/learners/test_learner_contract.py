@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from calibration.testing import ContractError, check_learner
 
 BRIEF = {
     "random_forest": {"n_estimators": 20},
-    "hist_gradient_boosting": {"rounds": 25, "min_samples_leaf": 5},
+    "hist_gradient_boosting": {"rounds": 22, "min_samples_leaf": 5, "max_leaf_nodes": 4},
     "lightgbm": {"rounds": 12, "min_data_in_leaf": 5},
     "xgboost": {"rounds": 12},
     "catboost": {"rounds": 12, "learning_rate": 0.3, "depth": 4},
@@ -69,10 +71,29 @@ def test_a_broken_estimator_is_found_out(kind: type[LogisticRegression], rule: s
 
 
 def test_a_classifier_by_its_import_path_is_stored_and_found_again() -> None:
-    kind = learner("sklearn.ensemble:ExtraTreesClassifier")
+    kind: Any = learner("sklearn.ensemble:ExtraTreesClassifier")
     assert kind is learner("sklearn.ensemble:ExtraTreesClassifier")
+    run = kind(kind.Hyperparameters.checked({"n_estimators": 3}, "row"))
+    inputs, labels = np.arange(20.0)[:, None], np.arange(20) % 2
+    task = Task(inputs, labels, None, inputs, labels, None, 2, (), seed=0, threads=1)
+    (scores,) = run.fit(task)
+    stored = run.save(1)
+    again = kind(run.hyperparameters)
+    again.load(stored)
+    assert np.array_equal(again.scores(inputs, 1), scores)
     assert "random_state" not in kind.Hyperparameters.model_fields
     with pytest.raises(ValueError, match="min_samples_leaf"):
         kind.Hyperparameters.checked({"min_samples_leaf": -3}, "row")
     with pytest.raises(ValueError, match=r"unknown hyperparameter 'max_deep'; did you mean"):
         kind.Hyperparameters.checked({"max_deep": 3}, "row")
+
+
+def test_a_stored_classifier_of_strange_parts_is_not_loaded() -> None:
+    import skops.io
+    from sklearn.preprocessing import FunctionTransformer
+
+    hostile = skops.io.dumps(FunctionTransformer(subprocess.run))
+    for name in ("logistic_regression", "sklearn.naive_bayes:GaussianNB"):
+        kind: Any = learner(name)
+        with pytest.raises(ValueError, match=r"subprocess\.run, which .* does not trust"):
+            kind(kind.Hyperparameters()).load(hostile)
