@@ -27,9 +27,10 @@ from calibration.calibrators.saving import load_calibrator
 from calibration.data import Column
 from calibration.data.columns import encode_columns
 from calibration.data.saving import load_transform
+from calibration.data.transforms import category_blocks
 from calibration.learners import Estimator, FittedEstimator, estimator_files, make_learner
 from calibration.methods import Learner, Method, make_method
-from calibration.models import FunctionalModel, build_model
+from calibration.models import FunctionalModel, build_embedded
 from calibration.optimisers import Adam
 from calibration.seeds import seeded
 from calibration.training import PREDICTION_BATCH
@@ -78,6 +79,7 @@ class Description(BaseModel):
     transform: dict[str, Any]
     network: Named | None = None
     network_input: tuple[int, ...] = ()
+    category_embedding: int = 0
     estimator: Named | None = None
     method: Named | None = None
     mixed_precision: bool = False
@@ -102,7 +104,14 @@ class _Network:
         if description.method is not None:
             self._method = make_method(description.method.name, description.method.options)
         with seeded(0, "deployment"):  # building draws weights that are replaced at once
-            module = build_model(made.name, made.options, description.network_input, classes)
+            module = build_embedded(
+                made.name,
+                made.options,
+                description.network_input,
+                classes,
+                blocks=category_blocks(load_transform(description.transform)),
+                width=description.category_embedding,
+            )
         model = FunctionalModel(module)
         self._learner = Learner(
             model, Adam(), classes, samples=0, mixed_precision=description.mixed_precision

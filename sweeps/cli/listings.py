@@ -128,8 +128,10 @@ def _opening(text: str) -> str:
 def methods(options: argparse.Namespace, console: Console) -> int:
     """List the methods, and the estimators that may stand beside them."""
     from calibration.learners import learner, learner_names
+    from calibration.methods import InputHyperparameters
     from sweeps.engine.progress import format_value
 
+    of_all = InputHyperparameters.model_fields
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in learner_names():
         hyperparameters = learner(name).Hyperparameters
@@ -138,18 +140,20 @@ def methods(options: argparse.Namespace, console: Console) -> int:
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
             + "".join(
-                f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
-                for instead in hyperparameters.replacements(hyperparameter)
+                f"; {describe_domain(domain)} when {when.other}: {when.value}"
+                for when, domain in hyperparameters.replacements(hyperparameter)
             )
             + (
-                f" when {when.other}: {when.value}"
-                if (when := conditions.get(hyperparameter))
+                f" when {only.other}: {only.value}"
+                if (only := conditions.get(hyperparameter))
                 else ""
             )
             for hyperparameter, field in hyperparameters.model_fields.items()
+            if hyperparameter not in of_all
         ]
         table.add_row(name, learner(name).description, "\n".join(described))
     console.print(table)
+    say(console, "", f"on tables each also takes {', '.join(of_all)}: calsweep methods NAME")
     return 0
 
 

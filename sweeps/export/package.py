@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from calibration.calibrators import CALIBRATORS
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
-from calibration.data.transforms import TableTransform
+from calibration.data.transforms import TableTransform, encoded
 from calibration.deployment import Classifier, Description, Inputs, Named, interpret
 from calibration.evaluation import cross_fitted
 from calibration.learners import Estimator, learner, make_learner
@@ -35,7 +35,8 @@ from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_calibrator_output, check_network
 from sweeps.export.choice import Chosen
-from sweeps.sweep import Sweep
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Package:
         return self.classifier.description
 
 
-def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
+def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
     Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be saved,
@@ -80,23 +81,28 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     record says.
     """
     config, record = chosen.trial.config, chosen.record
-    dataset = sweep.loaded.datasets[chosen.dataset]
+    dataset = loaded.datasets[chosen.dataset]
     made = make_learner(config.method, config.hyperparameters)
     splits = dataset.split(config.protocol, config.seed, held_out=made.needs_held_out)
-    arrays, model = sweep.store.predictions(record), stored_model(config, record, sweep.store)
+    if isinstance(made, Method):
+        inputs = made.hyperparameters
+        transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
+        splits = replace(splits, transform=transform)
+    arrays, model = store.predictions(record), stored_model(config, record, store)
     logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+    bins = loaded.spec.evaluation.bins
     output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
-    check_calibrator_output("validation", output, logits, labels, sweep, chosen)
+    check_calibrator_output("validation", output, logits, labels, bins, chosen)
     held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
     calibrator = calibrators.fit(chosen.calibrator, logits, labels)
-    description = _description(sweep, chosen, dataset, splits, made, threshold, wish)
+    description = _description(loaded.spec.name, chosen, dataset, splits, made, threshold, wish)
     classifier = Classifier(description, model, calibrator)
     check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
     output = calibrator(test_logits)
-    check_calibrator_output("test", output, test_logits, test_labels, sweep, chosen)
+    check_calibrator_output("test", output, test_logits, test_labels, bins, chosen)
     test = interpret(output, test_logits)
     counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
     return Package(
@@ -133,7 +139,7 @@ def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:
 
 
 def _description(
-    sweep: Sweep,
+    sweep: str,
     chosen: Chosen,
     dataset: Dataset,
     splits: Splits,
@@ -158,12 +164,13 @@ def _description(
         transform=transform,
         network=Named.model_validate(written["model"]) if config.model else None,
         network_input=tuple(splits.transform(splits.train.inputs[:1]).shape[1:]),
+        category_embedding=_embedding(made),
         estimator=named if isinstance(made, Estimator) else None,
         method=named if _learns_map(made) else None,
         mixed_precision=config.training.mixed_precision,
         threshold=threshold,
         about={
-            "sweep": sweep.name,
+            "sweep": sweep,
             "dataset": chosen.dataset,
             "row": chosen.label,
             "key": chosen.trial.key,
@@ -179,6 +186,10 @@ def _description(
             "exported": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         },
     )
+
+
+def _embedding(made: Method | Estimator) -> int:
+    return made.hyperparameters.category_embedding if isinstance(made, Method) else 0
 
 
 def _learns_map(made: Method | Estimator) -> bool:

@@ -117,7 +117,8 @@ def test_a_record_says_what_concerns_an_estimator_and_no_more(swept: Sweep) -> N
 
 @pytest.mark.parametrize("row", ["hgb", "xgboost", "logistic_regression", "trees"])
 def test_an_export_predicts_what_the_record_says(swept: Sweep, row: str) -> None:
-    package = assemble(swept, choose(swept, None, row, None), Wish())
+    chosen = choose(swept.records, swept.analysis, None, row, None)
+    package = assemble(swept.loaded, swept.store, chosen, Wish())
     found = package.chosen
     arrays = swept.store.predictions(found.record)
     test = swept.loaded.datasets["rows"].test(0)
