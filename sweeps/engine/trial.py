@@ -13,13 +13,14 @@ import torch
 from pydantic import ValidationError
 
 from calibration.kernels import chosen_kernels
+from calibration.learners import EstimatorTraining, learner
 from calibration.threads import threads
 from calibration.training import TrainingRun
 from sweeps.engine.ensembles import EnsembleEvaluation
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.identity import TrialConfig
-from sweeps.engine.networks import dataset_of, fresh_run, splits_of
+from sweeps.engine.networks import dataset_of, fresh_run, model_files, splits_of
 from sweeps.engine.pace import Pace
 from sweeps.engine.predictions import predictions_of
 from sweeps.host.secrets import without_secrets
@@ -31,7 +32,6 @@ from sweeps.store import (
     TrialOutcome,
     TrialRecord,
     encode_arrays,
-    encode_tensors,
 )
 
 CHECKPOINT_SECONDS = 5.0
@@ -68,7 +68,7 @@ class TrialRun:
         self.ensemble = ensemble
         self.rungs = rungs
         self.resources = {"device": config.device, **(resources or {})}
-        self.run: TrainingRun | None = None
+        self.run: TrainingRun | EstimatorTraining | None = None
         self.lineage = uuid.uuid4().hex
         self.times: list[float] = []
         self.cpu_seconds = 0.0
@@ -112,7 +112,7 @@ class TrialRun:
             outcome = TrialOutcome(**self.body(), **about)
         except ValidationError:  # what a user's own method left in the curve is the failure
             config = self.config.model_dump(mode="json")
-            environ = environment(self.config.device)
+            environ = self._environment()
             outcome = TrialOutcome(config=config, environment=environ, **about)
         self.store.file_record(self.key, outcome)
 
@@ -121,7 +121,7 @@ class TrialRun:
         run = self.run
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
-            "environment": environment(self.config.device),
+            "environment": self._environment(),
             "resources": self.resources,
             "lineage": self.lineage,
         }
@@ -135,7 +135,7 @@ class TrialRun:
             "epochs": run.epoch,
             "seconds": run.seconds,
             **self._spent(),
-            "parameters": run.state.parameters.numel(),
+            "parameters": run.state.parameters.numel() if isinstance(run, TrainingRun) else 0,
             "validation": {
                 name.removeprefix("validation/"): value
                 for row in best
@@ -143,6 +143,10 @@ class TrialRun:
                 if name.startswith("validation/")
             },
         }
+
+    def _environment(self) -> dict[str, str]:
+        library = getattr(learner(self.config.method), "package", "")
+        return environment(self.config.device, library)
 
     def _advance(self, seconds: float) -> bool:
         record = self.store.record(self.key)
@@ -184,7 +188,7 @@ class TrialRun:
         times = self.pace and self.pace.times.model_dump()
         return {"cpu_seconds": self.cpu_seconds, "reference": times}
 
-    def _start(self) -> TrainingRun:
+    def _start(self) -> TrainingRun | EstimatorTraining:
         run = fresh_run(self.config, self.config.device)
         saved = self.store.checkpoint(self.key)
         if saved is None:
@@ -212,7 +216,7 @@ class TrialRun:
         self.run, self.times, self.lineage, self._continued_after = None, [], uuid.uuid4().hex, -1
         self.cpu_seconds, self.pace = 0.0, self.pace and Pace(self.config.device)
 
-    def _save(self, run: TrainingRun) -> None:
+    def _save(self, run: TrainingRun | EstimatorTraining) -> None:
         """Now and then: a checkpoint, and then the curve up to it for whoever watches."""
         if time.monotonic() - self._saved_at < self._save_again_after:
             return
@@ -224,7 +228,7 @@ class TrialRun:
         # Saving a large network takes its time: at most a twentieth of all.
         self._save_again_after = max(CHECKPOINT_SECONDS, 20 * (self._saved_at - began))
 
-    def _results(self, run: TrainingRun) -> dict[str, bytes]:
+    def _results(self, run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
         """The files of a finished training."""
         config = self.config
         # Calibrators and the choice of a winner see these; no search trial looks at rows that
@@ -242,7 +246,7 @@ class TrialRun:
             arrays |= predictions_of("test", run.predict(test), test)
             if posterior is not None:
                 arrays["test_posterior"] = posterior
-            files["network.pt"] = encode_tensors(run.network())
+            files |= model_files(run)
             history = run.history()
             if history:
                 files["history.npz"] = encode_arrays(history)
