@@ -125,7 +125,13 @@ _terminated = threading.Event()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """SIGTERM: the same way out as Ctrl-C. Ray passes on the exception, but not its kind."""
+    """SIGTERM: the same way out as Ctrl-C. Ray passes on the exception, but not its kind.
+
+    Only the first one: a scheduler that signals every process of a job, and whoever passes its
+    signal on, must not interrupt the end in good order. What does not end is killed anyway.
+    """
+    if _terminated.is_set():
+        return
     _terminated.set()
     raise KeyboardInterrupt
 

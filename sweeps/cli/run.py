@@ -18,6 +18,7 @@ from sweeps.cli.arguments import (
     status_server,
 )
 from sweeps.cli.early_access import check_server
+from sweeps.errors import UserError
 from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
 
@@ -35,6 +36,13 @@ def add(commands: Subparsers) -> None:
         "--address",
         metavar="auto|HOST:PORT",
         help="a running Ray cluster (default: a Ray of its own on this machine)",
+    )
+    run.add_argument(
+        "--cpus",
+        type=_cpus,
+        metavar="N",
+        help="of this machine, for a Ray of its own (default: those that the affinity mask, the "
+        "control group and Slurm all leave to this process)",
     )
     add_how(run)
     add_status_port(run)
@@ -78,6 +86,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _cpus(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a number of CPUs, e.g. 4")
+    return int(text)
+
+
 def _seeds(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 900:
         raise argparse.ArgumentTypeError(f"found {text!r}; write a number of seeds, e.g. 5")
@@ -99,6 +113,11 @@ def _loaded(options: argparse.Namespace) -> LoadedSpec:
 def _run(options: argparse.Namespace, console: Console) -> int:
     from sweeps.store import Store
 
+    if options.cpus is not None and options.address is not None:
+        raise UserError(
+            f"--cpus {options.cpus}: the Ray cluster at --address {options.address} has CPUs of "
+            "its own; leave one of the two out"
+        )
     loaded = _loaded(options)
     store = Store(options.store)
     from sweeps.ray_backend.connection import Cluster
@@ -115,7 +134,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             store,
             console=console,
             tracking_uri=options.tracking,
-            cluster=Cluster(options.address, options.concurrent),
+            cluster=Cluster(options.address, options.concurrent, options.cpus),
             retry_failed=options.retry_failed,
             extend=options.extend,
             seeds=options.seeds,

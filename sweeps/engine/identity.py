@@ -101,6 +101,10 @@ def determining(config: TrialConfig) -> dict[str, Any]:
     if training.reliability_snapshots and config.phase == "confirm":
         # They change no number, but a record made without them has none to show.
         items["training/reliability snapshots"] = training.reliability_snapshots
+    if training.kernels != "default":  # they add in another order
+        items["training/kernels"] = training.kernels
+    if training.channels_last:
+        items["training/channels last"] = True
     return dict(to_jsonable_python(items))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from calibration.kernels import chosen_kernels
 from calibration.threads import threads
 from calibration.training import TrainingRun
 from sweeps.engine.ensembles import EnsembleEvaluation
@@ -79,10 +80,12 @@ class TrialRun:
     def advance(self, seconds: float) -> bool:
         """Train for about ``seconds`` or to the next rung; True when the trial is done.
 
-        Trains with the configuration's own number of threads, whatever the process may use.
+        Trains with the configuration's own number of threads and kernels, whatever the process
+        may use.
         """
         try:
-            with threads(self.config.training.threads):
+            training = self.config.training
+            with threads(training.threads), chosen_kernels(training.kernels):
                 return self._advance(seconds)
         except StoreError:
             raise

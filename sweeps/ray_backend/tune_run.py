@@ -16,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibration.text import count
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
+from sweeps.host.allocation import cpus
 from sweeps.host.environment import variables
 from sweeps.host.process import quiet
 from sweeps.ray_backend.assignment import BLOCK_SECONDS, Terms
@@ -77,12 +79,22 @@ def train(
     settings["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     with ExitStack() as ending:
         ending.enter_context(variables(settings))
-        if cluster.address is not None:
-            tell(f"connecting to the Ray cluster at {cluster.address}")
+        if place := _place(cluster):
+            tell(place)
         # Starting Ray costs seconds: a finished sweep never gets here.
         ensure_alive = ending.enter_context(connected(cluster, plan.loaded, workspace))
         ending.enter_context(Watch(ensure_alive, still_ours))
         _run(plan, store, cluster, workspace, on_event, still_ours, tell, paced=paced)
+
+
+def _place(cluster: Cluster) -> str:
+    """Where trials are about to run, if there is anything to say of it."""
+    if cluster.address is not None:
+        return f"connecting to the Ray cluster at {cluster.address}"
+    found = cpus()
+    if cluster.cpus is not None or not found.limit:
+        return ""
+    return f"{count(found.number, 'CPU')} of this machine's {os.cpu_count()}: {found.limit}"
 
 
 def _run(
