@@ -18,8 +18,7 @@ from calibration.data.paths import check_file
 from calibration.data.prediction_files import Found, ScoreKind, npz_parts
 
 LEAST_PROBABILITY = 1e-12
-_SUM_TOLERANCE = 2.0**-8
-LEAST_ROWS = 10
+SUM_TOLERANCE = 2.0**-8
 MOST_LOGIT = 1e6
 
 
@@ -98,7 +97,7 @@ def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
     """
     numbers = tuple(str(k) for k in range(len(one)))
     for names, others in ((one, other), (other, one)):
-        if names == numbers and not any(map(_is_number, others)):
+        if names == numbers and not any(map(is_number, others)):
             return None
     return next((k for k in range(len(one)) if one[k] != other[k]), None)
 
@@ -226,89 +225,3 @@ def _logarithms(scores: NDArray[Any]) -> tuple[NDArray[np.float64], float, int]:
     least = min(LEAST_PROBABILITY, float(scores[~zeros].min()))
     logits = np.log(np.maximum(scores.astype(np.float64), least))
     return logits, least, int(zeros.sum())
-
-
-def _labels(found: Found, names: tuple[str, ...], rows: int) -> tuple[NDArray[np.int64], str]:
-    """Class numbers (N,), and how labels were read: as names or as the numbers 0…K−1."""
-    origin = f"{found.path}: {found.labels_name}"
-    labels = found.labels
-    if labels is None:  # the files' readers have asked for them
-        raise ValueError(f"{found.path}: there are no labels")
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim == 2 and labels.shape[1] == len(names):
-        raise ValueError(
-            f"{origin} must be class numbers (N,), found the shape {labels.shape}; "
-            "of one-hot rows store labels.argmax(1)"
-        )
-    if labels.shape != (rows,):
-        raise ValueError(
-            f"{origin} must be one class number per row, shape ({rows},), found {labels.shape}"
-        )
-    codes, reading = _codes(labels, names, origin, found.column)
-    if rows < LEAST_ROWS:
-        raise ValueError(f"{origin}: {rows} rows are too few to fit or judge anything on")
-    if (codes == codes[0]).all():
-        raise ValueError(
-            f"{origin}: all {rows} rows are of class {names[codes[0]]!r}; "
-            "nothing can be learnt from one class"
-        )
-    return codes, reading
-
-
-def _codes(
-    labels: NDArray[Any], names: tuple[str, ...], origin: str, column: bool
-) -> tuple[NDArray[np.int64], str]:
-    """Class numbers, and in words how the labels were read.
-
-    The classes' names alone decide how, never the labels that happen to occur, or two files of
-    one classifier might be read differently. Labels that are numbers are numbers of classes,
-    unless the classes are themselves called by numbers.
-    """
-    if labels.dtype.kind == "f":
-        raise ValueError(
-            f"{origin} must be whole numbers, found the type {labels.dtype}"
-            + (", with values missing" if np.isnan(labels).any() else "")
-            + "; store them as integers, e.g. labels.astype(int)"
-        )
-    if labels.dtype.kind not in "biuOUST":
-        raise ValueError(f"{origin} must be class numbers or names, found {labels.dtype}")
-    if labels.dtype.kind == "b" and not {"True", "False"} & set(names):
-        labels = labels.astype(np.int64)
-    counted = set(names) == {str(k) for k in range(len(names))}
-    numbers, last = labels.dtype.kind in "iu", len(names) - 1
-    if numbers and (counted or not any(map(_is_number, names))):
-        wrong = labels[(labels < 0) | (labels >= len(names))]
-        if len(wrong):
-            raise ValueError(
-                f"{origin} must lie in 0…{last} for {len(names)} classes, found "
-                f"{wrong[0]}" + ("; are they counted from 1?" if labels.min() == 1 else "")
-            )
-        if not counted:
-            return labels.astype(np.int64), f"class numbers 0…{last}"
-    texts, where = np.unique(labels.astype(str), return_inverse=True)
-    places = {name: place for place, name in enumerate(names)}
-    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-    unknown = next((str(text) for text in texts if text not in places), None)
-    if unknown is None:
-        codes = np.array([places[text] for text in texts], dtype=np.int64)[where]
-        in_order = counted and list(names) == sorted(names, key=int)
-        return codes, f"class numbers 0…{last}" if in_order else f"class names {shown}"
-    if numbers:
-        rename = f"call the columns …_0 to …_{last}" if column else f"make class_names 0 to {last}"
-        raise ValueError(
-            f"{origin}: found {unknown}, which is none of the classes {shown}; write their names "
-            f"as labels, or, if labels are class numbers 0…{last}, {rename}"
-        )
-    raise ValueError(f"{origin}: {unknown!r} is none of the classes {shown}")
-
-
-def _is_number(name: str) -> bool:
-    """Whether a class is called by what a label that is a number might mean."""
-    if name.lower() in ("true", "false"):
-        return True
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True
