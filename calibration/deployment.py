@@ -29,6 +29,7 @@ from calibration.data.saving import load_transform
 from calibration.methods import Learner, Method, make_method
 from calibration.models import FunctionalModel, build_model
 from calibration.optimisers import Adam
+from calibration.prior import Prior
 from calibration.seeds import seeded
 from calibration.training import PREDICTION_BATCH
 
@@ -64,7 +65,8 @@ class Description(BaseModel):
     """Everything that makes a classifier but its tensors and its calibrator.
 
     ``method`` is there if the training method learned a calibrator of the logits of its own;
-    ``about`` is for readers.
+    ``prior`` if probabilities are corrected for another frequency of the classes; ``about`` is
+    for readers.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -78,6 +80,7 @@ class Description(BaseModel):
     method: Named | None = None
     mixed_precision: bool = False
     threshold: float = 0.0
+    prior: Prior | None = None
     about: dict[str, Any] = {}
 
 
@@ -157,7 +160,8 @@ class Classifier:
             empty = torch.empty(0, dtype=torch.float64)
             rows = None if self.calibrator.top_label else empty.reshape(0, self.classes)
             return Prediction(torch.empty(0, dtype=torch.int64), empty, rows)
-        return interpret(self.calibrator(logits), logits)
+        output, prior = self.calibrator(logits), self.description.prior
+        return interpret(output if prior is None else prior.corrected(output), logits)
 
     @torch.no_grad()
     def logits(self, inputs: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from calibration.abstention import (
     attainable_accuracy,
     coverage_threshold,
 )
-from calibration.calibrators import CALIBRATORS
+from calibration.calibrators import CALIBRATORS, Calibrator
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
@@ -25,7 +26,9 @@ from calibration.data.transforms import TableTransform
 from calibration.deployment import Classifier, Description, Inputs, Named, interpret
 from calibration.evaluation import cross_fitted
 from calibration.methods import METHODS, Method, make_method
+from calibration.metrics.rare import class_shares
 from calibration.models import MODELS
+from calibration.prior import Prior, deployment_prior
 from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_calibrator_output, check_network
@@ -68,12 +71,15 @@ class Package:
         return self.classifier.description
 
 
-def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
+def assemble(
+    sweep: Sweep, chosen: Chosen, wish: Wish, prior: Mapping[str, float] | None = None
+) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
-    Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be saved,
-    ``StoreError`` if the store has lost it, or if the network or the calibrator do not do what the
-    record says.
+    ``prior`` are shares of classes where it is to be used, for which its probabilities are then
+    corrected. Raises ``UserError`` if that cannot be, if no threshold reaches what is wished for
+    or the network cannot be saved, ``StoreError`` if the store has lost it, or if the network or
+    the calibrator do not do what the record says.
     """
     config, record = chosen.trial.config, chosen.record
     dataset = sweep.loaded.datasets[chosen.dataset]
@@ -90,6 +96,9 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     threshold = _threshold(sure, right, wish)
     calibrator = calibrators.fit(chosen.calibrator, logits, labels)
     description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
+    if prior is not None:
+        corrected = _prior(prior, dataset.class_names, labels, calibrator, wish)
+        description = description.model_copy(update={"prior": corrected})
     classifier = Classifier(description, network, calibrator)
     check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
@@ -113,6 +122,29 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
         test_range=(float(test.confidence.min()), float(test.confidence.max())),
         train_share=counts / counts.sum(),
     )
+
+
+def _prior(
+    wanted: Mapping[str, float],
+    names: Sequence[str],
+    labels: Tensor,
+    calibrator: Calibrator,
+    wish: Wish,
+) -> Prior:
+    if wish != Wish():
+        raise UserError(
+            "--prior: a threshold by --accuracy or --coverage is chosen on rows whose classes have "
+            "other frequencies, and would promise nothing where it is used; leave one of them out"
+        )
+    if calibrator.top_label:
+        raise UserError(
+            "--prior: the row's calibrator gives the confidence of the predicted class only, and "
+            "probabilities of all classes are needed; name another row with --row"
+        )
+    try:
+        return deployment_prior(wanted, names, class_shares(labels, len(names)))
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:

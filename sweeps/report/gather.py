@@ -15,6 +15,7 @@ from calibration import calibrators
 from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.results import failed_calibrators, headline_rows, label
 from sweeps.report.attempts import Attempts
+from sweeps.report.class_view import ClassView, class_view
 from sweeps.spec import ORACLE
 from sweeps.store import Store
 
@@ -28,13 +29,17 @@ _Points = list[tuple[float, float]]
 
 
 class ShownRow(NamedTuple):
-    """One row of the leaderboard on the test data of one seed."""
+    """One row of the leaderboard on the test data of one seed.
+
+    ``classes`` is None of a calibrator that gives no probabilities of all classes.
+    """
 
     row: str
     calibrator: str
     seed: int
     confidence: Tensor
     correct: Tensor
+    classes: ClassView | None = None
 
     @property
     def pair(self) -> tuple[Tensor, Tensor]:
@@ -151,9 +156,11 @@ def drawn_row(
     assert record is not None, "it has results"
     arrays = store.predictions(record)
     fitted = calibrators.fit(calibrator, arrays["validation_logits"], arrays["validation_labels"])
-    logits = arrays["test_logits"]
-    pair = top_label(fitted(logits), logits, arrays["test_labels"])
-    return ShownRow(row, calibrator, int(first["seed"]), *pair)
+    logits, labels = arrays["test_logits"], arrays["test_labels"]
+    output = fitted(logits)
+    classes = class_view(output, labels, sweep.spec.bins)
+    pair = top_label(output, logits, labels)
+    return ShownRow(row, calibrator, int(first["seed"]), *pair, classes)
 
 
 def _curves(sweep: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:

@@ -144,7 +144,7 @@ def test_every_metric_can_be_resampled_by_computing_it_again(draw, name: str) ->
     slow, bias = bootstrap.recomputed(metric, predictions, 15, counts)
     moving = {"ace": 0.25, "smooth_ece": 0.15, "kde_ece": 0.05, "ks": 0.02, "kuiper": 0.02}
     moving |= {"rare_class_ece": 0.4}
-    linear = {"auroc": 0.005, "average_precision": 0.01, "brier_skill": 0.02}
+    linear = {"auroc": 0.005, "average_precision": 0.03, "brier_skill": 0.02}
     moving |= linear | {"balanced_error": 0.03}
     assert fast.tolist() == pytest.approx(slow.tolist(), rel=moving.get(name, 1e-10))
     assert bias == 0
