@@ -61,7 +61,7 @@ def without_missing(found: Found, rows: int, *, drop: bool) -> tuple[Found, str]
 
 def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:
     if labels.dtype.kind == "f":
-        return np.isnan(labels)
+        return np.asarray(np.isnan(labels))
     if labels.dtype.kind in "US":
         return np.asarray(labels == labels.dtype.type(""))
     return np.zeros(len(labels), dtype=bool)

@@ -122,6 +122,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         validation, test = _read(options)
         calibrators = _calibrators(options.calibrators)
         _check_places(options)
+        prior = _prior(options, validation)
         from sweeps.posthoc import evaluate_stored
         from sweeps.posthoc.evaluation import notes_on
 
@@ -132,7 +133,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         evaluation = evaluate_stored(
             validation, test, calibrators, bins=options.bins, seed=options.seed
         )
-        written = _write(evaluation, options)
+        written = _write(evaluation, options, prior)
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     from sweeps.posthoc.terminal import print_evaluation
@@ -192,29 +193,40 @@ def _without_maps_per_class(calibrators: list[str], classes: int) -> tuple[list[
 
 def _check_places(options: argparse.Namespace) -> None:
     """Before the work, not after it: results must have somewhere to go."""
-    from calibration.prior import parsed_prior
-
     if options.out.exists() and not options.out.is_dir():
         raise ValueError(f"--out: {options.out} is a file; name a directory")
-    if options.prior is not None:
-        if options.save is None:
-            raise ValueError(
-                "--prior: nothing here is corrected, only what apply makes of a saved calibrator; "
-                "add --save FILE"
-            )
-        parsed_prior(options.prior)
+    if options.prior is not None and options.save is None:
+        raise ValueError(
+            "--prior: nothing here is corrected, only what apply makes of a saved calibrator; "
+            "add --save FILE"
+        )
     if options.save is not None and options.save.is_dir():
         raise ValueError(f"--save: {options.save} is a directory; name a file, e.g. best.json")
 
 
-def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[str]:
-    from calibration.prior import parsed_prior
+def _prior(options: argparse.Namespace, validation: StoredPredictions) -> dict[str, float] | None:
+    """The deployment prior to save, if one is asked for and can be."""
+    from calibration.metrics.rare import class_shares
+    from calibration.prior import deployment_prior, parsed_prior
+
+    if options.prior is None or validation.labels is None:
+        return None
+    import torch
+
+    wanted = parsed_prior(options.prior)
+    shares = class_shares(torch.from_numpy(validation.labels), validation.classes)
+    deployment_prior(wanted, validation.class_names, shares)
+    return wanted
+
+
+def _write(
+    evaluation: StoredEvaluation, options: argparse.Namespace, prior: dict[str, float] | None
+) -> list[str]:
     from sweeps.posthoc.files import saved_winner, write_whole
     from sweeps.posthoc.page import evaluation_page
     from sweeps.report.csv_table import csv
 
     # The saved calibrator first: if it cannot be written, nothing is.
-    prior = None if options.prior is None else parsed_prior(options.prior)
     content = {} if options.save is None else {options.save: saved_winner(evaluation, prior)}
     content |= {
         options.out / "report.html": evaluation_page(evaluation).encode(),

@@ -78,7 +78,7 @@ def check_correctable(calibrator: Calibrator) -> None:
     if calibrator.top_label:
         raise ValueError(
             "--prior: the calibrator gives the confidence of the predicted class only, and "
-            "probabilities of all classes are needed; name others with --calibrators"
+            "probabilities of all classes are needed: fit another, calsweep posthoc --calibrators"
         )
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibration.plots.reliability import noise_band, wilson_interval
-from sweeps.report.chart import Chart
+from sweeps.report.chart import Chart, words
 
 MOST_BINS = 10
 LEAST_EXPECTED = 5.0
@@ -92,7 +92,11 @@ def class_chart(title: str, name: str, probability: Tensor, positive: Tensor) ->
     layout = {
         "barmode": "overlay",
         "margin": {"l": 44, "r": 8, "t": 8, "b": 36},
-        "xaxis": {"range": [0, end], "nticks": 4, "title": {"text": f"probability of {name}"}},
+        "xaxis": {
+            "range": [0, end],
+            "nticks": 4,
+            "title": {"text": words(f"probability of {name}")},
+        },
         "yaxis": {"range": [0, end], "nticks": 4},
         "shapes": [
             {"type": "line", "x0": 0, "y0": 0, "x1": 1, "y1": 1}

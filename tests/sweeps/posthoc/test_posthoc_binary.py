@@ -268,6 +268,8 @@ def test_priors_that_cannot_be_are_refused(saved: Path, capsys: pytest.CaptureFi
     stored(drawn(), "val.csv", "logit")
     fit = ["posthoc", "val.csv", *FRAUD, "--score-kind", "logit"]
     refused([*fit, "--prior", "fraud=0.3"], ["--prior", "add --save"], capsys)
+    refused([*fit, "--prior", "bad=0.3", "--save", "m.json"], ["no class 'bad'"], capsys)
+    assert not Path("posthoc").exists()
     apply = ["val.csv", "--out", "o.csv", "--prior"]
     for text, words in {
         "0.3": ["found '0.3'", "CLASS=SHARE"],
