@@ -126,6 +126,11 @@ def _found(path: Path, reading: Reading, *, labelled: bool) -> list[Found]:
 
 def _checked(found: Found, reading: Reading, *, labelled: bool) -> StoredPredictions:
     left_out = ""
+    if not found.is_single and (found.scores.ndim != 2 or 0 in found.scores.shape):
+        raise ValueError(
+            f"{found.path}: {found.scores_name} must have the shape (N, K): N rows and K classes; "
+            f"found {found.scores.shape}"
+        )
     if labelled:
         found, left_out = without_missing(found, len(found.scores), drop=reading.drop_unlabelled)
     made = _single(found, reading) if found.is_single else _of_every_class(found, reading)
@@ -182,10 +187,6 @@ def _scores(array: NDArray[Any], origin: str) -> NDArray[Any]:
     """Float32 or float64 (N, K), finite."""
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{origin} must be numbers, found the type {array.dtype}")
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(
-            f"{origin} must have the shape (N, K): N rows and K classes; found {array.shape}"
-        )
     wide = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
     scores = np.array(array, dtype=wide, order="C")
     bad = ~np.isfinite(scores)
