@@ -26,8 +26,9 @@ from calibration.calibrators.saving import load_calibrator
 from calibration.data import Column
 from calibration.data.columns import encode_columns
 from calibration.data.saving import load_transform
+from calibration.data.transforms import category_blocks
 from calibration.methods import Learner, Method, make_method
-from calibration.models import FunctionalModel, build_model
+from calibration.models import FunctionalModel, build_embedded
 from calibration.optimisers import Adam
 from calibration.prior import Prior
 from calibration.seeds import seeded
@@ -77,6 +78,7 @@ class Description(BaseModel):
     transform: dict[str, Any]
     network: Named
     network_input: tuple[int, ...]
+    category_embedding: int = 0
     method: Named | None = None
     mixed_precision: bool = False
     threshold: float = 0.0
@@ -111,7 +113,14 @@ class Classifier:
             self._method = make_method(description.method.name, description.method.options)
         with seeded(0, "deployment"):  # building draws weights that are replaced at once
             made = description.network
-            module = build_model(made.name, made.options, description.network_input, self.classes)
+            module = build_embedded(
+                made.name,
+                made.options,
+                description.network_input,
+                self.classes,
+                blocks=category_blocks(self._transform),
+                width=description.category_embedding,
+            )
         model = FunctionalModel(module)
         self._learner = Learner(
             model, Adam(), self.classes, samples=0, mixed_precision=description.mixed_precision

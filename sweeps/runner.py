@@ -77,8 +77,7 @@ def run_sweep(
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
     with store.lock(sweep) as lock, workspace() as place:
-        before = extension(store, sweep)
-        added = before._replace(trials=max(extend, before.trials), seeds=max(seeds, before.seeds))
+        added = extension(store, sweep).more(extend, seeds)
         store.write_file(sweep, SPEC, loaded.text.encode())
         store.write_state(sweep, saved_state(loaded, store, added))
         loaded = added.applied(loaded)
@@ -147,7 +146,7 @@ def sync_sweep(
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:
-    """Where MLflow is. Raises ``UserError`` if it would not let us in."""
+    """The tracking URI. Raises ``UserError`` if MLflow would refuse access."""
     spec = loaded.spec
     uri = given or spec.tracking.uri or default_uri(store)
     check_access(uri, spec.tracking.experiment or spec.name)

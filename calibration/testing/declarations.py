@@ -48,9 +48,9 @@ def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> No
     for name, domain in hyperparameters.domains().items():
         _check_domain(hyperparameters, {}, name, domain, about)
     for name in hyperparameters.model_fields:
-        for instead in hyperparameters.replacements(name):
-            beside = {instead.other: instead.value}
-            _check_domain(hyperparameters, beside, name, instead.domain, about)
+        for when, domain in hyperparameters.replacements(name):
+            beside = {when.other: when.value}
+            _check_domain(hyperparameters, beside, name, domain, about)
 
 
 def _check_domain(

@@ -117,9 +117,10 @@ def _opening(text: str) -> str:
 
 def methods(options: argparse.Namespace, console: Console) -> int:
     """List the methods."""
-    from calibration.methods import METHODS
+    from calibration.methods import METHODS, InputHyperparameters
     from sweeps.engine.progress import format_value
 
+    of_all = InputHyperparameters.model_fields
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in METHODS:
         hyperparameters = METHODS[name].Hyperparameters
@@ -128,18 +129,20 @@ def methods(options: argparse.Namespace, console: Console) -> int:
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
             + "".join(
-                f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
-                for instead in hyperparameters.replacements(hyperparameter)
+                f"; {describe_domain(domain)} when {when.other}: {when.value}"
+                for when, domain in hyperparameters.replacements(hyperparameter)
             )
             + (
-                f" when {when.other}: {when.value}"
-                if (when := conditions.get(hyperparameter))
+                f" when {only.other}: {only.value}"
+                if (only := conditions.get(hyperparameter))
                 else ""
             )
             for hyperparameter, field in hyperparameters.model_fields.items()
+            if hyperparameter not in of_all
         ]
         table.add_row(name, METHODS[name].description, "\n".join(described))
     console.print(table)
+    say(console, "", f"on tables each also takes {', '.join(of_all)}: calsweep methods NAME")
     return 0
 
 

@@ -98,8 +98,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     store = Store(options.store)
     from sweeps.ray_backend.connection import Cluster
     from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
+    from sweeps.sweep import extension
 
-    say(console, _introduction(loaded.spec), *loaded.notes)
+    added = extension(store, loaded.spec.name).more(options.extend, options.seeds)
+    say(console, _introduction(added.applied(loaded).spec, added.trials), *loaded.notes)
     if options.extend and (loaded.spec.search.is_grid or not loaded.spec.search.limit):
         say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
     outcome = run_sweep(
@@ -181,13 +183,14 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _introduction(spec: Spec) -> str:
+def _introduction(spec: Spec, extra: int) -> str:
+    """What is going to be done; ``extra`` search trials are beyond the spec's own."""
     what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'row')}"
     confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
     if not any(spec.space(row).searched for row in spec.methods):
         return f"{spec.name} · {what} · {confirmed}"
     limit = spec.search.limit
-    bounds = [] if limit is None else [count(limit, "search trial")]
+    bounds = [] if limit is None else [count(limit + extra, "search trial")]
     if spec.search.time is not None:
         bounds.append(f"{spec.search.time:g} s of training")
     search = "a grid" if spec.search.is_grid else " or ".join(bounds)

@@ -76,7 +76,7 @@ def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits
     def some(part: Part, count: int) -> Part:
         # Spread evenly: files are often sorted by class.
         step = max(1, len(part.labels) // count)
-        return Part(part.inputs[::step][:count], part.labels[::step][:count])
+        return part.take(slice(None, step * count, step))
 
     meta = splits.meta_validation
     return replace(

@@ -19,6 +19,7 @@ from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import dataset_of, fresh_run, splits_of
+from sweeps.engine.predictions import predictions_of
 from sweeps.host.secrets import without_secrets
 from sweeps.spec.schema import Evaluation
 from sweeps.store import (
@@ -204,18 +205,15 @@ class TrialRun:
         # are set apart for them.
         if config.phase == "confirm" and config.protocol.choice is not None:
             choice = splits_of(config).choice
-            arrays = {"validation_logits": run.predict(choice), "validation_labels": choice.labels}
+            arrays = predictions_of("validation", run.predict(choice), choice)
         else:
-            arrays = {
-                "validation_logits": run.predict_validation(),
-                "validation_labels": run.validation.labels,
-            }
+            arrays = predictions_of("validation", run.predict_validation(), run.validation)
         files: dict[str, bytes] = {}
         if config.phase == "confirm":
             dataset = dataset_of(config)
             test = dataset.test(config.seed)
             posterior = dataset.posterior(test.inputs)
-            arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
+            arrays |= predictions_of("test", run.predict(test), test)
             if posterior is not None:
                 arrays["test_posterior"] = posterior
             files["network.pt"] = encode_tensors(run.network())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from calibration.calibrators import CALIBRATORS, Calibrator
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
-from calibration.data.transforms import TableTransform
+from calibration.data.transforms import TableTransform, encoded
 from calibration.deployment import Classifier, Description, Inputs, Named, interpret
 from calibration.evaluation import cross_fitted
 from calibration.methods import METHODS, Method, make_method
@@ -33,8 +33,8 @@ from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_calibrator_output, check_network
 from sweeps.export.choice import Chosen
-from sweeps.store import StoreError
-from sweeps.sweep import Sweep
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,11 @@ class Package:
 
 
 def assemble(
-    sweep: Sweep, chosen: Chosen, wish: Wish, prior: Mapping[str, float] | None = None
+    loaded: LoadedSpec,
+    store: Store,
+    chosen: Chosen,
+    wish: Wish,
+    prior: Mapping[str, float] | None = None,
 ) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
@@ -82,20 +86,24 @@ def assemble(
     the calibrator do not do what the record says.
     """
     config, record = chosen.trial.config, chosen.record
-    dataset = sweep.loaded.datasets[chosen.dataset]
+    dataset = loaded.datasets[chosen.dataset]
     method = make_method(config.method, config.hyperparameters)
     splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
-    arrays, network = sweep.store.predictions(record), sweep.store.tensors(record, "network.pt")
+    inputs = method.hyperparameters
+    transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
+    splits = replace(splits, transform=transform)
+    arrays, network = store.predictions(record), store.tensors(record, "network.pt")
     if network is None:
         raise StoreError(f"no network is stored for trial {record.key}")
     logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+    bins = loaded.spec.evaluation.bins
     output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
-    check_calibrator_output("validation", output, logits, labels, sweep, chosen)
+    check_calibrator_output("validation", output, logits, labels, bins, chosen)
     held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
     calibrator = calibrators.fit(chosen.calibrator, logits, labels)
-    description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
+    description = _description(loaded.spec.name, chosen, dataset, splits, method, threshold, wish)
     if prior is not None:
         corrected = _prior(prior, dataset.class_names, labels, calibrator, wish)
         description = description.model_copy(update={"prior": corrected})
@@ -103,7 +111,7 @@ def assemble(
     check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
     output = calibrator(test_logits)
-    check_calibrator_output("test", output, test_logits, test_labels, sweep, chosen)
+    check_calibrator_output("test", output, test_logits, test_labels, bins, chosen)
     test = interpret(output, test_logits)
     counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
     return Package(
@@ -163,7 +171,7 @@ def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:
 
 
 def _description(
-    sweep: Sweep,
+    sweep: str,
     chosen: Chosen,
     dataset: Dataset,
     splits: Splits,
@@ -185,13 +193,14 @@ def _description(
         transform=transform,
         network=Named(name=config.model.name, options=written["model"]["options"]),
         network_input=tuple(splits.transform(splits.train.inputs[:1]).shape[1:]),
+        category_embedding=method.hyperparameters.category_embedding,
         method=(
             Named(name=config.method, options=written["hyperparameters"]) if learned_map else None
         ),
         mixed_precision=config.training.mixed_precision,
         threshold=threshold,
         about={
-            "sweep": sweep.name,
+            "sweep": sweep,
             "dataset": chosen.dataset,
             "row": chosen.label,
             "key": chosen.trial.key,

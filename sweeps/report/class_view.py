@@ -10,6 +10,7 @@ from torch import Tensor
 from calibration.metrics.one_vs_rest import ranked_class
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.rare import rarest_class
+from calibration.metrics.row_scores import RowScores, labels_digest
 from calibration.metrics.top_label import ace_of
 
 MOST_DRAWN = 8
@@ -55,6 +56,20 @@ def class_view(output: Tensor, labels: Tensor, bins: int) -> ClassView | None:
     two = output.shape[1] == 2
     drawn = [rarest_class(labels, 2)] if two else there[:MOST_DRAWN]
     return ClassView(summaries, {k: (output[:, k].double().clone(), labels == k) for k in drawn})
+
+
+def class_view_of_scores(scores: RowScores, labels: Tensor | None, bins: int) -> ClassView | None:
+    """The classes of two, from what each test row scored and its label.
+
+    A row's confidence is that of its label if it is right, and else of the other class. None
+    where there are more classes, no probabilities, or the labels are not those that were scored.
+    """
+    if labels is None or scores.nll is None or labels_digest(labels) != scores.labels:
+        return None
+    said = torch.where(scores.correct, labels, 1 - labels)
+    confidence = scores.confidence.double()
+    second = torch.where(said == 1, confidence, 1 - confidence)
+    return class_view(torch.stack([1 - second, second], -1), labels, bins)
 
 
 def _summary(probability: Tensor, positive: Tensor, number: int, bins: int) -> ClassSummary:

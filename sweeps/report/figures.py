@@ -51,6 +51,9 @@ def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[D
         grid = partial(plots.reliability_grid, shown, bins=sweep.spec.bins)
         yield Drawing(f"{start}_reliability", dataset, grid)
         yield Drawing(f"{start}_bins", dataset, partial(plots.bin_robustness, shown))
+        if sweep.spec.table is not None:  # a figure of papers; few need it on every page
+            by_bins = partial(plots.reliability_by_bins, shown)
+            yield Drawing(f"{start}_reliability-by-bins", dataset, by_bins)
         yield Drawing(f"{start}_coverage", dataset, partial(plots.risk_coverage, shown))
         for column, name in _FILES.items():
             if column in gathered.curves[dataset]:

@@ -11,13 +11,12 @@ from typing import NamedTuple
 import pandas as pd
 from torch import Tensor
 
-from calibration import calibrators
 from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.results import failed_calibrators, headline_rows, label
+from sweeps.errors import UserError
 from sweeps.report.attempts import Attempts
-from sweeps.report.class_view import ClassView, class_view
+from sweeps.report.class_view import ClassView, class_view_of_scores
 from sweeps.spec import ORACLE
-from sweeps.store import Store
 
 CURVES = {
     "validation/ece": "validation ECE",
@@ -31,7 +30,7 @@ _Points = list[tuple[float, float]]
 class ShownRow(NamedTuple):
     """One row of the leaderboard on the test data of one seed.
 
-    ``classes`` is None of a calibrator that gives no probabilities of all classes.
+    ``classes`` is None where the stored scores of its rows do not tell each class's probability.
     """
 
     row: str
@@ -74,7 +73,7 @@ class Gathered:
 
 
 def gather(
-    sweep: SweepRecords, store: Store, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
+    sweep: SweepRecords, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
 ) -> Gathered:
     """Read it; ``tidy`` and ``table`` are the results and the leaderboard."""
     shown: dict[str, dict[str, ShownRow]] = {}
@@ -83,11 +82,11 @@ def gather(
     environments: Counter[tuple[tuple[str, str], ...]] = Counter()
     for dataset in sweep.loaded.datasets:
         shown[dataset] = {}
-        for name, of_map in rows_to_show(sweep, table, dataset).items():
-            # The calibrator is fitted once more: a user's own may fail this time.
+        for name, pair in rows_to_show(sweep, table, dataset).items():
+            # What the test rows scored may have been damaged since.
             found = attempts.part(
                 f"the diagrams of {name} on {dataset}",
-                partial(drawn_row, sweep, store, tidy, dataset, *of_map),
+                partial(drawn_row, sweep, tidy, dataset, *pair),
                 None,
             )
             if found is not None:
@@ -132,34 +131,27 @@ def rows_to_show(
     return {name: there[name] for name in names}
 
 
-def top_label(output: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Confidence and correctness from probability rows or top-label confidences."""
-    if output.ndim == 2:
-        confidence, predicted = output.max(-1)
-        return confidence, predicted == labels
-    return output, logits.argmax(-1) == labels
-
-
 def drawn_row(
-    sweep: SweepRecords,
-    store: Store,
-    tidy: pd.DataFrame,
-    dataset: str,
-    row: str,
-    calibrator: str,
+    sweep: SweepRecords, tidy: pd.DataFrame, dataset: str, row: str, calibrator: str
 ) -> ShownRow:
-    """A row with a calibrator, fitted anew, on the stored predictions of one confirmed trial."""
+    """A row with a calibrator, as its evaluation left it, in one confirmed trial.
+
+    Raises ``UserError`` if the scores of its test rows are not stored.
+    """
     # The first seed that has this row: a calibrator may have failed on an earlier one.
     mine = (tidy["dataset"] == dataset) & (tidy["row"] == row)
     first = tidy[mine & (tidy["calibrator"] == calibrator)].iloc[0]
-    (record,) = (t.record for t in sweep.confirmed(dataset, row) if t.key == first["key"])
-    assert record is not None, "it has results"
-    arrays = store.predictions(record)
-    fitted = calibrators.fit(calibrator, arrays["validation_logits"], arrays["validation_labels"])
-    logits, labels = arrays["test_logits"], arrays["test_labels"]
-    output = fitted(logits)
-    classes = class_view(output, labels, sweep.spec.bins)
-    pair = top_label(output, logits, labels)
+    (trial,) = (t for t in sweep.confirmed(dataset, row) if t.key == first["key"])
+    scores = sweep.row_scores(trial, calibrator)
+    if scores is None:
+        raise UserError(
+            f"trial {trial.key}: what its test rows scored with {calibrator!r} is not stored; "
+            "the sweep's next run evaluates it again"
+        )
+    data = sweep.loaded.datasets[dataset]
+    labels = data.test(trial.config.seed).labels if data.classes == 2 else None
+    classes = class_view_of_scores(scores, labels, sweep.spec.bins)
+    pair = scores.confidence.double(), scores.correct
     return ShownRow(row, calibrator, int(first["seed"]), *pair, classes)
 
 

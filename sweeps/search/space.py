@@ -207,7 +207,7 @@ def _listed(
     listed = _each("grid", grid, checked)
     for index, point in enumerate(listed):
         if point in listed[:index]:
-            raise ValueError(f"grid[{index}]: {point!r} stands there twice; keep one")
+            raise ValueError(f"grid[{index}]: {point!r} is listed twice; keep one")
     for name in written.searched:
         if direct[name]:
             raise ValueError(

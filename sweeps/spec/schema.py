@@ -86,7 +86,7 @@ def _rows(written: Any) -> Any:
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{twice!r} stands there twice; give one of them a name and 'method:'")
+        raise ValueError(f"{twice!r} is listed twice; give one of them a name and 'method:'")
     return {name: _row(name, hyperparameters) for name, hyperparameters in pairs}
 
 
@@ -157,7 +157,8 @@ class PublishedTable(_Part):
     ``rows`` maps the table's row names to ours, as the leaderboard calls them
     (``standard + temperature``; ``oracle``). ``published`` holds numbers by dataset, row
     and metric, as they stand in the publication; ``percent`` says that it gives shares in
-    per cent, and ours are shown so too.
+    per cent, and ours are shown so too. ``quoted`` holds, in the same way, rows that the
+    publication took from others: they stand below the table, marked, with nothing of ours.
     """
 
     title: Annotated[str, about("the publication and the table in it")]
@@ -172,6 +173,10 @@ class PublishedTable(_Part):
     published: Annotated[
         dict[str, dict[str, dict[str, float]]],
         about("the published numbers by dataset, row and metric"),
+    ] = {}
+    quoted: Annotated[
+        dict[str, dict[str, dict[str, float]]],
+        about("rows that the publication quotes from others, by dataset, row and metric"),
     ] = {}
     percent: Annotated[bool, about("shares are published, and shown, in per cent")] = False
 

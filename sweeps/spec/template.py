@@ -22,6 +22,7 @@ from calibration.data.splitting import FEWEST_ROWS
 from calibration.methods import METHODS
 from sweeps.errors import UserError
 from sweeps.search import SAMPLERS
+from sweeps.spec.data_warnings import class_warnings, holds_dates, table_warnings
 from sweeps.store import RESERVED_NAMES
 
 FAST = (
@@ -41,10 +42,6 @@ _LONGEST_NAME = 60
 IDENTIFIER_SHARE, IDENTIFIER_ROWS = 0.9, 50
 """Texts of which more than this share differ, in more than so many rows, name the rows."""
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-_DATE = (
-    r"(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}/\d{1,2}/\d{2}"
-    r"|\d{1,2}\W+[^\W\d]{3,9}\W+\d{4}|[^\W\d]{3,9}\W+\d{1,2}\W+\d{4})(\D.*)?"
-)
 
 
 @dataclass
@@ -109,7 +106,8 @@ def _arrays(data: Path, target: str | None) -> Findings:
         )
     dataset = load_dataset("arrays", {"path": str(data)})
     counts = _class_counts(dataset, str(data))
-    remarks = _class_remarks(dataset.class_names, counts)
+    remarks = _class_warnings(dataset.class_names, counts)
+    remarks += _class_remarks(dataset.class_names, counts)
     return Findings({"name": "arrays"}, dataset, sum(counts), remarks)
 
 
@@ -152,8 +150,11 @@ def _table(data: Path, target: str | None) -> Findings:
         remarks.append(f"categories: {_some(texts)}")
     if gaps:
         remarks.append(f"values are missing in: {_some(gaps)}")
-    remarks += _class_remarks(dataset.class_names, _class_counts(dataset, origin))
-    return Findings(options, dataset, len(frame), remarks)
+    counts = _class_counts(dataset, origin)
+    remarks += _class_remarks(dataset.class_names, counts)
+    warnings = table_warnings(frame, target, {name: _quoted(name) for name in columns})
+    warnings += _class_warnings(dataset.class_names, counts)
+    return Findings(options, dataset, len(frame), [*warnings, *remarks])
 
 
 def _no_header(columns: list[str]) -> str | None:
@@ -205,9 +206,7 @@ def _text_reason(present: pd.Series[Any]) -> str | None:
     values = pd.Series(present.unique())
     if values.str.fullmatch(r"[+-]?[\d,]+").all() and values.str.contains(",").any():
         return "its numbers have commas; write 1.5 for 1,5 and 1000 for 1,000 to use them"
-    dates = values[values.str.strip().str.fullmatch(_DATE)]
-    parsed = pd.to_datetime(dates, format="mixed", dayfirst=True, utc=True, errors="coerce")
-    if parsed.notna().sum() > IDENTIFIER_SHARE * len(values):
+    if holds_dates(present):
         return "it holds dates; turn them into numbers (days, years) to use them"
     if len(present) > IDENTIFIER_ROWS and len(values) > IDENTIFIER_SHARE * len(present):
         return "nearly every row has its own text, like an identifier"
@@ -234,6 +233,10 @@ def _class_counts(dataset: Dataset, origin: str) -> list[int]:
     for part in (parts.train, parts.validation, dataset.test(0)):
         counts += np.bincount(part.labels.numpy(), minlength=dataset.classes)
     return [int(count) for count in counts]
+
+
+def _class_warnings(names: tuple[str, ...], counts: list[int]) -> list[str]:
+    return class_warnings(names, counts, {name: one_line(name) for name in names})
 
 
 def _class_remarks(names: tuple[str, ...], counts: list[int]) -> list[str]:
@@ -291,7 +294,7 @@ training:
   batch_size: {batch}
   optimiser: adam
   stop_on: nll          # keep the weights with the best validation NLL …
-  patience: {max(10, epochs // 5)}          # … and stop when so many epochs brought none better
+  patience: {max(10, epochs // 5)}          # … and stop after so many epochs without a better one
 
 search:
   sampler: tpe          # {" | ".join(SAMPLERS)}

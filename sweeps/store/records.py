@@ -161,21 +161,25 @@ class EvaluationRecord(BaseModel):
 def checked_scores(values: Mapping[str, Any], evaluation: EvaluationRecord) -> RowScores:
     """Row scores as stored, if their means are the evaluation's. Raises ``DamagedError``."""
     try:
-        scores = RowScores(**{name: values[name] for name in RowScores._fields})
+        # Those of data without groups may have been stored before there were any.
+        known = {"groups": None, **values}
+        scores = RowScores(**{name: known[name] for name in RowScores._fields})
         means = {metric: scores.of(metric) for metric in ROW_MEANS}
         shapes = {tuple(scores.confidence.shape), tuple(scores.correct.shape)}
         shapes |= {tuple(rows.shape) for rows in means.values() if rows is not None}
+        if scores.groups is not None:
+            shapes.add(tuple(scores.groups.shape))
     except (KeyError, AttributeError, TypeError, RuntimeError) as error:
         raise DamagedError(f"no evaluation leaves such scores ({error})") from error
     if len(shapes) != 1 or len(*shapes) != 1:
         raise DamagedError("its scores are not one for each test row")
     for metric, rows in means.items():
         mean = math.nan if rows is None else float(rows.mean())
-        known = evaluation.test.get(metric, mean)
+        measured = evaluation.test.get(metric, mean)
         # In float32 each row is rounded by at most 6e-8 of itself.
-        same = math.isclose(mean, known, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
-        if not (same or math.isnan(known)):
-            raise DamagedError(f"its {metric} is {mean:g}, and that of the evaluation {known:g}")
+        same = math.isclose(mean, measured, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+        if not (same or math.isnan(measured)):
+            raise DamagedError(f"its {metric} is {mean:g}, and that of the evaluation {measured:g}")
     return scores
 
 

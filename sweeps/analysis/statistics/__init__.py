@@ -5,6 +5,7 @@ Nothing here knows of sweeps; ``sweeps.analysis`` says which numbers are compare
 
 from sweeps.analysis.statistics.crossed import (
     Estimate,
+    by_group,
     crossed_binned,
     crossed_means,
     over_seeds,
@@ -35,6 +36,7 @@ __all__ = [
     "Needed",
     "PairedTest",
     "Ranks",
+    "by_group",
     "claim_probabilities",
     "claim_tests",
     "corrected_t_test",

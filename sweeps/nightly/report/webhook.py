@@ -88,7 +88,7 @@ def send(url: str, message: Mapping[str, Any]) -> str:
             reason = type(error).__name__
             break
     # Whatever a library says may repeat the address.
-    return f"the webhook at {shown(url)} was not told: {reason.replace(url, shown(url))}"
+    return f"the webhook at {shown(url)} failed: {reason.replace(url, shown(url))}"
 
 
 class _Straight(urllib.request.HTTPRedirectHandler):

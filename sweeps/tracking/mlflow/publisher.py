@@ -191,7 +191,7 @@ class Publisher:
         return run.published == stamp and run.status == status and not renamed
 
     def _discard(self, trial: PlannedTrial) -> None:
-        """To the trash with a run that tells of another training than the store does."""
+        """Delete a run that describes another training than the store's."""
         self.client.delete_run(self.runs.pop(trial.key).run_id)
 
     def _tags(self, trial: PlannedTrial, lineage: str) -> dict[str, str]:
@@ -319,7 +319,7 @@ class Publisher:
 
 
 class _Heard:
-    """An MLflow client that tells of every call that came to its end."""
+    """An MLflow client that reports every call that has returned."""
 
     def __init__(self, client: MlflowClient, answered: Callable[[], None]) -> None:
         self._client, self._answered = client, answered

@@ -79,7 +79,7 @@ def test_a_failure_is_one_line_without_the_address(code: int, tries: int) -> Non
     with server(code) as (url, received):
         said = send(url, {"suite": "s"})
     assert len(received) == tries
-    assert said == f"the webhook at http://127.0.0.1/*** was not told: it answers {code}"
+    assert said == f"the webhook at http://127.0.0.1/*** failed: it answers {code}"
 
 
 def test_a_server_that_is_not_there_is_one_line() -> None:
@@ -107,7 +107,7 @@ def test_what_is_no_address_is_bad_input_and_not_repeated(url: str) -> None:
 
 def test_what_no_library_takes_is_one_line_too() -> None:
     said = send(f"https://hooks..example.org/{SECRET}", {"suite": "s"})
-    assert said.startswith("the webhook at https://hooks..example.org/*** was not told: ")
+    assert said.startswith("the webhook at https://hooks..example.org/*** failed: ")
     assert SECRET not in said
 
 

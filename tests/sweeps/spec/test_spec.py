@@ -187,6 +187,14 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
             ["methods.focal.training.epoch", "did you mean 'epochs'"],
         ),
         (GOOD + "training: {augmentation: crop_flip}", ["training.augmentation", "no images"]),
+        (
+            GOOD.replace("[standard]", "{ls: {method: label_smoothing, category_embedding: 4}}"),
+            ["methods.ls.category_embedding", "'blobs-1.7' has no columns"],
+        ),
+        (
+            GOOD.replace("[standard]", "{standard: {input_bins: 4}}"),
+            ["input_bins", "numeric_inputs: piecewise"],
+        ),
         (GOOD + "search: {sampler: grid, resolution: 1000}", ["methods.standard", "1000000"]),
         (GOOD.replace("[standard]", "['json:dumps']"), ["json:dumps", "not a subclass of Method"]),
         (GOOD.replace("[standard]", "{focal: {gamma: true}}"), ["methods.focal.gamma", "True"]),
