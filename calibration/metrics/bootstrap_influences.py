@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from calibration.metrics import bootstrap_features as features
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 def _linear(influence: Callable[[Predictions], Tensor]) -> Resample:
     """A metric's value plus the sum of the influences (N) of the rows drawn."""
 
+    added = mean_resample(lambda predictions: influence(predictions) * len(predictions.confidence))
+
     def resample(
         metric: Metric, predictions: Predictions, bins: int, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        added = influence(predictions)
-        summed = features.mean_of(added * len(added))
-        values = metric.measure(predictions, bins) + summed.reduce(summed.sums(counts))
-        return values, torch.zeros_like(values[0])
+        moved, bias = added(metric, predictions, bins, counts)
+        return metric.measure(predictions, bins) + moved, bias
 
     return resample
 
