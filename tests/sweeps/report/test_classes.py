@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration import metrics
+from calibration.metrics.row_scores import row_scores
 from sweeps.report.blindness import blind_sentences
 from sweeps.report.class_charts import LEAST_EXPECTED, MOST_BINS, class_bins
-from sweeps.report.class_view import class_view
+from sweeps.report.class_view import class_view, class_view_of_scores
 from sweeps.report.document import PageBudget
 from sweeps.report.sections.classes import class_reliability
 
@@ -68,6 +69,18 @@ def test_summaries_are_those_of_each_class_against_the_rest(classes: int) -> Non
         assert one.ece == metrics.ace(torch.from_numpy(p), torch.from_numpy(truth)).item()
         assert one.bias == pytest.approx(p.mean() - truth.mean())
     assert class_view(rows.amax(-1), labels, 15) is None
+
+
+def test_two_classes_are_seen_again_in_the_stored_scores_of_rows() -> None:
+    rows, labels = drawn(2)
+    scores = row_scores(rows, labels, rows.argmax(-1))
+    stored, direct = class_view_of_scores(scores, labels, 15), class_view(rows, labels, 15)
+    assert stored is not None
+    assert direct is not None
+    for one, other in zip(stored.summaries, direct.summaries, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)  # scores are stored in float32
+    assert class_view_of_scores(scores, labels.flip(0), 15) is None
+    assert class_view_of_scores(scores, None, 15) is None
 
 
 def test_the_section_names_classes_and_escapes_them() -> None:
