@@ -81,7 +81,8 @@ class StoredEvaluation:
     @property
     def blindness(self) -> str:
         """That top-label ECE is blind here, and what the winner comes to instead; else nothing."""
-        row = self.leaderboard[self.leaderboard["winner"]].iloc[0].to_dict()
+        chosen = self.leaderboard[self.leaderboard["winner"]].iloc[0]
+        row = {str(column): value for column, value in chosen.items()}
         name = "as they are, the predictions" if self.winner == UNCALIBRATED else self.winner
         return blind_sentences(self.measured_shares, self.class_names, row, name)
 
