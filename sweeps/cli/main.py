@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from sweeps.cli import (
+    baseline,
     check,
     compare,
     completion,
@@ -50,7 +51,7 @@ _REFUSALS = {
 }
 """What the machine refuses to do, which is not calsweep's fault."""
 _COMMANDS = (
-    *(init, check, run, status, report, compare, ui, export, posthoc, nightly),
+    *(init, check, run, status, report, compare, ui, export, posthoc, nightly, baseline),
     *(listings, completion),
 )
 """In the order in which the help lists them."""

@@ -12,9 +12,12 @@ from calibration.text import count
 from sweeps.cli.arguments import (
     Subparsers,
     add_spec,
+    add_status_port,
     add_store,
     add_tracking,
+    status_server,
 )
+from sweeps.cli.early_access import check_server
 from sweeps.errors import UserError
 from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
@@ -42,6 +45,7 @@ def add(commands: Subparsers) -> None:
         "control group and Slurm all leave to this process)",
     )
     add_how(run)
+    add_status_port(run)
     run.set_defaults(command=_run)
     sync = commands.add_parser("sync", help="bring MLflow to what the store holds of a sweep")
     add_spec(sync)
@@ -100,9 +104,10 @@ def _loaded(options: argparse.Namespace) -> LoadedSpec:
     from sweeps.spec.ready import spec_path
     from sweeps.spec.tracking_uri import check_tracking_option
 
-    loaded = load_spec(spec_path(options.spec))
+    path = spec_path(options.spec)
     check_tracking_option(options.tracking)
-    return loaded
+    check_server(options.tracking, path)
+    return load_spec(path)
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
@@ -123,16 +128,18 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     say(console, _introduction(added.applied(loaded).spec, added.trials), *loaded.notes)
     if options.extend and (loaded.spec.search.is_grid or not loaded.spec.search.limit):
         say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
-    outcome = run_sweep(
-        loaded,
-        store,
-        console=console,
-        tracking_uri=options.tracking,
-        cluster=Cluster(options.address, options.concurrent, options.cpus),
-        retry_failed=options.retry_failed,
-        extend=options.extend,
-        seeds=options.seeds,
-    )
+    with status_server(options, console) as status:
+        outcome = run_sweep(
+            loaded,
+            store,
+            console=console,
+            tracking_uri=options.tracking,
+            cluster=Cluster(options.address, options.concurrent, options.cpus),
+            retry_failed=options.retry_failed,
+            extend=options.extend,
+            seeds=options.seeds,
+            status=status,
+        )
     _print_outcome(outcome, options, console)
     return 1 if outcome.plan.failed or outcome.failed_calibrators or outcome.report_failures else 0
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calibration.abstention import Accepted
+from calibration.deployment import Description
 from calibration.metrics import METRICS, Shown
 from calibration.text import visible
 from sweeps.analysis.selection import CHOSEN_BY
@@ -28,6 +29,7 @@ def card(package: Package, out: Path) -> str:
         "Data": _data(package),
         "Training": _training(package),
         "Results on test rows": _results(package),
+        "Deployment prior": _prior(package),
         "Abstention": _abstention(package),
         "How it was chosen": _choice(package),
         "What it is not good for": _limits(package),
@@ -36,7 +38,8 @@ def card(package: Package, out: Path) -> str:
     }
     blocks = []
     for title, lines in sections.items():
-        blocks.append("\n".join([*([f"## {title}", ""] if title else []), *lines]))
+        if content := list(lines):
+            blocks.append("\n".join([*([f"## {title}", ""] if title else []), *content]))
     return visible("\n\n".join(blocks)) + "\n"
 
 
@@ -44,9 +47,10 @@ def _introduction(package: Package) -> Iterator[str]:
     about, classes = package.description.about, package.description.class_names
     yield f"# {markdown_text(about['row'])} on {markdown_text(about['dataset'])}"
     yield ""
-    network = f"a {code(package.description.network.name)} network trained by"
+    network = package.description.network
+    trained = f"a {code(network.name)} network trained by " if network else ""
     yield (
-        f"A calibrated classifier of {len(classes)} classes: {network} "
+        f"A calibrated classifier of {len(classes)} classes: {trained}"
         f"{code(about['method'])}, {_calibrator(package)}, and a threshold on the confidence below "
         "which it abstains. A confidence of 0.8 is meant to be right in 8 cases of 10."
     )
@@ -99,13 +103,18 @@ def _training(package: Package) -> Iterator[str]:
     yield from table(
         {
             "method": f"{code(about['method'])}: {settings(about['hyperparameters'])}",
-            "network": f"{code(description.network.name)}: {settings(description.network.options)}",
+            **_network(description),
             "training": settings(about["training"]),
             "calibrator": f"{code(package.chosen.calibrator)}, fitted on all "
             f"{package.rows['validation']} validation rows{_convergence(package)}",
             "seed": str(about["seed"]),
         }
     )
+
+
+def _network(description: Description) -> dict[str, str]:
+    network = description.network
+    return {"network": f"{code(network.name)}: {settings(network.options)}"} if network else {}
 
 
 def _convergence(package: Package) -> str:
@@ -134,6 +143,28 @@ def _results(package: Package) -> Iterator[str]:
         f"this network{' and over seeds for the mean' if count > 1 else ''}. The noise floor is "
         "the ECE that these confidences would show by chance if they were perfectly calibrated: "
         "an ECE near it is as good as can be told from so many rows."
+    )
+
+
+def _prior(package: Package) -> Iterator[str]:
+    prior, names = package.description.prior, package.description.class_names
+    if prior is None:
+        return
+    yield (
+        "Its probabilities are corrected for classes that are more or less frequent where it is "
+        "used: p′(k) ∝ p(k)·π′(k)/π(k) (Saerens et al. 2002). That is right where the rows of each "
+        "class look as they did, and only the classes' frequencies differ."
+    )
+    yield ""
+    yield "| class | share of the validation rows, π | share in deployment, π′ |"
+    yield "|---|---|---|"
+    shown = list(zip(names, prior.calibrated, prior.deployed, strict=True))
+    for name, old, new in shown[:_MANY_CLASSES]:
+        yield f"| {code(name)} | {percent(old)} | {percent(new)} |"
+    yield ""
+    yield (
+        "**The results above are those before this correction**, on test rows as they are: test "
+        "rows with the old frequencies cannot judge it, and no figure was weighted for the new."
     )
 
 

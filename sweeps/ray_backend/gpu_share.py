@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from calibration.data import Splits
+from calibration.learners import trains_network
 from calibration.methods import make_method
 from calibration.models import build_model
 from calibration.training import PREDICTION_BATCH
@@ -56,17 +57,19 @@ def training_bytes(loaded: LoadedSpec) -> float:
     most = 0.0
     for dataset in loaded.datasets.values():
         splits = dataset.split(loaded.spec.protocol, loaded.spec.seed, held_out=True)
-        for row in loaded.spec.methods:
+        for row, chosen in loaded.spec.methods.items():
+            if not trains_network(chosen.method):
+                continue
             most = max(most, _row_bytes(loaded.spec, row, splits, dataset.classes))
     return PROCESS_BYTES + SAFETY * most
 
 
 def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     space = spec.space(row)
-    largest = {
+    extreme = {
         hyperparameter: extremes(domain)[-1] for hyperparameter, domain in space.searched.items()
     }
-    method = make_method(spec.methods[row].method, space.fixed | largest)
+    method = make_method(spec.methods[row].method, space.fixed | extreme)
     rows = len(splits.train.labels)
     size = spec.row_training(row).batch_size
     batch = rows if size == "full" else min(int(size), rows)

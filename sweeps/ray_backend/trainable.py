@@ -56,6 +56,7 @@ class CalibrationTrial(tune.Trainable):
             ensemble=terms.ensemble,
             rungs=assigned.rungs,
             resources={"cpu": terms.cpu, "gpu": terms.gpu, "node": self.node},
+            paced=terms.paced,
         )
         self.terms = terms
         self._reached = 0

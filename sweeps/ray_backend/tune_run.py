@@ -60,8 +60,11 @@ def train(
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
     workspace: Path,
+    paced: bool = False,
 ) -> None:
     """Train everything the plan still holds. ``on_event`` hears of every trial that ends.
+
+    ``paced``: the workers interleave reference work, by which costs can be compared.
 
     Raises ``StoreError`` when the store cannot be used any more, ``BackendError`` when Ray does
     not start or is lost, and what ``still_ours`` raises when the sweep is no longer this
@@ -81,7 +84,7 @@ def train(
         # Starting Ray costs seconds: a finished sweep never gets here.
         ensure_alive = ending.enter_context(connected(cluster, plan.loaded, workspace))
         ending.enter_context(Watch(ensure_alive, still_ours))
-        _run(plan, store, cluster, workspace, on_event, still_ours, tell)
+        _run(plan, store, cluster, workspace, on_event, still_ours, tell, paced=paced)
 
 
 def _place(cluster: Cluster) -> str:
@@ -102,6 +105,8 @@ def _run(
     on_event: Callable[[PlannedTrial], None],
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
+    *,
+    paced: bool,
 ) -> None:
     import ray
 
@@ -117,6 +122,7 @@ def _run(
         gpu=demand.gpu,
         block=max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
         meeting=Meeting.call(store, plan.spec.name) if cluster.address else None,
+        paced=paced,
     )
     with closing(PlanSearcher(plan, terms, on_event, still_ours, room)) as searcher:
         _tune(plan, demand, workspace / "tune", searcher, elsewhere=cluster.address is not None)

@@ -13,6 +13,7 @@ import torch
 from calibration import calibrators
 from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
+from calibration.learners import trains_network
 from calibration.methods import InputHyperparameters
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
@@ -287,6 +288,8 @@ def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
             f"dataset {dataset.name!r} sets no rows apart for 'choice'; its split must fill "
             "'apart', or use a protocol without 'choice'",
         )
+    if not any(trains_network(row.method) for row in spec.methods.values()):
+        return
     shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
     chosen = spec.model
 

@@ -119,7 +119,8 @@ class Slurm:
         def runs() -> bool:
             about = self.job(number)
             if about["JobState"] == "PENDING" and about["Reason"] == "BeginTime":
-                self.do("scontrol", "update", f"JobId={number}", "StartTime=now")
+                soon = ("StartTime=now", "TimeLimit=UNLIMITED")
+                self.do("scontrol", "update", f"JobId={number}", *soon)
             return about["JobState"] == "RUNNING"
 
         wait_for(runs)

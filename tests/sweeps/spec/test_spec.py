@@ -196,7 +196,7 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
             ["input_bins", "numeric_inputs: piecewise"],
         ),
         (GOOD + "search: {sampler: grid, resolution: 1000}", ["methods.standard", "1000000"]),
-        (GOOD.replace("[standard]", "['json:dumps']"), ["json:dumps", "not a subclass of Method"]),
+        (GOOD.replace("[standard]", "['json:dumps']"), ["json:dumps", "not a class"]),
         (GOOD.replace("[standard]", "{focal: {gamma: true}}"), ["methods.focal.gamma", "True"]),
         (GOOD.replace("[standard]", "{focal: {gamma: '2'}}"), ["methods.focal.gamma", "'2'"]),
         (GOOD.replace("[blobs-1.7]", "&d [*d]"), ["nested too deeply"]),
