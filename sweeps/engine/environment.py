@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from sweeps.host.nvidia import driver_version
+
 RECORDED_VERSIONS = (
     *("calsweep", "mlflow", "numpy", "optuna", "ray", "scikit-learn", "scipy", "torch"),
 )
@@ -29,8 +31,11 @@ def environment(device: str = "cpu", library: str = "") -> dict[str, str]:
         "cpu": _cpu(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "gpu": _gpu(device),
+        "driver": driver_version() if device.startswith("cuda") else "",
+        "cuda": str(torch.version.cuda or "") if device.startswith("cuda") else "",
         "git": _git_revision(),
     } | {name: version(name) for name in RECORDED_VERSIONS}
+    found["torch"] = str(torch.__version__)  # with its build: +cpu, +cu126
     with suppress(PackageNotFoundError):  # a user's own module, or scikit-learn, which is there
         found |= {library: version(library)} if library else {}
     return {name: value for name, value in found.items() if value or name == "git"}

@@ -113,6 +113,10 @@ def _of_network(config: TrialConfig, model: Component) -> dict[str, Any]:
     if training.reliability_snapshots and config.phase == "confirm":
         # They change no number, but a record made without them has none to show.
         items["training/reliability snapshots"] = training.reliability_snapshots
+    if training.kernels != "default":  # they add in another order
+        items["training/kernels"] = training.kernels
+    if training.channels_last:
+        items["training/channels last"] = True
     return items
 
 

@@ -163,10 +163,15 @@ def _check_resources(resources: Resources) -> None:
         )
     if gpu == "auto":
         return
-    if 0 < gpu < 0.01 or (gpu > 1 and gpu != int(gpu)):
+    if gpu > 1:
         raise ProblemError(
             ("resources", "gpu"),
-            f"found {gpu:g}; write a share of one GPU (0.01 to 1) or a whole number of them",
+            f"found {gpu:g}; a trial trains on one device, so that the others would be idle: write "
+            "at most 1, and as many trials as there are GPUs run at once",
+        )
+    if 0 < gpu < 0.01:
+        raise ProblemError(
+            ("resources", "gpu"), f"found {gpu:g}; write a share of one GPU, from 0.01 to 1"
         )
 
 

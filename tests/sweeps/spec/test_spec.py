@@ -143,7 +143,7 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
             [":5", "scheduler.grace", "found 20", "'standard'", "20 epochs"],
         ),
         (GOOD + "scheduler: hyperband", [":4", "scheduler.name", "'hyperband'", "'median'"]),
-        (GOOD + "resources: {gpu: 1.5}", ["resources.gpu", "1.5", "whole number"]),
+        (GOOD + "resources: {gpu: 1.5}", ["resources.gpu", "1.5", "one device"]),
         (GOOD + "resources: {cpu: 1.0e+9}", ["resources.cpu", "less than or equal to 10000"]),
         (GOOD + "tracking: mlruns", [":4", "tracking.uri", "'mlruns'", "sqlite:///"]),
         (GOOD + "tracking: {uri: 'file:///tmp/x'}", ["tracking.uri", "http://"]),
