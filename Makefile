@@ -7,7 +7,8 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PREFER_BINARY=1 $(BIN)/python -m p
 
 # What the tests need from the system, as command:package. /usr/sbin is looked in, too.
 SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 sshd:openssh-server \
-          ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql
+          ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql \
+          sbatch:slurm-wlm slurmd:slurm-wlm munged:munge
 
 # The longest tests are in small files, which pytest-xdist would begin last and alone.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder

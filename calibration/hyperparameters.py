@@ -112,10 +112,12 @@ class Settings(BaseModel):
 
 
 class Hyperparameters(Settings):
-    """Base of every method's hyperparameters: a number must be one, not a word or a boolean."""
+    """Base of every learner's hyperparameters: a number must be one, not a word or a boolean."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
     noun: ClassVar[str] = "hyperparameter"
+    defaults_first: ClassVar[bool] = False
+    """Whether a search begins with the defaults, unless a spec says what it begins with."""
 
     @classmethod
     def domains(cls, beside: Mapping[str, Value | Domain] | None = None) -> dict[str, Domain]:

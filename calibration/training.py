@@ -26,6 +26,7 @@ from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part, Splits
 from calibration.data.transforms import category_blocks, encoded
 from calibration.hyperparameters import Settings
+from calibration.kernels import Kernels
 from calibration.methods import Batch, Learner, Method, Seen, TrainState
 from calibration.metrics import METRICS
 from calibration.models import FunctionalModel, Output, build_embedded
@@ -60,6 +61,8 @@ class TrainingConfig(Settings):
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     mixed_precision: bool = False
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    kernels: Kernels = "default"
+    channels_last: bool = False
     reliability_snapshots: Annotated[int, Field(ge=0, le=50)] = 0
 
     @field_validator("milestones")
@@ -305,7 +308,11 @@ class TrainingRun:
         return part._replace(inputs=inputs).to(self.device)
 
     def _prepare(self, inputs: Tensor) -> Tensor:
-        return self.transform(inputs) if inputs.dtype == torch.uint8 else inputs
+        if inputs.dtype == torch.uint8:
+            inputs = self.transform(inputs)
+        if self.config.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs
 
     @property
     def _full_batch(self) -> bool:

@@ -33,20 +33,24 @@ ROOMS = {
     "tracking": {"analysis", "engine", "spec", "store"},
     "report": {"analysis", "engine.networks", "spec", "store"},
     "posthoc": {"analysis", "report"},
+    "status": {"engine", "store"},
     # What a user holds in Python: it hands its records to whoever reports or exports them.
     "sweep": {"analysis", "engine", "export", "report", "spec", "store"},
-    "export": {"analysis", "engine.environment", "report", "spec", "store", "tracking"},
+    "export": {
+        *("analysis", "engine.environment", "engine.identity", "engine.networks", "report"),
+        *("spec", "store", "tracking"),
+    },
     "runner": {
-        *("analysis", "engine", "ray_backend", "report", "search", "spec", "store", "sweep"),
-        "tracking",
+        *("analysis", "engine", "ray_backend", "report", "search", "spec", "status", "store"),
+        *("sweep", "tracking"),
     },
     "nightly": {
-        *("analysis", "engine.environment", "ray_backend.user_code", "report", "runner"),
-        *("search", "spec", "store", "sweep", "tracking"),
+        *("analysis", "engine.environment", "engine.reference_work", "ray_backend.user_code"),
+        *("report", "runner", "search", "spec", "store", "sweep", "tracking"),
     },
     "cli": {
         *("analysis", "engine", "export", "nightly", "posthoc", "ray_backend", "report", "runner"),
-        *("search", "spec", "store", "sweep", "tracking"),
+        *("search", "spec", "status", "store", "sweep", "tracking"),
     },
     "__init__": {"runner", "sweep"},
 }
@@ -56,6 +60,7 @@ NIGHTLY = {
     "report": {"archive", "judge"},
     "run": {"archive", "judge", "report"},
     "schedule": {"report", "run"},
+    "watch": {"archive"},
 }
 """What each room of the nightly may import besides itself."""
 HOMES = {

@@ -23,8 +23,8 @@ class Part(NamedTuple):
     """Some rows of a dataset: inputs as they were read or drawn, labels as int64.
 
     Where the data has them: ``groups`` (int64 codes; rows of a group belong together), ``times``
-    (int64 ranks; equal stamps have equal ranks) and ``folds`` (int64, the position in ``FOLD_NAMES``
-    of the part that the data assigns a row to).
+    (int64 ranks; equal stamps have equal ranks) and ``folds`` (int64, the position in
+    ``FOLD_NAMES`` of the part that the data assigns a row to).
     """
 
     inputs: Tensor

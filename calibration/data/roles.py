@@ -143,8 +143,9 @@ def _folds(columns: Sequence[_Column], named: Sequence[str]) -> list[NDArray[np.
     unknown = columns[0][places.isna()]
     if len(unknown):
         raise ValueError(
-            f"{named[0]}: unknown part {as_text(unknown.iloc[0])!r}; write {', '.join(FOLD_NAMES[:3])}, "
-            f"or {FOLD_NAMES[3]} for rows that methods with held-out data learn from"
+            f"{named[0]}: unknown part {as_text(unknown.iloc[0])!r}; write "
+            f"{', '.join(FOLD_NAMES[:3])}, or {FOLD_NAMES[3]} for rows that methods with held-out "
+            "data learn from"
         )
     codes: NDArray[np.int64] = np.asarray(places, dtype=np.int64)
     absent = [name for place, name in enumerate(FOLD_NAMES[:3]) if not (codes == place).any()]

@@ -32,9 +32,14 @@ def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen
         raise StoreError(
             f"trial {chosen.trial.key}: the network built from its record gives other "
             f"probabilities than the record, by up to {float(apart):.2g} where {allowed:g} could "
-            f"be rounding; has the code of {chosen.trial.config.model.name!r} or "
-            f"{chosen.trial.config.method!r} changed{_changes(chosen)}? {_REMEDY}"
+            f"be rounding; has the code of {_code(chosen)} changed{_changes(chosen)}? {_REMEDY}"
         )
+
+
+def _code(chosen: Chosen) -> str:
+    config = chosen.trial.config
+    network = [] if config.model is None else [config.model.name]
+    return " or ".join(repr(name) for name in (*network, config.method))
 
 
 def check_calibrator_output(

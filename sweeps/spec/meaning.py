@@ -13,6 +13,7 @@ import torch
 from calibration import calibrators
 from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
+from calibration.learners import trains_network
 from calibration.methods import InputHyperparameters
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
@@ -162,10 +163,15 @@ def _check_resources(resources: Resources) -> None:
         )
     if gpu == "auto":
         return
-    if 0 < gpu < 0.01 or (gpu > 1 and gpu != int(gpu)):
+    if gpu > 1:
         raise ProblemError(
             ("resources", "gpu"),
-            f"found {gpu:g}; write a share of one GPU (0.01 to 1) or a whole number of them",
+            f"found {gpu:g}; a trial trains on one device, so that the others would be idle: write "
+            "at most 1, and as many trials as there are GPUs run at once",
+        )
+    if 0 < gpu < 0.01:
+        raise ProblemError(
+            ("resources", "gpu"), f"found {gpu:g}; write a share of one GPU, from 0.01 to 1"
         )
 
 
@@ -282,6 +288,8 @@ def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
             f"dataset {dataset.name!r} sets no rows apart for 'choice'; its split must fill "
             "'apart', or use a protocol without 'choice'",
         )
+    if not any(trains_network(row.method) for row in spec.methods.values()):
+        return
     shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
     chosen = spec.model
 

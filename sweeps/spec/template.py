@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from calibration.data.columns import MOST_CATEGORIES, holds_texts, infer_columns
 from calibration.data.fixed import TEST_SHARE
 from calibration.data.frames import check_names, read_frame, repeated_names
 from calibration.data.splitting import FEWEST_ROWS
+from calibration.learners import learner_names
 from calibration.methods import METHODS
 from sweeps.errors import UserError
 from sweeps.search import SAMPLERS
@@ -35,6 +37,8 @@ FAST = (
     "mixup",
 )
 """Methods that train about as fast as cross-entropy alone."""
+FOR_TABLES = ("logistic_regression", "hist_gradient_boosting")
+"""Estimators that are always there, and hard to beat on a table."""
 SMALLEST_CLASS = 20
 _FEW_ROWS, _MANY_ROWS = 2_000, 50_000
 _LONGEST_NAME = 60
@@ -265,13 +269,13 @@ def _relative(data: Path, directory: Path) -> str:
 
 def _text(name: str, options: dict[str, Any], found: Findings, methods: str) -> str:
     image = found.dataset.kind == "image"
-    count = len(list(METHODS))
+    count = len(learner_names())
     large = found.rows > _MANY_ROWS
     epochs, batch = (30, 256) if image or large else (100, 64 if found.rows < _FEW_ROWS else 128)
     model = "small_cnn" if image else "{name: mlp, widths: [64, 64]}"
     dataset = ", ".join(f"{key}: {_scalar(value)}" for key, value in options.items())
     remarks = "\n".join(f"# - {remark}" for remark in found.remarks)
-    chosen = "methods: all" if methods == "all" else f"methods: [{', '.join(FAST)}]"
+    chosen = _methods(image, methods)
     return f"""\
 # A sweep over {name}. Check it: calsweep check THIS_FILE; run it: calsweep run THIS_FILE.
 # What was seen in the data ({found.rows} rows):
@@ -305,6 +309,15 @@ confirm_seeds: 5        # the best setting of each method, trained again
 calibrators: fast          # every quick calibrator on every network; 'all' for the rest
 seed: 0
 """
+
+
+def _methods(image: bool, wanted: str) -> str:
+    """The rows; beside the networks of a table stand estimators."""
+    if image and wanted == "all":
+        return "methods: all"
+    names = list(METHODS) if wanted == "all" else FAST
+    lines = f"methods: [{', '.join(names if image else (*FOR_TABLES, *names))}]"
+    return textwrap.fill(lines, 98, subsequent_indent="  ", break_long_words=False)
 
 
 def _scalar(value: Any) -> str:

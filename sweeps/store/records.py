@@ -30,12 +30,28 @@ class StoredFile(BaseModel):
     size: int
 
 
+class ReferenceTimes(BaseModel):
+    """What the reference work took that was interleaved with a training: sums over ``repeats``.
+
+    ``cpu_seconds`` are those of the process, ``seconds`` those of the clock: where other
+    processes had the processor too, the second are more. ``version`` names the work.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int
+    repeats: int = 0
+    cpu_seconds: _Seconds = 0.0
+    seconds: _Seconds = 0.0
+
+
 class TrialOutcome(BaseModel):
     """What a trial came to.
 
     ``config`` is its ``TrialConfig`` and ``environment`` what it was made with, as JSON has
     them. ``curve`` has one entry per epoch and ``times`` when each ended, in seconds since
     1970; ``validation`` the metrics at ``best_epoch``, which names the network that is kept.
+    ``seconds`` of the clock and ``cpu_seconds`` of the process are those of its epochs.
     ``lineage`` is the same for a training and its continuation from a checkpoint. A trial that
     failed before it came to train has only its configuration, its environment and its reason.
     """
@@ -54,6 +70,8 @@ class TrialOutcome(BaseModel):
     best_epoch: int = 0
     epochs: int = 0
     seconds: _Seconds = 0.0
+    cpu_seconds: _Seconds = 0.0
+    reference: ReferenceTimes | None = None
     parameters: int = 0
     validation: dict[str, float] = {}
 

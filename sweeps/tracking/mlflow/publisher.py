@@ -271,8 +271,12 @@ class Publisher:
 
     def _step(self, run: KnownRun) -> int:
         if run.step is None:
-            history = self.client.get_metric_history(run.run_id, content.EVERY_ROW_HAS)
-            run.step = max((int(metric.step) for metric in history), default=-1)
+            run.step = -1
+            for name in content.EVERY_ROW_HAS:
+                history = self.client.get_metric_history(run.run_id, name)
+                run.step = max((int(metric.step) for metric in history), default=-1)
+                if history:
+                    break
         return run.step
 
     def _log(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from sweeps.engine import pace
 from sweeps.engine.plan import Options, Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.nightly.archive.nights import Nights
 from sweeps.nightly.judge.verdict import Verdict
-from sweeps.nightly.run import night as night_module
 from sweeps.nightly.run.night import Night, run_night
 from sweeps.nightly.run.suite import load_suite
 from sweeps.nightly.run.tracking_uri import tracking_uri
@@ -125,7 +125,9 @@ class Scene:
             self.trained.append(trial.key)
             time.sleep(self.pause)
             calibrators, evaluation = plan.spec.calibrator_names, plan.spec.evaluation
-            attempt = TrialRun(trial.config, store, calibrators=calibrators, evaluation=evaluation)
+            attempt = TrialRun(
+                trial.config, store, calibrators=calibrators, evaluation=evaluation, paced=True
+            )
             with no_pictures():
                 assert attempt.advance(600)
             plan.complete(trial.key)
@@ -138,5 +140,5 @@ def worse(verdict: Verdict) -> set[tuple[str, ...]]:
 
 
 def reference_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """The reference work takes so long, and no time."""
-    monkeypatch.setattr(night_module, "reference_seconds", lambda: [seconds])
+    """A piece of reference work takes so long, and no time."""
+    monkeypatch.setattr(pace, "_timed", lambda device: (seconds, seconds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,6 @@ def test_a_finished_night_run_again_keeps_its_measure_of_the_machine(
     reference_takes(monkeypatch, 1.0)
     for _ in range(2):
         assert begun.run(SECOND).speed == 2.0
-    state = begun.nights.state(SECOND)
-    assert state is not None
-    assert state.reference == [2.0, 2.0], "before and after its one sweep"
 
 
 def test_an_error_after_the_training_leaves_no_night_running(
@@ -248,3 +246,31 @@ def test_commands_are_right_for_any_suite_and_place() -> None:
     assert ready.accept(FIRST) == f"calsweep baseline accept --night {FIRST} --reason '…'"
     assert mine.finish(FIRST) == f"calsweep nightly my/v1.2.yaml --night {FIRST} --nights 'a b'"
     assert mine.accept() == "calsweep baseline accept v1.2 --nights 'a b' --reason '…'"
+
+
+def test_what_python_runs_before_us_is_part_of_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = identities._site_customisation()
+    (tmp_path / "sitecustomize.py").write_text("import torch\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sitecustomize", raising=False)
+    changed = identities._site_customisation()
+    assert changed != before
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "plain.pth").write_text("/some/where\n")
+    monkeypatch.syspath_prepend(packages)
+    assert identities._site_customisation() == changed, "a path alone runs nothing"
+    (packages / "hook.pth").write_text("import hook; hook.install()\n")
+    assert identities._site_customisation() != changed
+
+
+def test_the_drivers_version_is_read_from_its_kernel_module(tmp_path: Path) -> None:
+    told = tmp_path / "version"
+    told.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:16:20 UTC 2025\n"
+        "GCC version:  gcc version 13.3.0\n"
+    )
+    assert identities._gpu_driver(told) == "580.65.06"
+    assert identities._gpu_driver(tmp_path / "absent") == ""

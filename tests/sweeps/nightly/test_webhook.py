@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,7 +14,15 @@ import pytest
 
 from sweeps.errors import UserError
 from sweeps.nightly.report import webhook
-from sweeps.nightly.report.webhook import check_webhook, send, shown
+from sweeps.nightly.report.message import FORMS, Message
+from sweeps.nightly.report.webhook import (
+    check_webhook,
+    ping,
+    read_webhook,
+    report_to,
+    send,
+    shown,
+)
 
 SECRET = "T0KEN-of-the-hook"
 
@@ -115,3 +124,59 @@ def test_user_path_and_query_are_hidden() -> None:
     url = f"https://user:{SECRET}@hooks.example.org:8443/{SECRET}?key={SECRET}"
     check_webhook(url)
     assert shown(url) == "https://hooks.example.org/***"
+
+
+MESSAGE = Message(
+    suite="nightly",
+    night="2026-11-17",
+    verdict="regression",
+    sentences=["blobs <b> & co: ECE 0.1 → 0.2: worse since 2026-11-03 (commits a…b), ongoing"] * 20,
+    ongoing=True,
+    report="/nights/report.html",
+    links={"report": "https://ci.example.org/n/report.html"},
+)
+
+
+def test_forms_are_what_the_services_take() -> None:
+    told = FORMS["slack"](MESSAGE)
+    assert told["text"] == "nightly 2026-11-17: ongoing regression"
+    kinds = [block["type"] for block in told["blocks"]]
+    assert kinds == ["header", "section", "section"]
+    texts = [block["text"]["text"] for block in told["blocks"]]
+    assert "blobs &lt;b&gt; &amp; co" in texts[1]
+    assert texts[1].endswith("… and 8 more.")
+    assert texts[2] == "<https://ci.example.org/n/report.html|report>"
+    assert all(len(text) <= 3000 for text in texts)
+    card = FORMS["teams"](MESSAGE)["attachments"][0]["content"]
+    assert (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
+    assert card["body"][0]["text"] == told["text"]
+    assert card["actions"] == [
+        {
+            "type": "Action.OpenUrl",
+            "title": "report",
+            "url": "https://ci.example.org/n/report.html",
+        }
+    ]
+    for form in FORMS.values():
+        bare = json.dumps(form(replace(MESSAGE, links={})), ensure_ascii=False)
+        assert "/nights/report.html" in bare, "where nothing serves it, its path"
+
+
+def test_the_form_stands_before_the_address() -> None:
+    with server(200) as (url, received):
+        for form in ("slack:", "teams:", "json:", ""):
+            assert report_to(read_webhook(f"{form}{url}"), MESSAGE) == ""
+    kinds = [sorted(each["message"]) for each in received]
+    assert kinds[0] == ["blocks", "text"]
+    assert kinds[1] == ["attachments", "type"]
+    assert kinds[2] == kinds[3]
+    assert received[3]["message"]["ongoing"] is True
+    with pytest.raises(UserError, match="--webhook: not a valid address"):
+        read_webhook("slack:hooks.slack.com/x")
+
+
+def test_a_dead_mans_switch_is_asked_for() -> None:
+    with server(200) as (url, _):
+        assert ping(url) == ""
+    with server(404) as (url, _):
+        assert ping(url) == "the ping at http://127.0.0.1/*** failed: it answers 404"

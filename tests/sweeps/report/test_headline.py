@@ -177,8 +177,8 @@ def test_ranks_in_a_sentence() -> None:
     clear = ranks(scores)
     assert clear is not None
     assert across(analysis([], ranks={"nll": clear})) == (
-        "Over 12 datasets, a has the best mean rank in NLL: 1.00 among 4 rows; it is told "
-        "apart from c, d (Nemenyi)."
+        "Over 12 datasets, a has the best mean rank in NLL: 1.00 among 4 rows; it differs "
+        "significantly from c, d (Nemenyi)."
     )
     tied = Ranks(clear.average, 12, 0.4, clear.critical_difference, clear.groups)
     assert across(analysis([], ranks={"nll": tied})).endswith(

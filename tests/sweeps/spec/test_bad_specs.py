@@ -58,6 +58,8 @@ training:
   evaluate_every: 2
   mixed_precision: false
   threads: 1
+  kernels: default
+  channels_last: false
   reliability_snapshots: 2
 search:
   {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from calibration.data.fixed import TEST_SHARE
+from calibration.methods import METHODS
 from sweeps.cli.main import main
 from sweeps.errors import UserError
 from sweeps.spec import LoadedSpec, load_spec
@@ -292,3 +293,12 @@ def test_warnings_are_printed_too(
     assert main(["init", "--data", "my.csv", "--target", "label"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "Warning: 'customer_id' looks like an identifier that repeats" in printed
+
+
+def test_estimators_stand_beside_the_networks_of_a_table(tmp_path: Path) -> None:
+    _, spec = written(tmp_path, frame())
+    names = list(spec.spec.methods)
+    assert names[:3] == ["logistic_regression", "hist_gradient_boosting", "standard"]
+    _, text = new_spec(tmp_path / "my.csv", "label", "all", tmp_path)
+    every = read_spec(text, tmp_path / "my.yaml", tmp_path).spec.methods
+    assert set(every) == {*names[:2], *METHODS}
