@@ -23,7 +23,7 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 @dataclass(frozen=True)
-class Wish:
+class JobWish:
     """What is asked for: the options of ``calsweep submit --slurm``; the counts are per node."""
 
     partition: str | None = None
@@ -38,7 +38,7 @@ class Wish:
     others: tuple[str, ...] = ()
 
 
-def sbatch_options(wish: Wish, sweep: str, store: str, directory: Path) -> list[str]:
+def sbatch_options(wish: JobWish, sweep: str, store: str, directory: Path) -> list[str]:
     """The options of ``sbatch``, as they stand in the script."""
     named = {
         "job-name": job_name(sweep),
@@ -62,7 +62,7 @@ def sbatch_options(wish: Wish, sweep: str, store: str, directory: Path) -> list[
     return [*given, "--requeue", *wish.others]
 
 
-def script(wish: Wish, sweep: str, spec: Path, store: str, how: Sequence[str]) -> str:
+def script(wish: JobWish, sweep: str, spec: Path, store: str, how: Sequence[str]) -> str:
     """The script that runs ``spec``; ``how`` are the options of ``calsweep run``.
 
     Raises ``UserError`` for what Slurm would refuse only later, or never.
@@ -82,7 +82,7 @@ def script(wish: Wish, sweep: str, spec: Path, store: str, how: Sequence[str]) -
     )
 
 
-def check(wish: Wish) -> None:
+def check(wish: JobWish) -> None:
     """Raise ``UserError`` for what cannot be asked for."""
     if wish.time is not None:
         found = minutes(wish.time)
