@@ -25,7 +25,7 @@ from calibration.augmentation import crop_and_flip
 from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part, Splits
 from calibration.hyperparameters import Settings
-from calibration.methods import Batch, Learner, Method, Seen, TrainState
+from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
 from calibration.metrics import METRICS
 from calibration.models import FunctionalModel, Output, build_model
 from calibration.optimisers import SGD, Adam, Optimiser
@@ -177,34 +177,40 @@ class TrainingRun:
         batches at once makes T passes, and the row is that of the last one.
         """
         start = time.perf_counter()
-        lr_factor = self.config.lr_factor(self.epoch)
-        progress = torch.full_like(self.numbers["lr"], self.epoch / self.config.epochs)
-        numbers = self.numbers | {"lr": self.numbers["lr"] * lr_factor, "progress": progress}
-        totals: dict[str, Tensor] = {}
-        batches = 0
-        before = self.epoch
+        numbers = self.numbers_now()
+        totals = Totals()
         bfloat16 = self.config.mixed_precision
         kernels = bfloat16_kernels(self.device) if bfloat16 else nullcontext()
         with torch.no_grad(), kernels, seeded(self.seed, "epoch", self.epoch) as generator:
-            for window in self._windows(generator):
+            for window in self.windows(generator):
                 self.state, logged = self.method.steps(
                     self.learner, self.state, window, numbers, generator
                 )
-                totals = {k: totals.get(k, 0.0) + v for k, v in logged.items()}
-                batches += 1
-            self.epoch += len(window) if self._full_batch else 1
-            self.state = self.method.end_epoch(
-                self.learner, self.state, self._see_held_out, numbers
-            )
+                totals.add(logged)
+            passes = len(window) if self._full_batch else 1
+            row = self.end_epoch(passes, totals.means(), numbers)
+        self.seconds += time.perf_counter() - start
+        return row
+
+    def numbers_now(self) -> Numbers:
+        """The real-valued hyperparameters as the next epoch's steps get them."""
+        progress = torch.full_like(self.numbers["lr"], self.epoch / self.config.epochs)
+        lr = self.numbers["lr"] * self.config.lr_factor(self.epoch)
+        return self.numbers | {"lr": lr, "progress": progress}
+
+    def end_epoch(self, passes: int, means: dict[str, float], numbers: Numbers) -> dict[str, float]:
+        """What follows the last step of an epoch of ``passes`` over the data: the row."""
+        before = self.epoch
+        self.epoch += passes
+        self.state = self.method.end_epoch(self.learner, self.state, self._see_held_out, numbers)
         row = {"epoch": float(self.epoch), "train/lr": float(numbers["lr"])}
-        row |= {f"train/{k}": float(v) / batches for k, v in totals.items()}
+        row |= {f"train/{name}": mean for name, mean in means.items()}
         if _crossed(before, self.epoch, self.config.evaluate_every) or self._last_epoch:
             row |= self._validate(numbers)
         due = _crossed(before, self.epoch, max(1, self.config.epochs // SNAPSHOTS))
         if due or self._last_epoch:
             self._take_snapshot()
         self.curve.append(row)
-        self.seconds += time.perf_counter() - start
         return row
 
     def predict(self, part: Part) -> Tensor:
@@ -307,29 +313,44 @@ class TrainingRun:
     def _last_epoch(self) -> bool:
         return self.epoch >= self.config.epochs
 
+    def windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
+        """The next epoch's batches, as many at a time as ``Method.steps`` wants.
+
+        Nothing in here waits for the device.
+        """
+        phase = self.method.phase(self.epoch / self.config.epochs)
+        for batches in self._windows(generator):
+            drawn = self.method.draw(batches, generator)
+            batches[0] = batches[0]._replace(drawn=drawn)
+            yield [batch._replace(phase=phase) for batch in batches] if phase else batches
+
     def _windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
         samples = len(self.train.labels)
         if self._full_batch:
             passes = min(self.method.window, self.config.epochs - self.epoch)
-            whole = torch.arange(samples)
             if self.config.augmentation == "none":
-                yield [self._batch(whole, generator)] * passes
+                yield [self._batch(None, generator)] * passes
             else:
+                whole = torch.arange(samples, device=self.device)
                 yield [self._batch(whole, generator) for _ in range(passes)]
             return
         assert isinstance(self.config.batch_size, int)
-        shuffled = torch.randperm(samples, generator=generator).split(self.config.batch_size)
+        order = torch.randperm(samples, generator=generator).to(self.device, non_blocking=True)
+        shuffled = order.split(self.config.batch_size)
         # A window ends with its epoch, so that an epoch stays one pass over the data.
         for orders in _grouped(shuffled, self.method.window):
             yield [self._batch(rows, generator) for rows in orders]
 
-    def _batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
-        rows = rows.to(self.device)
-        inputs = self.train.inputs[rows]
+    def _batch(self, rows: Tensor | None, generator: torch.Generator) -> Batch:
+        """The training rows at these positions; all of them as they are without any."""
+        if rows is None:
+            inputs, labels = self.train.inputs, self.train.labels
+            rows = torch.arange(len(labels), device=self.device)
+        else:
+            inputs, labels = self.train.inputs[rows], self.train.labels[rows]
         if self.config.augmentation == "crop_flip":
             inputs = crop_and_flip(inputs, generator)
-        held_out = self._held_out_batch(generator)
-        return Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
+        return Batch(self._prepare(inputs), labels, rows, self._held_out_batch(generator))
 
     def _held_out_batch(self, generator: torch.Generator) -> Part | None:
         """As many held-out rows as the method wants, or a whole batch has; all for full batches.
@@ -343,7 +364,8 @@ class TrainingRun:
             size = self.method.held_out_batch or size
         if size == "full" or size >= available:
             return Part(self._prepare(self.held_out.inputs), self.held_out.labels)
-        rows = torch.randperm(available, generator=generator)[:size].to(self.device)
+        rows = torch.randperm(available, generator=generator)[:size]
+        rows = rows.to(self.device, non_blocking=True)
         return Part(self._prepare(self.held_out.inputs[rows]), self.held_out.labels[rows])
 
     @torch.no_grad()
@@ -406,6 +428,24 @@ class TrainingRun:
             name: _thinned(value.detach().cpu(), SNAPSHOT_ROWS) for name, value in taken.items()
         }
         self.snapshots.append({"epoch": torch.tensor(self.epoch)} | rows)
+
+
+class Totals:
+    """Sums of what the steps of an epoch log."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, logged: dict[str, Tensor]) -> None:
+        """One more step's values; of its names only those of the last step stay."""
+        sums = self.sums
+        self.sums = {k: sums[k] + v if k in sums else v for k, v in logged.items()}
+        self.count += 1
+
+    def means(self) -> dict[str, float]:
+        """The averages over the steps."""
+        return {name: float(total) / self.count for name, total in self.sums.items()}
 
 
 def _crossed(before: int, after: int, every: int) -> bool:
