@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -111,6 +111,7 @@ class TrainingRun:
         device: str | torch.device = "cpu",
     ) -> None:
         self.method = method
+        self.architecture = (model, repr(sorted(model_options.items())), classes)
         self.config = config
         self.seed = seed
         self.device = torch.device(device)
@@ -179,18 +180,19 @@ class TrainingRun:
         start = time.perf_counter()
         numbers = self.numbers_now()
         totals = Totals()
-        bfloat16 = self.config.mixed_precision
-        kernels = bfloat16_kernels(self.device) if bfloat16 else nullcontext()
-        with torch.no_grad(), kernels, seeded(self.seed, "epoch", self.epoch) as generator:
+        with torch.no_grad(), self._kernels(), seeded(self.seed, "epoch", self.epoch) as generator:
             for window in self.windows(generator):
                 self.state, logged = self.method.steps(
                     self.learner, self.state, window, numbers, generator
                 )
                 totals.add(logged)
-            passes = len(window) if self._full_batch else 1
-            row = self.end_epoch(passes, totals.means(), numbers)
+        row = self.end_epoch(self.passes(window), totals.means(), numbers)
         self.seconds += time.perf_counter() - start
         return row
+
+    def passes(self, window: list[Batch]) -> int:
+        """How many epochs go by with a window of these batches, the last of its epoch."""
+        return len(window) if self._full_batch else 1
 
     def numbers_now(self) -> Numbers:
         """The real-valued hyperparameters as the next epoch's steps get them."""
@@ -202,7 +204,10 @@ class TrainingRun:
         """What follows the last step of an epoch of ``passes`` over the data: the row."""
         before = self.epoch
         self.epoch += passes
-        self.state = self.method.end_epoch(self.learner, self.state, self._see_held_out, numbers)
+        with torch.no_grad(), self._kernels():
+            self.state = self.method.end_epoch(
+                self.learner, self.state, self._see_held_out, numbers
+            )
         row = {"epoch": float(self.epoch), "train/lr": float(numbers["lr"])}
         row |= {f"train/{name}": mean for name, mean in means.items()}
         if _crossed(before, self.epoch, self.config.evaluate_every) or self._last_epoch:
@@ -294,6 +299,9 @@ class TrainingRun:
         )
         self.snapshots, self.curve, self.epoch, self.seconds = snapshots, curve, epoch, seconds
         self.looks = looks
+
+    def _kernels(self) -> AbstractContextManager[None]:
+        return bfloat16_kernels(self.device) if self.config.mixed_precision else nullcontext()
 
     def _on_device(self, part: Part) -> Part:
         inputs = part.inputs

@@ -121,6 +121,11 @@ class Bo4sc(Method):
         """The inner steps between two outer ones."""
         return self.hyperparameters.inner_steps
 
+    @property
+    def alone(self) -> str:
+        """Engines differentiate by autograd, which ``torch.vmap`` does not see through."""
+        return "hypergradients by autograd"
+
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
         """A seed, so that an engine may repeat a step with the same units dropped out."""
         return {"masks": torch.randint(2**31, (), generator=generator)}

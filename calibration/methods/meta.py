@@ -98,6 +98,7 @@ class MetaMethod(Method):
 
     complexity = MethodComplexity.BILEVEL
     hyperparameters: MetaHyperparameters
+    read_by_the_host = ("outer_beta2",)
 
     @property
     @abstractmethod
@@ -120,6 +121,11 @@ class MetaMethod(Method):
     def held_out_batch(self) -> int | None:
         """``outer_batch`` rows."""
         return self.hyperparameters.outer_batch
+
+    @property
+    def alone(self) -> str:
+        """Engines differentiate by autograd, which ``torch.vmap`` does not see through."""
+        return "hypergradients by autograd"
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
         """A seed, so that look-ahead and real step drop out the same units."""

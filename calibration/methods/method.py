@@ -111,6 +111,10 @@ class Method(ABC):
     version: ClassVar[int] = 1
     inference_state: ClassVar[tuple[str, ...]] = ()
     """The names in ``TrainState.method`` that ``map_logits`` needs."""
+    read_by_the_host: ClassVar[tuple[str, ...]] = ()
+    """The real-valued hyperparameters that a step takes from ``hyperparameters``, not ``numbers``.
+
+    Members of a cohort have them in common."""
 
     def __init__(self, hyperparameters: MethodHyperparameters) -> None:
         self.hyperparameters = hyperparameters
@@ -129,6 +133,11 @@ class Method(ABC):
     def window(self) -> int:
         """How many consecutive batches of an epoch ``steps`` wants at once."""
         return 1
+
+    @property
+    def alone(self) -> str:
+        """Why its networks cannot be trained in a cohort, in a few words; empty if they can."""
+        return ""
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
         """The random numbers of one call of ``steps``, on the CPU; it finds them as ``drawn``.
