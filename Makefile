@@ -7,12 +7,13 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PREFER_BINARY=1 $(BIN)/python -m p
 
 # What the tests need from the system, as command:package. /usr/sbin is looked in, too.
 SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 sshd:openssh-server \
-          ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql
+          ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql \
+          sbatch:slurm-wlm slurmd:slurm-wlm munged:munge
 
 # The longest tests are in small files, which pytest-xdist would begin last and alone.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-.PHONY: help quickstart check test lint numeric bench clean system
+.PHONY: help quickstart check test lint numeric bench docs clean system
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -40,6 +41,9 @@ numeric: $(VENV)/.test  ## the numeric tests as processors without AVX-512 and A
 bench: $(VENV)/.test  ## speed and memory beside the peers, as ratios in one run
 	$(BIN)/python -m tests.benchmarks
 
+docs: $(VENV)/.docs  ## the documentation, as a site in docs/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/mkdocs.yml
+
 clean:  ## remove the environment (sweeps in runs/ stay)
 	rm -rf $(VENV)
 
@@ -56,6 +60,10 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.run
 	@$(PIP) --constraint constraints.txt --editable '.[test,lint]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.run
+	@$(PIP) --constraint constraints.txt --editable '.[docs]'
 	@touch $@
 
 # Another apt may be at work, as on a machine that has just started. DPkg::Lock::Timeout makes

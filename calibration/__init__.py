@@ -1,1 +1,3 @@
 """Calibration of classifiers: metrics, training methods, calibrators; no Ray, Optuna, MLflow."""
+
+__distribution__ = "calsweep"

@@ -7,7 +7,7 @@ evaluated by itself, and its ``state_dict`` does not tell in which company it wa
 
 **No company changes a number.** Whether a kernel rounds a member's values as it does alone
 depends on the kernel, the shapes and the processor: small batched products, and powers or
-sigmoids of vectors that do not fill a register, differ (``calibration/kernels.py``). So the
+sigmoids of vectors that do not fill a register, differ (``calibration/steady.py``). So the
 first few times that a batch of some shape is met in a company of some size, every member's step
 is also taken alone. If it goes through such a kernel, or a single bit differs, batches of that
 shape are trained one by one from then on, the others together. On CUDA, too, only steps that
@@ -25,9 +25,9 @@ from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 
 from calibration.data import Part
-from calibration.kernels import SteadyLoss, Unsteady
 from calibration.methods import Batch, Numbers, TrainState
 from calibration.seeds import derive_seed
+from calibration.steady import SteadyLoss, Unsteady
 from calibration.training import Totals, TrainingRun
 
 COMPARISONS = 3

@@ -14,18 +14,22 @@ from enum import IntEnum
 
 
 class MethodComplexity(IntEnum):
-    """What a method adds to plain training."""
+    """What a learner is, and what a method adds to a network's plain training."""
 
-    PLAIN = 0
-    """Nothing: cross-entropy."""
-    ROWS = 1
+    LINEAR = 0
+    """One weight for every input and class: logistic regression."""
+    TREES = 1
+    """Many trees, added or averaged; inputs need no scaling and gaps no filling."""
+    PLAIN = 2
+    """A network, trained by cross-entropy."""
+    ROWS = 3
     """A fixed formula in place of cross-entropy or of the rows: focal loss, mixup."""
-    BATCH = 2
+    BATCH = 4
     """A term of whole batches, or targets that follow the training: results depend on the
     batch size or on what was seen before."""
-    HELD_OUT = 3
+    HELD_OUT = 5
     """Learns from held-out rows beside the training rows, which then are fewer."""
-    BILEVEL = 4
+    BILEVEL = 6
     """Differentiates through training steps: a second optimiser with settings of its own."""
 
 

@@ -1,16 +1,17 @@
 """A trained classifier by itself: rebuilt from saved values, without the data it was trained on.
 
-A directory with three files is a classifier: ``model.json`` (what it is: inputs, classes,
-transform, network, threshold), ``network.pt`` (its tensors) and ``calibrator.json`` (its
-calibrator). Nothing in them is unpickled. Only what the network, the calibrator or the transform is
-made of is imported, from this package or from the user's own modules.
+A directory with a few files is a classifier: ``model.json`` (what it is: inputs, classes,
+transform, network or estimator, threshold), ``network.pt`` (a network's tensors) or the files of an
+estimator, and ``calibrator.json`` (its calibrator). Nothing in them is unpickled. Only what the
+network, the estimator, the calibrator or the transform is made of is imported, from this package,
+from a library or from the user's own modules.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,8 +27,10 @@ from calibration.calibrators.saving import load_calibrator
 from calibration.data import Column
 from calibration.data.columns import encode_columns
 from calibration.data.saving import load_transform
+from calibration.data.transforms import category_blocks
+from calibration.learners import Estimator, FittedEstimator, estimator_files, make_learner
 from calibration.methods import Learner, Method, make_method
-from calibration.models import FunctionalModel, build_model
+from calibration.models import FunctionalModel, build_embedded
 from calibration.optimisers import Adam
 from calibration.seeds import seeded
 from calibration.training import PREDICTION_BATCH
@@ -61,8 +64,9 @@ class Inputs(BaseModel):
 
 
 class Description(BaseModel):
-    """Everything that makes a classifier but its tensors and its calibrator.
+    """Everything that makes a classifier but its tensors or trees and its calibrator.
 
+    It has a ``network`` or an ``estimator``.
     ``method`` is there if the training method learned a calibrator of the logits of its own;
     ``about`` is for readers.
     """
@@ -73,8 +77,10 @@ class Description(BaseModel):
     class_names: tuple[str, ...]
     inputs: Inputs
     transform: dict[str, Any]
-    network: Named
-    network_input: tuple[int, ...]
+    network: Named | None = None
+    network_input: tuple[int, ...] = ()
+    category_embedding: int = 0
+    estimator: Named | None = None
     method: Named | None = None
     mixed_precision: bool = False
     threshold: float = 0.0
@@ -89,41 +95,93 @@ class Prediction(NamedTuple):
     probabilities: Tensor | None
 
 
-class Classifier:
-    """A network behind its transform and before its calibrator, ready to predict; thread-safe.
+class _Network:
+    """A network that predicts transformed inputs; thread-safe."""
 
-    ``network`` is what ``TrainingRun.network`` gave. Raises ``ValueError`` if the description
-    names what does not exist or does not fit the network.
+    def __init__(self, description: Description, made: Named, saved: Mapping[str, Any]) -> None:
+        classes = len(description.class_names)
+        self._method: Method | None = None
+        if description.method is not None:
+            self._method = make_method(description.method.name, description.method.options)
+        with seeded(0, "deployment"):  # building draws weights that are replaced at once
+            module = build_embedded(
+                made.name,
+                made.options,
+                description.network_input,
+                classes,
+                blocks=category_blocks(load_transform(description.transform)),
+                width=description.category_embedding,
+            )
+        model = FunctionalModel(module)
+        self._learner = Learner(
+            model, Adam(), classes, samples=0, mixed_precision=description.mixed_precision
+        )
+        self._parameters, self._buffers = saved["parameters"], saved["buffers"]
+        self._method_state = saved.get("method", {})
+        self._one_at_a_time = threading.Lock()
+
+    def logits(self, chunks: Iterable[Tensor]) -> Tensor:
+        # The functional model puts the weights into its module for the time of a call.
+        with self._one_at_a_time:
+            pieces = [
+                self._learner.forward(self._parameters, self._buffers, chunk, training=False)[
+                    0
+                ].logits
+                for chunk in chunks
+            ]
+        logits = torch.cat(pieces)
+        if self._method is None:
+            return logits
+        return self._method.map_logits(logits, self._method_state)
+
+
+class _Estimator:
+    """An estimator that predicts encoded inputs."""
+
+    def __init__(self, made: Named, classes: int, files: Mapping[str, Any]) -> None:
+        estimator = make_learner(made.name, made.options)
+        if not isinstance(estimator, Estimator):
+            raise ValueError(f"{made.name!r} is not an estimator")
+        self._fitted = FittedEstimator(estimator, (), classes)
+        self._fitted.load(files)
+
+    def logits(self, chunks: Iterable[Tensor]) -> Tensor:
+        return torch.cat([self._fitted.predict(chunk) for chunk in chunks])
+
+
+class Classifier:
+    """A model behind its transform and before its calibrator, ready to predict; thread-safe.
+
+    ``model`` is what ``TrainingRun.network`` or ``EstimatorTraining.files`` gave. Raises
+    ``ValueError`` if the description names what does not exist or does not fit the model.
     """
 
     def __init__(
-        self, description: Description, network: Mapping[str, Any], calibrator: Calibrator
+        self, description: Description, model: Mapping[str, Any], calibrator: Calibrator
     ) -> None:
         self.description = description
         self.calibrator = calibrator
         self.classes = len(description.class_names)
         self._transform = load_transform(description.transform)
-        self._method: Method | None = None
-        if description.method is not None:
-            self._method = make_method(description.method.name, description.method.options)
-        with seeded(0, "deployment"):  # building draws weights that are replaced at once
-            made = description.network
-            module = build_model(made.name, made.options, description.network_input, self.classes)
-        model = FunctionalModel(module)
-        self._learner = Learner(
-            model, Adam(), self.classes, samples=0, mixed_precision=description.mixed_precision
-        )
-        self._parameters, self._buffers = network["parameters"], network["buffers"]
-        self._method_state = network.get("method", {})
-        self._one_at_a_time = threading.Lock()
+        self._model: _Network | _Estimator
+        if description.estimator is not None:
+            self._model = _Estimator(description.estimator, self.classes, model)
+        elif description.network is not None:
+            self._model = _Network(description, description.network, model)
+        else:
+            raise ValueError("model.json names neither a network nor an estimator")
 
     @classmethod
     def load(cls, directory: Path) -> Classifier:
         """The classifier in a directory. Raises ``ValueError`` or ``OSError`` if it is damaged."""
         description = Description.model_validate_json((directory / DESCRIPTION).read_text("utf-8"))
-        network = torch.load(directory / NETWORK, map_location="cpu", weights_only=True)
         calibrator = load_calibrator(json.loads((directory / SAVED_CALIBRATOR).read_text("utf-8")))
-        return cls(description, network, calibrator)
+        if description.estimator is None:
+            model = torch.load(directory / NETWORK, map_location="cpu", weights_only=True)
+        else:
+            names = estimator_files(description.estimator.name)
+            model = {name: (directory / name).read_bytes() for name in names}
+        return cls(description, model, calibrator)
 
     def predict(self, data: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:
         """Predict rows as ``encode`` takes them.
@@ -161,19 +219,8 @@ class Classifier:
 
     @torch.no_grad()
     def logits(self, inputs: Tensor) -> Tensor:
-        """The network's logits for raw inputs, as in the training run that it came from."""
-        # The functional model puts the weights into its module for the time of a call.
-        with self._one_at_a_time:
-            pieces = [
-                self._learner.forward(
-                    self._parameters, self._buffers, self._transform(chunk), training=False
-                )[0].logits
-                for chunk in inputs.split(PREDICTION_BATCH)
-            ]
-        logits = torch.cat(pieces)
-        if self._method is None:
-            return logits
-        return self._method.map_logits(logits, self._method_state)
+        """The model's logits for raw inputs, as in the training that it came from."""
+        return self._model.logits(map(self._transform, inputs.split(PREDICTION_BATCH)))
 
     def encode(self, data: pd.DataFrame | NDArray[Any]) -> Tensor:
         """Raw inputs of a frame, by column name, or of an array of numbers.

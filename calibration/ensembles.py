@@ -54,18 +54,20 @@ def evaluate_ensemble(
     fit_seconds = time.perf_counter() - start
     outputs = [fit(member.test.logits) for fit, member in zip(fitted, members, strict=True)]
     whole = pooled(outputs)
-    test = LabelledLogits(whole, labels)
+    test = LabelledLogits(whole, labels, groups=members[0].test.groups)
     measured, intervals, floor = measure(whole, test, bins=bins, seed=seed)
     converged = all(fit.converged for fit in fitted)
     found = CalibratorEvaluation(measured, intervals, floor, {}, converged, fit_seconds)
     others = [
-        _measured(pooled(outputs[:left_out] + outputs[left_out + 1 :]), labels, bins, seed)
+        _measured(pooled(outputs[:left_out] + outputs[left_out + 1 :]), test, bins, seed)
         for left_out in range(len(members))
     ]
     return found, others
 
 
-def _measured(output: Tensor, labels: Tensor, bins: int, seed: int) -> CalibratorEvaluation:
-    floor = metrics.noise_floor(output, bins=bins, seed=seed)
-    test = scores(output, labels, output.argmax(-1), bins=bins)
-    return CalibratorEvaluation(test, {}, (floor.mean, floor.q95), {})
+def _measured(output: Tensor, test: LabelledLogits, bins: int, seed: int) -> CalibratorEvaluation:
+    predicted = output.argmax(-1)
+    correct = predicted == test.labels
+    floor = metrics.noise_floor(output, bins=bins, seed=seed, correct=correct, groups=test.groups)
+    measured = scores(output, test.labels, predicted, bins=bins)
+    return CalibratorEvaluation(measured, {}, (floor.mean, floor.q95), {})

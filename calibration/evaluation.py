@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -65,11 +65,16 @@ def evaluation_version(calibrator: str) -> str:
 
 @dataclass(frozen=True)
 class LabelledLogits:
-    """Logits and labels of one part of the data, and the true posterior where it is known."""
+    """Logits and labels of one part of the data, and the true posterior where it is known.
+
+    ``groups`` and ``times`` are those of the rows, where the data has them: see ``Part``.
+    """
 
     logits: Tensor
     labels: Tensor
     posterior: Tensor | None = field(default=None, repr=False)
+    groups: Tensor | None = field(default=None, repr=False)
+    times: Tensor | None = field(default=None, repr=False)
 
 
 def scores(
@@ -95,10 +100,20 @@ def scores(
 
 
 def cross_fitted(
-    name: str, logits: Tensor, labels: Tensor, *, seed: int, folds: int = FOLDS
+    name: str,
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    seed: int,
+    folds: int = FOLDS,
+    groups: Tensor | None = None,
+    times: Tensor | None = None,
 ) -> Tensor:
-    """The calibrator's output on each row, fitted on the folds that do not hold it."""
-    fold = _folds(labels, seed, folds)
+    """The calibrator's output on each row, fitted on the folds that do not hold it.
+
+    A fold holds whole ``groups``, or with ``times`` one block of them.
+    """
+    fold = _folds(labels, seed, folds, groups, times)
     pieces = [
         calibrators.fit(name, logits[fold != number], labels[fold != number])(
             logits[fold == number]
@@ -108,9 +123,36 @@ def cross_fitted(
     return torch.cat(pieces)[fold.argsort(stable=True).argsort()]
 
 
-def _folds(labels: Tensor, seed: int, folds: int) -> Tensor:
-    """A fold for every row, drawn at random with every class spread evenly."""
+def _folds(
+    labels: Tensor,
+    seed: int,
+    folds: int,
+    groups: Tensor | None = None,
+    times: Tensor | None = None,
+) -> Tensor:
+    """A fold for every row, drawn at random with every class spread evenly.
+
+    Groups are dealt out by their most frequent class and their size; times are cut into
+    blocks of about as many rows, equal times together.
+    """
+    if times is not None:
+        _, number, rows = times.unique(return_inverse=True, return_counts=True)
+        middle = rows.cumsum(0) - (rows + 1) // 2
+        block = (middle * folds) // len(times)
+        numbered: Tensor = block.unique(return_inverse=True)[1]
+        return numbered[number]
     generator = torch.Generator().manual_seed(derive_seed(seed, "folds"))
+    if groups is not None:
+        present, member = groups.unique(return_inverse=True)
+        classes = int(labels.max()) + 1
+        cells = torch.bincount(member * classes + labels, minlength=len(present) * classes)
+        table = cells.view(-1, classes)
+        shuffled = torch.randperm(len(present), generator=generator)
+        by_size = shuffled[table.sum(-1)[shuffled].argsort(descending=True, stable=True)]
+        order = by_size[table.argmax(-1)[by_size].argsort(stable=True)]
+        dealt = torch.empty_like(order)
+        dealt[order] = torch.arange(len(present)) % min(folds, len(present))
+        return dealt[member]
     shuffled = torch.randperm(len(labels), generator=generator)
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     fold = torch.empty_like(labels)
@@ -133,7 +175,14 @@ def evaluate_calibrator(
     fit_seconds = time.perf_counter() - start
     output = fitted(test.logits)
     measured, intervals, floor = measure(output, test, bins=bins, seed=seed)
-    held_back = cross_fitted(name, validation.logits, validation.labels, seed=seed)
+    held_back = cross_fitted(
+        name,
+        validation.logits,
+        validation.labels,
+        seed=seed,
+        groups=validation.groups,
+        times=validation.times,
+    )
     return CalibratorEvaluation(
         test=measured,
         intervals=intervals,
@@ -142,7 +191,7 @@ def evaluate_calibrator(
         converged=fitted.converged,
         fit_seconds=fit_seconds,
         large={} if large is None else measure_large(fitted(large.logits), large, bins=bins),
-        rows=row_scores(output, test.labels, test.logits.argmax(-1)),
+        rows=row_scores(output, test.labels, test.logits.argmax(-1), test.groups),
     )
 
 
@@ -180,8 +229,11 @@ def measure(
     measured = scores(output, test.labels, predicted, bins=bins, posterior=test.posterior)
     target = test.labels if output.ndim == 2 else (predicted == test.labels)
     wanted = [name for name in interval_metrics() if name in measured]
-    intervals = metrics.bootstrap_intervals(output, target, metrics=wanted, bins=bins, seed=seed)
-    floor = metrics.noise_floor(output, bins=bins, seed=seed)
+    intervals = metrics.bootstrap_intervals(
+        output, target, metrics=wanted, bins=bins, seed=seed, groups=test.groups
+    )
+    correct = (output.argmax(-1) if output.ndim == 2 else predicted) == test.labels
+    floor = metrics.noise_floor(output, bins=bins, seed=seed, correct=correct, groups=test.groups)
     return measured, intervals, (floor.mean, floor.q95)
 
 
@@ -205,7 +257,7 @@ def evaluate_oracle(
 def _as_oracle(test: LabelledLogits) -> LabelledLogits:
     if test.posterior is None:
         raise ValueError("posterior: unknown for this dataset; only synthetic ones have it")
-    return LabelledLogits(test.posterior.clamp_min(1e-300).log(), test.labels, test.posterior)
+    return replace(test, logits=test.posterior.clamp_min(1e-300).log())
 
 
 def evaluate(

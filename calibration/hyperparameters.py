@@ -57,20 +57,16 @@ Domain = Choice | Uniform | LogUniform | Integer
 
 
 @dataclass(frozen=True)
-class Instead:
-    """While another hyperparameter has this value, ``domain`` replaces the usual one."""
-
-    other: str
-    value: Value
-    domain: Domain
-
-
-@dataclass(frozen=True)
 class When:
-    """The hyperparameter has an effect, and is searched, only while another has this value."""
+    """The domain while another hyperparameter has this value.
+
+    It replaces the usual domain. Without a usual one the hyperparameter has an effect only then,
+    and is searched only then; without any, it is not searched unless a spec asks for it.
+    """
 
     other: str
     value: Value
+    domain: Domain | None = None
 
 
 class SettingError(ValueError):
@@ -116,10 +112,12 @@ class Settings(BaseModel):
 
 
 class Hyperparameters(Settings):
-    """Base of every method's hyperparameters: a number must be one, not a word or a boolean."""
+    """Base of every learner's hyperparameters: a number must be one, not a word or a boolean."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
     noun: ClassVar[str] = "hyperparameter"
+    defaults_first: ClassVar[bool] = False
+    """Whether a search begins with the defaults, unless a spec says what it begins with."""
 
     @classmethod
     def domains(cls, beside: Mapping[str, Value | Domain] | None = None) -> dict[str, Domain]:
@@ -128,42 +126,46 @@ class Hyperparameters(Settings):
         ``beside`` holds what a spec fixes or searches otherwise. Raises ``ValueError`` if a
         domain depends on a hyperparameter that is searched.
         """
-        usual = {
-            name: domain
-            for name, field in cls.model_fields.items()
-            for domain in field.metadata
-            if isinstance(domain, Choice | Uniform | LogUniform | Integer)
-        }
-        replaced = {
-            name: instead.domain
-            for name in usual
-            if name not in (beside or {})
-            for instead in cls.replacements(name)
-            if cls._replaces(name, instead, beside or {})
-        }
-        return usual | replaced
+        found = {n: when.domain for n, when in cls.conditions().items() if when.domain is not None}
+        found |= cls._usual_domains()
+        for name in [name for name in found if name not in (beside or {})]:
+            for when, domain in cls.replacements(name):
+                if cls._replaces(name, when, beside or {}):
+                    found[name] = domain
+        return {name: found[name] for name in cls.model_fields if name in found}
 
     @classmethod
-    def replacements(cls, name: str) -> list[Instead]:
-        """The domains that a hyperparameter has beside certain values of others."""
-        return [entry for entry in cls.model_fields[name].metadata if isinstance(entry, Instead)]
-
-    @classmethod
-    def _replaces(cls, name: str, instead: Instead, beside: Mapping[str, Value | Domain]) -> bool:
-        value = beside.get(instead.other, cls.model_fields[instead.other].default)
-        if isinstance(value, Value):
-            return bool(value == instead.value)
-        raise ValueError(
-            f"hyperparameter {name!r}: its default range depends on {instead.other!r}, which is "
-            f"searched; write a range for {name!r}, or a row for each value of {instead.other!r}"
-        )
+    def replacements(cls, name: str) -> list[tuple[When, Domain]]:
+        """When another domain than the usual one holds of a hyperparameter, and which."""
+        if name not in cls._usual_domains():
+            return []
+        return [(when, when.domain) for when in cls._whens(name) if when.domain is not None]
 
     @classmethod
     def conditions(cls) -> dict[str, When]:
         """Of every hyperparameter that has an effect only beside a certain value of another."""
+        usual = cls._usual_domains()
+        return {n: when for n in cls.model_fields if n not in usual for when in cls._whens(n)}
+
+    @classmethod
+    def _usual_domains(cls) -> dict[str, Domain]:
         return {
-            name: condition
+            name: domain
             for name, field in cls.model_fields.items()
-            for condition in field.metadata
-            if isinstance(condition, When)
+            for domain in field.metadata
+            if isinstance(domain, Domain)
         }
+
+    @classmethod
+    def _whens(cls, name: str) -> list[When]:
+        return [entry for entry in cls.model_fields[name].metadata if isinstance(entry, When)]
+
+    @classmethod
+    def _replaces(cls, name: str, when: When, beside: Mapping[str, Value | Domain]) -> bool:
+        value = beside.get(when.other, cls.model_fields[when.other].default)
+        if isinstance(value, Value):
+            return bool(value == when.value)
+        raise ValueError(
+            f"hyperparameter {name!r}: its default range depends on {when.other!r}, which is "
+            f"searched; write a range for {name!r}, or a row for each value of {when.other!r}"
+        )

@@ -11,9 +11,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -58,19 +58,14 @@ class Registry(Generic[T]):
         Raises ``UnknownNameError`` naming the nearest registered names.
         """
         if ":" in name:
-            return self._import(name)
+            thing: T = imported(self.kind, name)
+            return thing
         self._load_entry_points()
         if name in self._entries:
             return self._entries[name]
         if name in self._broken:
             raise UnknownNameError(self._broken[name])
-        near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.5)
-        remedy = (
-            f"did you mean {' or '.join(repr(n) for n in near)}?"
-            if near
-            else f"known: {', '.join(sorted(self._entries))}"
-        )
-        raise UnknownNameError(f"unknown {self.kind} {name!r}; {remedy}")
+        raise unknown_name(self.kind, name, self._entries)
 
     def __iter__(self) -> Iterator[str]:
         self._load_entry_points()
@@ -84,16 +79,10 @@ class Registry(Generic[T]):
         self._load_entry_points()
         return name in self._entries
 
-    def _import(self, path: str) -> T:
-        module_name, _, attribute = path.partition(":")
-        try:
-            thing: T = getattr(importlib.import_module(module_name), attribute)
-        except Exception as error:  # a user's module may fail in any way while it is imported
-            raise UnknownNameError(
-                f"cannot import {self.kind} {path!r}: {type(error).__name__}: {error}; "
-                "write it as package.module:Name with the package on the Python path"
-            ) from error
-        return thing
+    def is_broken(self, name: str) -> bool:
+        """Whether another package registers it and cannot be loaded: to look it up says why."""
+        self._load_entry_points()
+        return name in self._broken
 
     def _load_entry_points(self) -> None:
         if not self._entry_points_loaded:
@@ -108,3 +97,27 @@ class Registry(Generic[T]):
                         f"{type(error).__name__}: {error}"
                     )
                     warnings.warn(self._broken[point.name], stacklevel=3)
+
+
+def imported(kind: str, path: str) -> Any:
+    """What lies at an import path ``package.module:Name``. Raises ``UnknownNameError``."""
+    module_name, _, attribute = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except Exception as error:  # a user's module may fail in any way while it is imported
+        raise UnknownNameError(
+            f"cannot import {kind} {path!r}: {type(error).__name__}: {error}; "
+            "write it as package.module:Name with the package on the Python path"
+        ) from error
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """The error to raise for a name that is not among the known ones; it offers the nearest."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    remedy = (
+        f"did you mean {' or '.join(repr(n) for n in near)}?"
+        if near
+        else f"known: {', '.join(known)}"
+    )
+    return UnknownNameError(f"unknown {kind} {name!r}; {remedy}")

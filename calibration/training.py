@@ -24,10 +24,12 @@ from calibration import metrics
 from calibration.augmentation import crop_and_flip
 from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part, Splits
+from calibration.data.transforms import category_blocks, encoded
 from calibration.hyperparameters import Settings
+from calibration.kernels import Kernels
 from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
 from calibration.metrics import METRICS
-from calibration.models import FunctionalModel, Output, build_model
+from calibration.models import FunctionalModel, Output, build_embedded
 from calibration.optimisers import SGD, Adam, Optimiser
 from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.seeds import seeded
@@ -59,6 +61,8 @@ class TrainingConfig(Settings):
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     mixed_precision: bool = False
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
+    kernels: Kernels = "default"
+    channels_last: bool = False
     reliability_snapshots: Annotated[int, Field(ge=0, le=50)] = 0
 
     @field_validator("milestones")
@@ -115,7 +119,8 @@ class TrainingRun:
         self.config = config
         self.seed = seed
         self.device = torch.device(device)
-        self.transform = splits.transform
+        inputs = method.hyperparameters
+        self.transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
         self.train = self._on_device(splits.train)
         self.validation = self._on_device(splits.validation)
         if method.needs_held_out and splits.meta_validation is None:
@@ -128,7 +133,14 @@ class TrainingRun:
         )
         input_shape = tuple(self._prepare(self.train.inputs[:1]).shape[1:])
         with seeded(seed, "initialisation"):
-            module = build_model(model, model_options, input_shape, classes)
+            module = build_embedded(
+                model,
+                model_options,
+                input_shape,
+                classes,
+                blocks=category_blocks(self.transform),
+                width=inputs.category_embedding,
+            )
             functional = FunctionalModel(module.to(self.device))
             parameters, buffers = functional.initial()
             self.learner = Learner(
@@ -307,10 +319,14 @@ class TrainingRun:
         inputs = part.inputs
         if inputs.dtype != torch.uint8:  # images are prepared batch by batch, to save memory
             inputs = self.transform(inputs)
-        return Part(inputs.to(self.device), part.labels.to(self.device))
+        return part._replace(inputs=inputs).to(self.device)
 
     def _prepare(self, inputs: Tensor) -> Tensor:
-        return self.transform(inputs) if inputs.dtype == torch.uint8 else inputs
+        if inputs.dtype == torch.uint8:
+            inputs = self.transform(inputs)
+        if self.config.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs
 
     @property
     def _full_batch(self) -> bool:
@@ -371,10 +387,10 @@ class TrainingRun:
         if size != "full":
             size = self.method.held_out_batch or size
         if size == "full" or size >= available:
-            return Part(self._prepare(self.held_out.inputs), self.held_out.labels)
+            return self.held_out._replace(inputs=self._prepare(self.held_out.inputs))
         rows = torch.randperm(available, generator=generator)[:size]
-        rows = rows.to(self.device, non_blocking=True)
-        return Part(self._prepare(self.held_out.inputs[rows]), self.held_out.labels[rows])
+        taken = self.held_out.take(rows.to(self.device, non_blocking=True))
+        return taken._replace(inputs=self._prepare(taken.inputs))
 
     @torch.no_grad()
     def _see(self, state: TrainState, part: Part) -> Output:

@@ -1,1 +1,3 @@
 """How a sweep runs elsewhere than on this machine."""
+
+__distribution__ = "calsweep"

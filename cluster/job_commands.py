@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from cluster.slurm import commands as slurm_commands
 from sweeps.cli.arguments import Subparsers, add_spec, add_tracking
 from sweeps.cli.run import add_how
 from sweeps.errors import UserError
@@ -18,6 +19,7 @@ from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
     from cluster.jobs import Ended, Jobs
+    from sweeps.host.slurm import Job
     from sweeps.spec.outline import Outline
 
 _STATUS = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 143}
@@ -26,7 +28,7 @@ _STATUS = {"SUCCEEDED": 0, "FAILED": 1, "STOPPED": 143}
 def add(commands: Subparsers) -> None:
     """Add the commands."""
     submit = commands.add_parser(
-        "submit", help="run, resume or repeat a sweep as a job of a Ray cluster"
+        "submit", help="run, resume or repeat a sweep as a job of a Ray or Slurm cluster"
     )
     add_spec(submit)
     _add_address(submit)
@@ -34,7 +36,7 @@ def add(commands: Subparsers) -> None:
     submit.add_argument(
         "--store",
         help="where the cluster's nodes keep it: a shared directory or a URI such as s3://… "
-        "(default: the cluster's $CALSWEEP_STORE)",
+        "(default: the cluster's $CALSWEEP_STORE; with --slurm, else runs)",
     )
     submit.add_argument(
         "--include",
@@ -46,10 +48,12 @@ def add(commands: Subparsers) -> None:
     )
     add_how(submit)
     add_tracking(submit)
+    slurm_commands.add_slurm(submit)
     submit.set_defaults(command=_submit)
     stop = commands.add_parser("stop", help="end a submitted sweep in good order; nothing is lost")
     stop.add_argument("sweep", metavar="SWEEP", help="the sweep's name, or its YAML file")
     _add_address(stop)
+    stop.add_argument("--store", help="on a Slurm cluster: of several jobs, the one of this store")
     stop.set_defaults(command=_stop)
 
 
@@ -68,7 +72,14 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
 
     path = spec_path(options.spec)
     named = outline(path)
-    _check(options, named.spec.tracking.uri, path)
+    if options.slurm:
+        _check_tracking(options, named.spec.tracking.uri, path)
+        return slurm_commands.submit(options, named.spec.name, path, _how(options), console)
+    slurm_commands.check_not_slurm(options)
+    check_store(options.store)
+    _check_tracking(options, named.spec.tracking.uri, path)
+    check_lasting("--tracking", options.tracking)
+    check_lasting(f"{path}: tracking", named.spec.tracking.uri)
     for dataset in named.absent:
         say(console, f"{dataset} is not on this machine: the cluster will look for it")
     if not (options.tracking or named.spec.tracking.uri):
@@ -118,16 +129,14 @@ def _sent(
     return jobs, running.name
 
 
-def _check(options: argparse.Namespace, tracking: str | None, path: Path) -> None:
+def _check_tracking(options: argparse.Namespace, tracking: str | None, path: Path) -> None:
+    """Raise ``UserError`` for a wrong address, or one with a password that others would see."""
     from sweeps.spec.tracking_uri import check_tracking_option
 
     check_tracking_option(options.tracking)
-    check_store(options.store)
     given = {"--tracking": options.tracking, f"{path}: tracking": tracking}
     for name, uri in (given | {"--store": options.store, "--address": options.address}).items():
         check_public(name, uri)
-    for name, uri in given.items():
-        check_lasting(name, uri)
 
 
 def _follow(jobs: Jobs, job: str, stop: str, console: Console) -> int:
@@ -159,6 +168,9 @@ def _stop(options: argparse.Namespace, console: Console) -> int:
     from cluster.jobs import Jobs
 
     sweep = _name(options.sweep)
+    queued = [] if options.address else _slurm_jobs(sweep, options.store)
+    if queued:
+        return slurm_commands.stop(queued, console)
     jobs = Jobs(options.address)
     job = jobs.running(sweep)
     if job is None:
@@ -169,6 +181,17 @@ def _stop(options: argparse.Namespace, console: Console) -> int:
     else:
         say(console, f"{job.name} had just ended by itself: {ended.status.lower()}")
     return 0
+
+
+def _slurm_jobs(sweep: str, store: str | None) -> list[Job]:
+    """The sweep's job in Slurm's queue, if there is one. Raises ``UserError`` if there are more."""
+    from sweeps.host import slurm
+
+    found = slurm.jobs(sweep, None if store is None else slurm_commands.place(store))
+    if len(found) > 1:
+        stores = ", ".join(job.store for job in found)
+        raise UserError(f"{sweep}: several Slurm jobs run it; name one's --store: {stores}")
+    return found
 
 
 def _name(given: str) -> str:

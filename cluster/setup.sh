@@ -53,6 +53,7 @@ fi
 {
   printf 'export PATH=%q:"$PATH"\n' "$venv/bin"
   printf 'export RAY_AUTH_MODE=token\n'
+  printf 'export RAY_USAGE_STATS_ENABLED=0 MLFLOW_DISABLE_TELEMETRY=true\n' # nothing is told home
   printf 'export CALSWEEP_STORE=%q\n' "$CALSWEEP_STORE"
   [ -z "${CALSWEEP_DATA:-}" ] || printf 'export CALSWEEP_DATA=%q\n' "$CALSWEEP_DATA"
   # Yours, never written here: credentials of MLflow and of the store, as NAME=value lines.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from calibration.threads import threads
 from sweeps.analysis import Analysis
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import failed_calibrators
+from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Hooks, Options, Plan
 from sweeps.engine.progress import Progress
 from sweeps.errors import UserError
@@ -28,6 +29,7 @@ from sweeps.search.journal import Journal
 from sweeps.spec import LoadedSpec, load_spec, read_spec
 from sweeps.spec.ready import spec_path
 from sweeps.spec.tracking_uri import tracking_problem
+from sweeps.status.server import StatusServer
 from sweeps.store import Store
 from sweeps.sweep import SPEC, Sweep, extension, records_of, saved_state
 from sweeps.tracking import Recorder, sync
@@ -64,12 +66,15 @@ def run_sweep(
     extend: int = 0,
     seeds: int = 0,
     parent_run: str | None = None,
+    paced: bool = False,
+    status: StatusServer | None = None,
 ) -> Outcome:
     """Run or continue a sweep until every trial has its record, then report.
 
     ``extend`` gives every search so many trials more than the spec says, ``seeds`` every row so
     many confirm seeds, now and in later runs. ``parent_run`` is the MLflow run that the sweep's
-    own belongs to. Raises
+    own belongs to. ``paced`` interleaves reference work with training, as nights need it;
+    ``status`` shows the sweep to whoever watches. Raises
     ``StoreError`` when the store cannot be written or another process runs the sweep,
     ``SpecError`` when no trial fits the machine, ``UserError`` when MLflow refuses us, and
     ``BackendError`` when Ray does not start or is lost.
@@ -77,8 +82,7 @@ def run_sweep(
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
     with store.lock(sweep) as lock, workspace() as place:
-        before = extension(store, sweep)
-        added = before._replace(trials=max(extend, before.trials), seeds=max(seeds, before.seeds))
+        added = extension(store, sweep).more(extend, seeds)
         store.write_file(sweep, SPEC, loaded.text.encode())
         store.write_state(sweep, saved_state(loaded, store, added))
         loaded = added.applied(loaded)
@@ -89,7 +93,17 @@ def run_sweep(
         analysis: Analysis | None = None
         try:
             plan.replay()
-            with _journal(plan, store, place) as journal, Progress(plan, console) as progress:
+            with (
+                _journal(plan, store, place) as journal,
+                Progress(plan, console) as progress,
+                status.showing(plan) if status else nullcontext(),
+            ):
+
+                def ended(trial: PlannedTrial) -> None:
+                    progress.update(trial)
+                    if status is not None:
+                        status.event()
+
                 plan.hooks = Hooks(
                     asked=lambda cell, number: journal.asked(cell.name, cell.study, number),
                     told=lambda cell, number: journal.told(cell.name, cell.study, number),
@@ -100,10 +114,11 @@ def run_sweep(
                     plan,
                     store,
                     cluster=cluster or Cluster(),
-                    on_event=progress.update,
+                    on_event=ended,
                     still_ours=lock.ensure,
                     tell=lambda words: say(console, words),
                     workspace=place,
+                    paced=paced,
                 )
             looked = added.looked(plan.spec)
             if looked != added:  # before it is reported: a look that is not counted is not paid for
@@ -147,7 +162,7 @@ def sync_sweep(
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:
-    """Where MLflow is. Raises ``UserError`` if it would not let us in."""
+    """The tracking URI. Raises ``UserError`` if MLflow would refuse access."""
     spec = loaded.spec
     uri = given or spec.tracking.uri or default_uri(store)
     check_access(uri, spec.tracking.experiment or spec.name)

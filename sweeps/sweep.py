@@ -153,13 +153,14 @@ class Sweep:
 
         place = Path(out)
         check_place(place)
-        write(assemble(self, choose(self, dataset, row, seed), Wish(accuracy, coverage)), place)
+        chosen = choose(self.records, self.analysis, dataset, row, seed)
+        write(assemble(self.loaded, self.store, chosen, Wish(accuracy, coverage)), place)
         return place
 
     def plot_reliability(self, dataset: str | None = None) -> Figure:
         """Reliability diagrams of the winner and of the baseline as it is, side by side.
 
-        Drawn from the stored test predictions of the first confirmed seed of each. ``dataset``
+        Drawn from what the test rows of the first confirmed seed of each scored. ``dataset``
         may be left out if there is one. Raises ``UserError`` if there is no such dataset, or
         nothing to draw.
         """
@@ -176,7 +177,7 @@ class Sweep:
         there = self.results[self.results["dataset"] == where]
         known = set(zip(there["row"], there["calibrator"], strict=True))
         drawn = {
-            label(*pair): drawn_row(self.records, self.store, self.results, where, *pair).pair
+            label(*pair): drawn_row(self.records, self.results, where, *pair).pair
             for pair in wanted
             if pair in known
         }
@@ -313,6 +314,10 @@ class Extension(NamedTuple):
             return loaded
         more = {"confirm_seeds": loaded.spec.confirm_seeds + self.seeds}
         return replace(loaded, spec=loaded.spec.model_copy(update=more))
+
+    def more(self, trials: int, seeds: int) -> Extension:
+        """This, or what is asked for now, whichever is more."""
+        return self._replace(trials=max(trials, self.trials), seeds=max(seeds, self.seeds))
 
     def look(self, spec: Spec) -> int:
         """Which look at the results the one with this spec's seeds is, or will be, from 1."""

@@ -23,8 +23,8 @@ name: table
 datasets: [{name: table, path: rows.csv, test_path: test.csv, target: label}]
 model: {name: "own_model:network", hidden: 8}
 methods:
-  standard: {lr: 0.03, weight_decay: 0.0}
-  joint: {method: joint_beta, lr: 0.03, weight_decay: 0.0}
+  standard: {lr: 0.03, weight_decay: 0.0, numeric_inputs: piecewise, category_embedding: 1}
+  joint: {method: joint_beta, lr: 0.03, weight_decay: 0.0, numeric_inputs: quantile}
 training: {epochs: 12, batch_size: 32}
 confirm_seeds: 2
 calibrators: [temperature, isotonic_top_label, "own_model:Halve"]
@@ -107,7 +107,8 @@ class Swept:
     ) -> Package:
         """What an export would write."""
         opened = open_sweep(sweep, self.store)
-        return assemble(opened, choose(opened, dataset, row, seed), wish)
+        chosen = choose(opened.records, opened.analysis, dataset, row, seed)
+        return assemble(opened.loaded, opened.store, chosen, wish)
 
     def expected(self, model: Path) -> Tensor:
         """What the record's logits come to under its calibrator."""

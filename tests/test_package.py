@@ -25,10 +25,11 @@ def test_the_wheel_has_the_command_the_specs_and_nothing_foreign(tmp_path: Path)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         entry_points = next(n for n in names if n.endswith("entry_points.txt"))
-        assert "calsweep = sweeps.cli.main:main" in archive.read(entry_points).decode()
+        assert "calsweep = sweeps.cli.entry:main" in archive.read(entry_points).decode()
     assert "sweeps/specs/quickstart.yaml" in names
     templates = (ROOT / "sweeps" / "report" / "templates").iterdir()
     assert {f"sweeps/report/templates/{each.name}" for each in templates} <= set(names)
+    assert "cluster/slurm/job.sh.j2" in names
     assert "calibration/py.typed" in names
     packages = {name.split("/")[0] for name in names if "dist-info" not in name}
     assert packages == {"calibration", "sweeps", "cluster"}

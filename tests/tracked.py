@@ -55,6 +55,12 @@ def empty_database() -> bytes:
         return Path(directory, "mlflow.db").read_bytes()
 
 
+def put_database(directory: Path) -> None:
+    """Put one where a command would make it, in a store or in the current directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "mlflow.db").write_bytes(empty_database())
+
+
 def make_plan(directory: Path, trials: int = 3, text: str = SPEC) -> Plan:
     spec = directory / "s.yaml"
     spec.write_text(text.replace("TRIALS", str(trials)))

@@ -18,6 +18,7 @@ from calibration.data.fixed import TEST_SHARE, FixedDataset
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.npz import CLASS_NAMES, NpzFile, class_names_in
 from calibration.data.protocol import Share
+from calibration.data.roles import Roles, check_fold_alone, check_roles, read_roles
 
 _KEYS = (
     ("inputs", "labels", "test_inputs", "test_labels"),
@@ -35,22 +36,58 @@ class Arrays(DatasetOptions):
     (N, H, W, C) with 1 or 3 channels are images. Labels are integers, booleans or
     texts. An array ``class_names`` names the classes 0…K−1. Without a test part
     ``test_share`` of the rows is set aside.
+
+    ``group``, ``time`` and ``fold`` name arrays with a value per row, which say what the
+    columns of a ``table`` of the same role say; a test part has its own, ``test_…``.
     """
 
     path: Path
     name: str | None = None
     test_share: Share = TEST_SHARE
+    group: str | None = None
+    time: str | None = None
+    fold: str | None = None
 
     def load(self) -> Dataset:
         """Read the file. Raises ``ValueError`` naming it and the array at fault."""
         arrays, names = read_npz(self.path)
+        roles, origin = Roles(self.group, self.time, self.fold), str(self.path)
         return dataset_of_arrays(
             self.name or self.path.stem,
             arrays,
             class_names=names,
             test_share=self.test_share,
-            origin=str(self.path),
+            origin=origin,
+            described=self._described(roles, arrays[1::2], origin) if roles.named else None,
         )
+
+    def _described(
+        self, roles: Roles, labels: Sequence[NDArray[Any]], origin: str
+    ) -> list[dict[str, Tensor]]:
+        """What the arrays with a role say of the rows, and of those of a test part."""
+        check_roles(roles, origin, {name: "read as data" for keys in _KEYS for name in keys})
+        check_fold_alone(self, origin)
+        if self.fold is not None and len(labels) == 2:
+            raise ValueError(f"{origin}: it has a test part; 'fold' would have to name it again")
+        stored = NpzFile(self.path)
+        columns = []
+        for prefix, of_part in zip(("", "test_"), labels, strict=False):
+            wanted = {role: f"{prefix}{name}" for role, name in roles.named.items()}
+            for role, name in wanted.items():
+                if name not in stored.names:
+                    found = ", ".join(sorted(stored.names))
+                    raise ValueError(f"{origin}: no {role} array {name!r}; found {found}")
+            content = stored.arrays(wanted.values())
+            for role, name in wanted.items():
+                if content[name].shape not in ((len(of_part),), (len(of_part), 1)):
+                    raise ValueError(
+                        f"{origin}: {role} array {name!r} must have one value per row "
+                        f"({len(of_part)}), found the shape {content[name].shape}"
+                    )
+            columns.append(
+                {role: pd.Series(content[name].ravel(), name=name) for role, name in wanted.items()}
+            )
+        return read_roles(columns, [origin, f"{origin}, test part"][: len(columns)])
 
 
 def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
@@ -82,9 +119,11 @@ def dataset_of_arrays(
     origin: str,
     class_names: tuple[str, ...] | None = None,
     test_share: Share = TEST_SHARE,
+    described: Sequence[dict[str, Tensor]] | None = None,
 ) -> Dataset:
     """Make a dataset of (inputs, labels) or (inputs, labels, test inputs, test labels).
 
+    ``described`` has further fields of ``Part`` for the rows, and for the test rows.
     Raises ``ValueError`` naming ``origin`` for shapes, types or values that do not fit.
     """
     if len(arrays) not in (2, 4):
@@ -97,7 +136,11 @@ def dataset_of_arrays(
     else:
         encoded = [_numbered(series, f"{origin}: labels") for series in labels]
     inputs = [as_inputs(array, f"{origin}: inputs") for array in values[::2]]
-    parts = [Part(*pair) for pair in zip(inputs, encoded, strict=True)]
+    fields = described or [{} for _ in inputs]
+    parts = [
+        Part(rows, of_rows, **more)
+        for rows, of_rows, more in zip(inputs, encoded, fields, strict=True)
+    ]
     kind: Kind = "image"
     columns: tuple[Column, ...] = ()
     if inputs[0].ndim == 2:

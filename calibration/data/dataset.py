@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from calibration.data.columns import Column, encode_columns
@@ -19,10 +20,35 @@ Kind = Literal["points", "table", "image"]
 
 
 class Part(NamedTuple):
-    """Some rows of a dataset: inputs as they were read or drawn, labels as int64."""
+    """Some rows of a dataset: inputs as they were read or drawn, labels as int64.
+
+    Where the data has them: ``groups`` (int64 codes; rows of a group belong together), ``times``
+    (int64 ranks; equal stamps have equal ranks) and ``folds`` (int64, the position in
+    ``FOLD_NAMES`` of the part that the data assigns a row to).
+    """
 
     inputs: Tensor
     labels: Tensor
+    groups: Tensor | None = None
+    times: Tensor | None = None
+    folds: Tensor | None = None
+
+    def take(self, rows: Tensor | slice) -> Part:
+        """The given rows, with all that is known of them."""
+        return Part(*(None if values is None else values[rows] for values in self))  # type: ignore[arg-type]
+
+    def to(self, device: torch.device) -> Part:
+        """The same rows on a device."""
+        return Part(*(None if values is None else values.to(device) for values in self))  # type: ignore[arg-type]
+
+    @property
+    def described(self) -> list[str]:
+        """What is known of the rows beside inputs and labels: names of fields."""
+        return [name for name in self._fields[2:] if getattr(self, name) is not None]
+
+
+FOLD_NAMES = ("train", "validation", "test", "meta")
+"""What a ``fold`` column may hold."""
 
 
 class Transform(typing.Protocol):
@@ -62,7 +88,10 @@ class Dataset(ABC):
 
     ``fingerprint`` is a SHA-256 over the content: equal data have equal fingerprints.
     With ``independent_draws`` every seed draws fresh data, its own test part included;
-    otherwise the test part is the same rows whatever the seed or the protocol.
+    otherwise the test part is the same rows whatever the seed or the protocol. With
+    ``fixed_split`` the data says which rows validate, too (``fold``, ``time``): seeds then
+    differ in the training alone. ``test_groups`` is how many groups the test rows belong to,
+    None if rows belong to none.
     ``kind`` "points" means points of the plane.
     """
 
@@ -70,6 +99,8 @@ class Dataset(ABC):
     kind: Kind
     class_names: tuple[str, ...]
     independent_draws: bool
+    fixed_split: bool = False
+    test_groups: int | None = None
     columns: tuple[Column, ...] = ()
 
     @property
@@ -86,6 +117,8 @@ class Dataset(ABC):
     def split(self, protocol: Protocol, seed: int, *, held_out: bool) -> Splits:
         """Divide the rows that are not test data, stratified by class.
 
+        No group is in two parts; with times, training comes before meta-validation,
+        validation, rows set apart, and test; rows with a fold are where it says.
         The validation rows depend on the protocol and the seed only, and rows set apart
         for the choice among fixed data on the protocol alone. ``held_out``
         says whether the method learns on held-out data: if so, meta-validation rows

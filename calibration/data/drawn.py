@@ -65,7 +65,7 @@ class DrawnDataset(Dataset):
     def fingerprint(self) -> str:
         """SHA-256 of the source's parameters, the numbers of points and a small draw."""
         description = [repr(self._source), self._options.model_dump()]
-        inputs, labels = self._draw("fingerprint", 0, 64)
+        inputs, labels = self._draw("fingerprint", 0, 64)[:2]
         # Rounded: processors differ in the last bits of a sine.
         return fingerprint(description, (inputs.round(decimals=6), labels))
 

@@ -8,10 +8,11 @@ import numpy as np
 import torch
 
 from calibration.data.columns import Column
-from calibration.data.dataset import Dataset, Kind, Part, Splits
+from calibration.data.dataset import FOLD_NAMES, Dataset, Kind, Part, Splits
 from calibration.data.fingerprint import fingerprint
 from calibration.data.protocol import Protocol, Share
-from calibration.data.splitting import draw_rows, part_size, split_pool, stream, take, without
+from calibration.data.roles import check_part
+from calibration.data.splitting import draw_part, part_size, split_pool, stream, take, without
 from calibration.data.transforms import fit_transform
 
 TEST_SHARE = 0.25
@@ -44,7 +45,8 @@ class FixedDataset(Dataset):
         _check(rows, f"{name}: the rows", self.classes)
         self._test_share: Share | None = None
         if test is None:
-            self._test_share = test_share
+            if rows.folds is None:
+                self._test_share = test_share
             rows, test = self._set_aside(rows, test_share)
         _check(test, f"{name}: the test rows", self.classes)
         if rows.inputs.shape[1:] != test.inputs.shape[1:]:
@@ -52,14 +54,22 @@ class FixedDataset(Dataset):
                 f"{name}: inputs have shape {tuple(rows.inputs.shape[1:])} in training "
                 f"but {tuple(test.inputs.shape[1:])} in the test part"
             )
+        check_part(test, f"{name}: the test part", class_names, judges=True)
+        check_part(rows, f"{name}: the pool (all but the test part)", class_names, judges=False)
         self._pool, self._test = rows, test
+        self.fixed_split = rows.folds is not None or rows.times is not None
+        if test.groups is not None:
+            self.test_groups = len(test.groups.unique())
 
     def _set_aside(self, rows: Part, share: Share) -> tuple[Part, Part]:
-        labels = rows.labels.numpy()
-        what = f"{self.name}: the test part"
-        size = part_size(share, labels, what)
-        held = draw_rows(labels, size, stream("test"), what)
-        return take(rows, without(np.arange(len(labels)), held)), take(rows, held)
+        everything = np.arange(len(rows.labels))
+        if rows.folds is not None:
+            held = np.flatnonzero(rows.folds.numpy() == FOLD_NAMES.index("test"))
+        else:
+            what = f"{self.name}: the test part"
+            size = part_size(share, rows.labels.numpy(), what)
+            held = draw_part(rows, everything, size, stream("test"), what)
+        return take(rows, without(everything, held)), take(rows, held)
 
     def subset(self, train_rows: int | None, test_rows: int | None) -> FixedDataset:
         """The same dataset with fewer rows, every class in proportion; None keeps a part whole.
@@ -78,17 +88,24 @@ class FixedDataset(Dataset):
         if size is None or size == len(part.labels):
             return part
         what = f"{self.name}: a subset of the {word} rows"
-        return take(part, draw_rows(part.labels.numpy(), size, stream("subset", word), what))
+        rows = np.arange(len(part.labels))
+        return take(part, draw_part(part, rows, size, stream("subset", word), what))
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all rows, class names, columns and the size of the test part."""
-        description = [self.kind, self.class_names, self.columns, self._test_share]
-        return fingerprint(description, (*self._pool, *self._test))
+        """SHA-256 of all rows, class names, columns and the size of the test part.
+
+        Groups, times and folds belong to the rows.
+        """
+        description: list[object] = [self.kind, self.class_names, self.columns, self._test_share]
+        if self._pool.described:  # only then: data without them keeps its fingerprint
+            description.append(self._pool.described)
+        tensors = (*self._pool, *self._test)
+        return fingerprint(description, [values for values in tensors if values is not None])
 
     def split(self, protocol: Protocol, seed: int, *, held_out: bool) -> Splits:
         """Divide the rows outside the test part; see ``Dataset.split``."""
-        return split_pool(
+        splits = split_pool(
             self._pool,
             protocol,
             seed,
@@ -97,6 +114,16 @@ class FixedDataset(Dataset):
             fit=partial(fit_transform, columns=self.columns),
             name=self.name,
         )
+        for part, word in (
+            (splits.train, "training"),
+            (splits.validation, "validation"),
+            (splits.apart, "choice"),
+            (splits.meta_validation, "meta-validation"),
+        ):
+            if part is not None:
+                what = f"{self.name}: the {word} part of protocol {protocol.name!r}"
+                check_part(part, what, self.class_names, judges=word != "training")
+        return splits
 
     def test(self, seed: int) -> Part:
         """Return the test part, the same for every seed."""
@@ -104,7 +131,7 @@ class FixedDataset(Dataset):
 
 
 def _check(part: Part, what: str, classes: int) -> None:
-    inputs, labels = part
+    inputs, labels = part.inputs, part.labels
     if len(inputs) != len(labels):
         raise ValueError(f"{what}: {len(inputs)} inputs but {len(labels)} labels")
     if len(labels) == 0:

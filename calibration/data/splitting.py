@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from calibration.data.dataset import Part, Splits, Transform
+from calibration.data.dataset import FOLD_NAMES, Part, Splits, Transform
+from calibration.data.grouped import draw_groups, latest_rows
 from calibration.data.protocol import Protocol, Share
 
 _Rows = NDArray[np.int64]
@@ -77,10 +78,23 @@ def draw_rows(labels: _Rows, size: int, rng: np.random.Generator, what: str) -> 
     return np.sort(by_class[rank < np.repeat(taken, rows)])
 
 
+def draw_part(part: Part, among: _Rows, size: int, rng: np.random.Generator, what: str) -> _Rows:
+    """Draw about ``size`` of the rows ``among``, as the data allows it.
+
+    Of rows with times these are the latest, of rows in groups whole groups. Raises
+    ``ValueError`` naming ``what`` if there are too few.
+    """
+    labels = part.labels.numpy()[among]
+    if part.times is not None:
+        return among[latest_rows(part.times.numpy()[among], size, what)]
+    if part.groups is not None:
+        return among[draw_groups(labels, part.groups.numpy()[among], size, rng, what)]
+    return among[draw_rows(labels, size, rng, what)]
+
+
 def take(part: Part, rows: _Rows) -> Part:
     """Return the given rows of a part."""
-    index = torch.from_numpy(rows)
-    return Part(part.inputs.index_select(0, index), part.labels.index_select(0, index))
+    return part.take(torch.from_numpy(rows))
 
 
 def without(rows: _Rows, taken: _Rows) -> _Rows:
@@ -105,31 +119,39 @@ def split_pool(
     labels = pool.labels.numpy()
     rows: _Rows = np.arange(len(labels))
 
-    def drawn(words: tuple[str | int, ...], size: int, part: str) -> _Rows:
-        nonlocal rows
-        taken: _Rows = rows[draw_rows(labels[rows], size, stream(*words), part)]
-        rows = without(rows, taken)
-        return taken
+    def drawn(words: tuple[str | int, ...], size: int, part: str, among: _Rows) -> _Rows:
+        return draw_part(pool, among, size, stream(*words), called(part))
+
+    def given(fold: str) -> _Rows:
+        assert pool.folds is not None, "asked only where there are some"
+        return np.flatnonzero(pool.folds.numpy() == FOLD_NAMES.index(fold))
 
     def called(part: str) -> str:
         return f"{name}: the {part} part of protocol {protocol.name!r}"
 
-    size = part_size(validation, labels, called("validation"))
+    fixed = None if pool.folds is None else given("validation")
+    size = part_size(validation, labels, called("validation")) if fixed is None else len(fixed)
     apart: Part | None = None
     if protocol.choice is not None:
         chosen = _choice_size(protocol.choice, size, called("choice"))
         # No seed: a row that one trial trains on must not judge another.
-        apart = take(pool, drawn(("choice",), chosen, called("choice")))
-        size -= chosen
-    selection = take(pool, drawn(("validation", seed), size, called("validation")))
+        choice = drawn(("choice",), chosen, "choice", rows if fixed is None else fixed)
+        apart, rows = take(pool, choice), without(rows, choice)
+        fixed = None if fixed is None else without(fixed, choice)
+        size = max(1, size - len(choice))
+    chosen_rows = fixed
+    if chosen_rows is None:
+        chosen_rows = drawn(("validation", seed), size, "validation", rows)
+    selection, rows = take(pool, chosen_rows), without(rows, chosen_rows)
     meta: Part | None = None
     if held_out and protocol.share_validation:
         meta = selection
     elif held_out or protocol.same_training_rows:
-        part = called("meta-validation")
-        size = part_size(protocol.meta_validation, labels, part)
-        inner = take(pool, drawn(("meta-validation", seed), size, part))
-        meta = inner if held_out else None
+        inner = None if pool.folds is None else given("meta")
+        if inner is None or not len(inner):
+            size = part_size(protocol.meta_validation, labels, called("meta-validation"))
+            inner = drawn(("meta-validation", seed), size, "meta-validation", rows)
+        meta, rows = take(pool, inner) if held_out else None, without(rows, inner)
     training = take(pool, rows)
     return Splits(training, selection, meta, fit(training.inputs), apart)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pandas as pd
-
 from calibration.data.columns import encode_columns, infer_columns
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
 from calibration.data.fixed import TEST_SHARE, FixedDataset
 from calibration.data.frames import check_names, read_frame
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.protocol import Share
+from calibration.data.roles import Roles, check_fold_alone, check_roles, read_roles
 
 
 @DATASETS.register("table")
@@ -22,6 +21,14 @@ class Table(DatasetOptions):
     are those named in ``categorical``. ``test_path`` is a second file of test rows;
     without it ``test_share`` of the rows is set aside. The dataset is called ``name``,
     or as the file is. ``separator`` is found in the header unless given: see ``read_frame``.
+
+    Columns can say which rows belong together; they are no inputs then. ``group``: no group
+    (a patient, a customer) is in two parts, and intervals and tests are about new groups.
+    ``time``: numbers or ISO dates; training comes before validation, and that before the
+    test rows, equal times together. ``fold``: the part of each row, ``train``,
+    ``validation``, ``test`` or ``meta`` (for methods that learn on held-out data; without
+    any, a share of the training rows); it may be used with ``group``. With ``time`` and
+    ``fold`` the parts are the same for every seed.
     """
 
     path: Path
@@ -32,6 +39,9 @@ class Table(DatasetOptions):
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     separator: str | None = None
+    group: str | None = None
+    time: str | None = None
+    fold: str | None = None
 
     def load(self) -> Dataset:
         """Read the file or files. Raises ``ValueError`` naming file and column."""
@@ -39,32 +49,46 @@ class Table(DatasetOptions):
         origin = str(self.path)
         check_names([self.target], frame, origin, "target")
         check_names([*self.drop, *self.categorical], frame, origin, "input")
-        aside = {self.target, *self.drop}
+        roles = Roles(self.group, self.time, self.fold)
+        check_names(roles.named.values(), frame, origin, "named")
+        used = {self.target: "the target"} | dict.fromkeys(self.categorical, "an input")
+        check_roles(roles, origin, used)
+        check_fold_alone(self, origin)
+        aside = {self.target, *self.drop, *roles.named.values()}
         names = [name for name in frame.columns if name not in aside]
         if not names:
             raise ValueError(
-                f"{origin}: no column is left beside the target {self.target!r} and those dropped"
+                f"{origin}: no column is left beside the target {self.target!r} and those dropped "
+                "or used otherwise"
             )
         columns = infer_columns(frame, names, self.categorical, origin)
         classes = class_names_of(frame[self.target], f"{origin}, column {self.target!r}")
 
-        def part(rows: pd.DataFrame, path: Path) -> Part:
-            check_names([self.target], rows, str(path), "target")
-            labels = encode_labels(rows[self.target], classes, f"{path}, column {self.target!r}")
-            return Part(encode_columns(rows, columns, str(path)), labels)
-
-        test = None
+        read = [(str(self.path), frame)]
         if self.test_path is not None:
-            test = part(read_frame(self.test_path, self.separator), self.test_path)
+            read.append((str(self.test_path), read_frame(self.test_path, self.separator)))
+            check_names([self.target], read[1][1], read[1][0], "target")
+            check_names(roles.named.values(), read[1][1], read[1][0], "named")
+        described = read_roles(
+            [{role: rows[name] for role, name in roles.named.items()} for _, rows in read],
+            [path for path, _ in read],
+        )
+        parts = [
+            Part(
+                encode_columns(rows, columns, path),
+                encode_labels(rows[self.target], classes, f"{path}, column {self.target!r}"),
+                **fields,
+            )
+            for (path, rows), fields in zip(read, described, strict=True)
+        ]
         called = self.name or self.path.name.partition(".")[0]
-        rows = part(frame, self.path)
         try:
             return FixedDataset(
                 called,
                 "table",
-                rows,
+                parts[0],
                 classes,
-                test=test,
+                test=parts[1] if len(parts) == 2 else None,
                 test_share=self.test_share,
                 columns=columns,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from calibration.data.columns import Column
-from calibration.data.dataset import Transform
+from calibration.data.dataset import Splits, Transform
+from calibration.data.encodings import NumericInputs, PiecewiseLinear, Quantiles, Robust
 
 _CHUNK = 256
 """Rows converted at a time: few enough to stay in the processor's cache."""
@@ -64,7 +65,7 @@ def _safe_scale(mean: Tensor, variance: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class TableTransform:
-    """Imputed and standardised numbers, missing indicators, then one-hot categories.
+    """Imputed and encoded numbers, missing indicators, then one-hot categories.
 
     A missing number becomes the training median (0 if there is none); a column with
     values missing in training gets an indicator. A missing category is a category of
@@ -73,7 +74,7 @@ class TableTransform:
 
     numeric: tuple[int, ...]
     median: Tensor
-    standardise: Standardise
+    numbers: Standardise | Robust | Quantiles | PiecewiseLinear
     indicators: tuple[int, ...]
     categories: tuple[tuple[int, tuple[float, ...]], ...]
 
@@ -92,20 +93,53 @@ class TableTransform:
         return cls(
             numeric=numeric,
             median=median,
-            standardise=Standardise.fit(torch.where(values.isnan(), median, values)),
+            numbers=Standardise.fit(torch.where(values.isnan(), median, values)),
             indicators=tuple(place for place, gap in zip(numeric, gaps, strict=True) if gap),
             categories=categories,
         )
 
+    @property
+    def category_blocks(self) -> tuple[int, ...]:
+        """The sizes of the one-hot blocks that the inputs end with."""
+        return tuple(len(codes) for _, codes in self.categories)
+
+    def filled(self, inputs: Tensor) -> Tensor:
+        """Return the numeric columns of raw inputs without gaps."""
+        values = inputs[:, self.numeric]
+        return torch.where(values.isnan(), self.median.to(inputs.device), values)
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return float32 inputs: numbers, indicators and one-hot blocks side by side."""
-        values = inputs[:, self.numeric]
-        filled = torch.where(values.isnan(), self.median.to(inputs.device), values)
-        blocks = [self.standardise(filled), inputs[:, self.indicators].isnan().float()]
+        blocks = [self.numbers(self.filled(inputs)), inputs[:, self.indicators].isnan().float()]
         for place, codes in self.categories:
             levels = torch.tensor(codes, dtype=inputs.dtype, device=inputs.device)
             blocks.append((inputs[:, place, None] == levels).float())
         return torch.cat(blocks, dim=1)
+
+
+def encoded(splits: Splits, numeric: NumericInputs, bins: int) -> Transform:
+    """The transform of ``splits`` with its numbers encoded as ``numeric`` says.
+
+    Fitted on the training part. Raises ``ValueError`` for inputs that are not a table's columns.
+    """
+    transform = splits.transform
+    if numeric == "standard":
+        return transform
+    if not isinstance(transform, TableTransform):
+        raise ValueError(f"numeric_inputs: {numeric} encodes the columns of a table; there is none")
+    values = transform.filled(splits.train.inputs)
+    match numeric:
+        case "robust":
+            return replace(transform, numbers=Robust.fit(values))
+        case "quantile":
+            return replace(transform, numbers=Quantiles.fit(values))
+        case "piecewise":
+            return replace(transform, numbers=PiecewiseLinear.fit(values, bins))
+
+
+def category_blocks(transform: Transform) -> tuple[int, ...]:
+    """The sizes of the one-hot blocks that a network's inputs end with; none but for tables."""
+    return transform.category_blocks if isinstance(transform, TableTransform) else ()
 
 
 def _median(column: Tensor) -> float:

@@ -24,6 +24,7 @@ from calibration.methods.loss_method import LossMethod
 from calibration.methods.method import (
     METHODS,
     Batch,
+    InputHyperparameters,
     Learner,
     Method,
     MethodHyperparameters,
@@ -36,6 +37,7 @@ from calibration.methods.method import (
 __all__ = [
     "METHODS",
     "Batch",
+    "InputHyperparameters",
     "Learner",
     "LossMethod",
     "Method",

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from calibration.bilevel import InnerProblem, make_engine
 from calibration.bilevel.trajectory import start, train
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Instead, Integer, LogUniform, Uniform
+from calibration.hyperparameters import Integer, LogUniform, Uniform, When
 from calibration.methods.meta import EngineHyperparameters
 from calibration.methods.method import (
     METHODS,
@@ -67,14 +67,14 @@ class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
         int,
         Field(ge=1, le=200),
         Integer(1, 20, log=True),
-        Instead("restart", "initial", Integer(50, 200, log=True)),
+        When("restart", "initial", Integer(50, 200, log=True)),
     ] = 5
     outer_optimiser: Literal["gd", "adam"] = "gd"
     outer_lr: Annotated[
         float,
         Field(gt=0, le=1e6),
         LogUniform(0.03, 15.0),
-        Instead("outer_optimiser", "adam", LogUniform(1e-3, 0.1)),
+        When("outer_optimiser", "adam", LogUniform(1e-3, 0.1)),
     ] = 2.0
     outer_loss: Literal["confidence_bce", "nll", "sece"] = "confidence_bce"
     sharpness: Annotated[float, Field(gt=0, le=1000), Uniform(20.0, 50.0)] = 30.0

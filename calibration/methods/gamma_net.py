@@ -45,14 +45,14 @@ class GammaHyperparameters(MetaHyperparameters):
 
     parametrisation: Literal["rate", "paper"] = "rate"
     outer_lr: Annotated[
-        float, Field(gt=0, le=1), LogUniform(1e-3, 0.1), When("parametrisation", "rate")
+        float, Field(gt=0, le=1), When("parametrisation", "rate", LogUniform(1e-3, 0.1))
     ] = 0.03
     attention_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     tau: Annotated[
-        float, Field(gt=0, le=100), LogUniform(0.01, 1.0), When("parametrisation", "paper")
+        float, Field(gt=0, le=100), When("parametrisation", "paper", LogUniform(0.01, 1.0))
     ] = 0.01
     weight_lr: Annotated[
-        float, Field(gt=0, le=1), LogUniform(1e-6, 1e-4), When("parametrisation", "paper")
+        float, Field(gt=0, le=1), When("parametrisation", "paper", LogUniform(1e-6, 1e-4))
     ] = 1e-5
 
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 from torch import Tensor
 
 from calibration.bfloat16 import bfloat16_kernels
 from calibration.complexity import MethodComplexity
 from calibration.data import Part
-from calibration.hyperparameters import Hyperparameters, LogUniform
+from calibration.data.encodings import NumericInputs
+from calibration.hyperparameters import Hyperparameters, LogUniform, When
 from calibration.models import FunctionalModel, Output
 from calibration.optimisers import Optimiser, OptimiserState
 from calibration.registry import Registry
@@ -33,7 +34,30 @@ The trainer adds ``progress``, the share of all epochs that is already behind.
 """
 
 
-class MethodHyperparameters(Hyperparameters):
+class InputHyperparameters(Hyperparameters):
+    """How a table's columns enter the network; searched only if a spec says so.
+
+    ``numeric_inputs``: standardised; ``robust``, by quartiles with outliers bent; ``quantile``,
+    every column made normal; ``piecewise``, a piecewise-linear encoding between ``input_bins`` + 1
+    quantiles. ``category_embedding``: the length of the vector learned for each category of a
+    column that has more of them than that; 0: one-hot.
+    """
+
+    numeric_inputs: NumericInputs = "standard"
+    input_bins: Annotated[int, Field(ge=2, le=1000), When("numeric_inputs", "piecewise")] = 32
+    category_embedding: Annotated[int, Field(ge=0, le=1000)] = 0
+
+    @model_serializer(mode="wrap")
+    def _those_in_use(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Trials that leave them at their defaults keep the keys they had before there were any."""
+        unused = {name: field.default for name, field in InputHyperparameters.model_fields.items()}
+        if self.numeric_inputs == "piecewise":
+            del unused["input_bins"]
+        written: dict[str, Any] = write(self)
+        return {n: v for n, v in written.items() if n not in unused or v != unused[n]}
+
+
+class MethodHyperparameters(InputHyperparameters):
     """The hyperparameters every method has, whatever its loss."""
 
     lr: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 1e-1)] = 0.01

@@ -1,16 +1,19 @@
 """Bootstrap intervals of the metrics, all resamples at once.
 
 A resample of N samples is a row of counts, so that a sum over the samples is one matrix product
-for all resamples.
+for all resamples. Where samples belong to groups, whole groups are drawn: a resample then has as
+many groups as there are, and more or fewer samples than N.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from scipy import special
 from torch import Tensor
 
 from calibration.metrics import bootstrap_features as features
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 # Gaps within this many standard errors of 0 count as noise when the bias is estimated.
 NOISE_WIDTH = 2.0
 KEPT_ELEMENTS = 2**26
+FEW_GROUPS = 30
+"""Below so many groups intervals are Student's, and a report says so."""
 
 
 @torch.no_grad()
@@ -41,6 +46,7 @@ def bootstrap_intervals(
     resamples: int = 1000,
     level: float = 0.95,
     seed: int = 0,
+    groups: Tensor | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Intervals (low, high) that contain the estimate, of every metric or those named.
 
@@ -55,14 +61,27 @@ def bootstrap_intervals(
     where gaps and noise are alike (Cai & Low 2011). The truth meant is the error of the same
     bins (same bandwidth) at infinite N.
 
+    With ``groups`` (N), a whole number for each sample, groups are resampled, and the interval is
+    for new groups. The deviations d of G groups are a little too small; they are widened by
+    sqrt(G / (G - 1)) and by the ratio of Student's t with G - 1 degrees of freedom to the normal
+    quantile (Hesterberg 2015). Below ``FEW_GROUPS`` groups the quantiles of d are too uncertain
+    themselves, and t times its standard deviation takes their place.
+
     Memory: ``resamples`` · N bytes. Raises ``ValueError`` on malformed input, unknown metrics,
     and metrics that have no interval or need rows where there are none.
     """
     check_positive(level, "level", most=1)
     found = resampled_metrics(
-        probabilities, labels, metrics=metrics, bins=bins, resamples=resamples, seed=seed
+        probabilities,
+        labels,
+        metrics=metrics,
+        bins=bins,
+        resamples=resamples,
+        seed=seed,
+        groups=groups,
     )
-    return {name: interval_of(name, resampled, level) for name, resampled in found.items()}
+    number = None if groups is None else len(groups.unique())
+    return {name: interval_of(name, resampled, level, number) for name, resampled in found.items()}
 
 
 class Resampled(NamedTuple):
@@ -82,18 +101,19 @@ def resampled_metrics(
     bins: int = 15,
     resamples: int = 1000,
     seed: int = 0,
+    groups: Tensor | None = None,
 ) -> dict[str, Resampled]:
-    """Each metric, by default all that have an interval, on resamples of the samples.
+    """Each metric, by default all that have an interval, on resamples of the samples or groups.
 
-    The resamples depend on N, their number and the seed alone, so that values of two sets of
-    predictions of the same samples are paired. Raises as ``bootstrap_intervals`` does.
+    The resamples depend on N, the groups, their number and the seed alone, so that values of two
+    sets of predictions of the same samples are paired. Raises as ``bootstrap_intervals`` does.
     """
     predictions = Predictions.of(probabilities, labels)
     check_unbatched(predictions, "bootstrap_intervals")
     number = check_count(bins, "bins")
     names = _names(metrics, predictions)
     counts = resample_counts(
-        len(predictions.confidence), check_count(resamples, "resamples"), seed
+        len(predictions.confidence), check_count(resamples, "resamples"), seed, groups
     ).to(predictions.confidence.device)
     return {name: _resampled(name, predictions, number, counts) for name in names}
 
@@ -123,16 +143,32 @@ def _resampled(name: str, predictions: Predictions, bins: int, counts: Tensor) -
     return Resampled(estimate, *metric.resampled(predictions, bins, counts))
 
 
-def interval_of(name: str, resampled: Resampled, level: float = 0.95) -> tuple[float, float]:
-    """The interval of ``bootstrap_intervals`` from a metric's values on resamples."""
+def interval_of(
+    name: str, resampled: Resampled, level: float = 0.95, groups: int | None = None
+) -> tuple[float, float]:
+    """The interval of ``bootstrap_intervals`` from a metric's values on resamples.
+
+    ``groups`` is the number of groups that were resampled, None if it was single samples. Of one
+    group nothing is known: the interval is all that the metric can be.
+    """
     estimate, values, bias = resampled
     tail = (1 - level) / 2
     if not estimate.isfinite():
         return float(estimate), float(estimate)
+    metric = METRICS[name]
+    if groups is not None and groups < 2:
+        return metric.bounds
     low, high = (values - values.mean()).quantile(values.new_tensor([tail, 1 - tail]))
+    if groups is not None:
+        student = float(special.stdtrit(groups - 1, 1 - tail)) * math.sqrt(groups / (groups - 1))
+        if groups < FEW_GROUPS:
+            high = student * values.std(correction=0)
+            low = -high
+        else:
+            wider = student / float(special.ndtri(1 - tail))
+            low, high = wider * low, wider * high
     # Few resamples may all lie on one side of their mean's rounding error.
     lower, upper = estimate - bias + low.clamp(max=0), estimate + high.clamp(min=0)
-    metric = METRICS[name]
     return metric.clipped(float(lower)), metric.clipped(float(upper))
 
 
@@ -159,7 +195,7 @@ def _mean(losses: Callable[[Predictions], Tensor]) -> Resample:
         metric: Metric, predictions: Predictions, bins: int, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
         summed = features.mean_of(losses(predictions))
-        values = summed.reduce(summed.sums(counts))
+        values = summed.reduce(summed.sums(counts) * _scale(counts))
         return values, torch.zeros_like(values[0])
 
     return resample
@@ -173,6 +209,8 @@ def _norm(make: Callable[[Predictions, int], Summed], *, biased: bool = True) ->
     ) -> tuple[Tensor, Tensor]:
         summed = make(predictions, bins)
         sums = summed.sums(counts)
+        if biased:  # a debiased square divides by the numbers that it is given
+            sums = sums * _scale(counts)
         values = summed.reduce(sums)
         return values, _bias(summed, sums, counts) if biased else torch.zeros_like(values[0])
 
@@ -211,11 +249,25 @@ def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:
     return (summed.reduce(shrunk + noise).mean() - summed.reduce(shrunk)[0]).clamp(min=0)
 
 
-def resample_counts(samples: int, resamples: int, seed: int) -> Tensor:
+def _scale(counts: Tensor) -> Tensor:
+    """What turns sums over N samples, divided by N, into means of the resamples (R, 1).
+
+    Exactly 1 unless groups of different sizes are resampled.
+    """
+    return counts.shape[1] / counts.sum(-1, keepdim=True).double()
+
+
+def resample_counts(
+    samples: int, resamples: int, seed: int, groups: Tensor | None = None
+) -> Tensor:
     """How often each resample (rows) contains each sample (columns), uint8; not to be changed.
 
-    The last are kept: predictions of the same samples by several calibrators share them.
+    With ``groups`` (N), whole groups are drawn, as many as there are. The last are kept:
+    predictions of the same samples by several calibrators share them.
     """
+    if groups is not None:
+        present, member = groups.cpu().unique(return_inverse=True)
+        return resample_counts(len(present), resamples, seed)[:, member]
     large = samples * resamples > KEPT_ELEMENTS
     return (_drawn_counts.__wrapped__ if large else _drawn_counts)(samples, resamples, seed)
 
@@ -240,12 +292,13 @@ def aurc_of_resamples(predictions: Predictions, counts: Tensor) -> Tensor:
     a each, so that Σ_r errors(r)/r = a(e-s) + (errors(s) - a·s)(H(e) - H(s)), H(n) = Σ_{r<=n} 1/r.
     """
     samples = counts.shape[1]
+    most = int(counts.sum(-1).max())
     order = predictions.confidence.argsort(descending=True)
     level = predictions.confidence[order]
     last = torch.cat([level[1:] != level[:-1], level.new_ones(1, dtype=torch.bool)])
     wrong = (~predictions.correct)[order].double()
-    harmonic = level.new_zeros(samples + 1)
-    harmonic[1:] = torch.arange(1, samples + 1, device=level.device).double().reciprocal().cumsum(0)
+    harmonic = level.new_zeros(most + 1)
+    harmonic[1:] = torch.arange(1, most + 1, device=level.device).double().reciprocal().cumsum(0)
     values = []
     for part in counts.split(max(1, RESAMPLED_ELEMENTS // samples)):
         drawn = part[:, order].double()
@@ -253,5 +306,5 @@ def aurc_of_resamples(predictions: Predictions, counts: Tensor) -> Tensor:
         count, growth = (x.diff(dim=-1, prepend=x.new_zeros(len(x), 1)) for x in (rank, errors))
         slope = growth / count.clamp(min=1)
         harmonics = harmonic[rank.long()].diff(dim=-1, prepend=rank.new_zeros(len(rank), 1))
-        values.append((growth + (errors - slope * rank) * harmonics).sum(-1) / samples)
+        values.append((growth + (errors - slope * rank) * harmonics).sum(-1) / rank[:, -1])
     return torch.cat(values)

@@ -29,18 +29,33 @@ class NoiseFloor(NamedTuple):
 
 @torch.no_grad()
 def noise_floor(
-    probabilities_or_confidence: Data, *, bins: int = 15, draws: int = 200, seed: int = 0
+    probabilities_or_confidence: Data,
+    *,
+    bins: int = 15,
+    draws: int = 200,
+    seed: int = 0,
+    correct: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> NoiseFloor:
     """ECE of the given confidences when correct ~ Bernoulli(confidence), over ``draws`` draws.
 
     Takes confidences (N) or probabilities (N, K). The floor belongs to these very confidences:
-    an over-confident model's is too low for its temperature-scaled self. Raises ``ValueError``
+    an over-confident model's is too low for its temperature-scaled self.
+
+    Samples of a group err together, and the gap of a bin then varies more than it would with
+    independent samples. With ``groups`` (N) and what was ``correct`` (N) each bin's gap is
+    widened by the square root of its design effect, 1 + (m - 1)·r (Kish 1965): m is the mean
+    number of samples of a group in that bin, seen from a sample, r the correlation of two
+    samples of one group and bin, over all bins and not below 0. Raises ``ValueError``
     on malformed input.
     """
     confidence = _confidence(probabilities_or_confidence)
     number, repeats = check_count(bins, "bins"), check_count(draws, "draws")
     generator = torch.Generator(device=confidence.device).manual_seed(seed)
-    errors = _calibrated_errors(confidence, number, repeats, generator)
+    gaps = _calibrated_gaps(confidence, number, repeats, generator)
+    if groups is not None and correct is not None:
+        gaps = gaps * design_effects(confidence, correct, groups, number).sqrt()
+    errors = gaps.abs().sum(-1) / len(confidence)
     return NoiseFloor(float(errors.mean()), float(errors.quantile(0.95)))
 
 
@@ -57,10 +72,31 @@ def _confidence(values: Data) -> Tensor:
     return tensor.amax(-1).double()
 
 
-def _calibrated_errors(
+def design_effects(confidence: Tensor, correct: Tensor, groups: Tensor, bins: int) -> Tensor:
+    """By how much groups raise the variance of each bin's gap (bins), 1 where they do not."""
+    index = width_index(confidence, bins)
+    gap = confidence - correct.double()
+    rows = torch.bincount(index, minlength=bins).double()
+    rest = gap - (torch.bincount(index, gap, minlength=bins) / rows.clamp(min=1))[index]
+    _, cell = (groups.to(index.device) * bins + index).unique(return_inverse=True)
+    size = torch.bincount(cell).double()
+    pairs = (size * (size - 1)).sum()
+    together = torch.bincount(cell, rest).square().sum() - rest.square().sum()
+    variance = rest.square().mean()
+    if pairs == 0 or variance == 0:
+        return torch.ones_like(rows)
+    correlation = (together / pairs / variance).clamp(0, 1)
+    mean_size = torch.bincount(index, size[cell], minlength=bins) / rows.clamp(min=1)
+    return 1 + (mean_size - 1).clamp(min=0) * correlation
+
+
+def _calibrated_gaps(
     confidence: Tensor, bins: int, draws: int, generator: torch.Generator
 ) -> Tensor:
-    """ECE (draws) of simulated outcomes; samples in blocks, all draws of a block at once."""
+    """Gaps (draws, bins) of simulated outcomes, as sums over samples.
+
+    Samples in blocks, all draws of a block at once.
+    """
     index = width_index(confidence, bins)
     gap = torch.zeros(draws, bins, dtype=torch.float64, device=confidence.device)
     step = max(1, _ELEMENTS // draws)
@@ -70,4 +106,4 @@ def _calibrated_errors(
         # Sums of 0 and 1 are exact in float32.
         member = one_hot(index[start : start + step], bins).float()
         gap += level @ member.double() - (uniform < level).float() @ member
-    return gap.abs().sum(-1) / len(confidence)
+    return gap

@@ -21,7 +21,8 @@ class RowScores(NamedTuple):
     """One value per test row: float32, and bool of ``correct``.
 
     ``nll`` and ``brier`` are None of a calibrator that gives no probability rows. ``labels`` is
-    a digest of the rows' labels, by which two sets of test rows are told apart.
+    a digest of the rows' labels, by which two sets of test rows are told apart; ``groups`` are
+    those that rows belong to, as int64, None if to none.
     """
 
     confidence: Tensor
@@ -29,6 +30,7 @@ class RowScores(NamedTuple):
     nll: Tensor | None
     brier: Tensor | None
     labels: str
+    groups: Tensor | None = None
 
     def of(self, metric: str) -> Tensor | None:
         """Each row's part of a metric that is a mean over rows, in float64; None if unknown."""
@@ -44,7 +46,9 @@ class RowScores(NamedTuple):
 
 
 @torch.no_grad()
-def row_scores(output: Tensor, labels: Tensor, predicted: Tensor) -> RowScores:
+def row_scores(
+    output: Tensor, labels: Tensor, predicted: Tensor, groups: Tensor | None = None
+) -> RowScores:
     """The scores of probability rows, or of the confidences in the ``predicted`` classes."""
     rows = output.ndim == 2
     made = Predictions.of(output, labels if rows else predicted == labels)
@@ -54,4 +58,5 @@ def row_scores(output: Tensor, labels: Tensor, predicted: Tensor) -> RowScores:
         nll_losses(made).float() if rows else None,
         brier_losses(made).float() if rows else None,
         hashlib.sha256(labels.to(torch.int64).cpu().numpy().tobytes()).hexdigest(),
+        groups,
     )

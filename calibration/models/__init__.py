@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # Importing a model's file registers it.
 from calibration.models import mlp, resnet, small_cnn, wide_resnet
+from calibration.models.category_embedding import build_embedded
 from calibration.models.functional import FunctionalModel
 from calibration.models.model import MODELS, ModelOptions, build_model, model_version
 from calibration.models.output import Network, Output, WithFeatures
@@ -15,6 +16,7 @@ __all__ = [
     "Network",
     "Output",
     "WithFeatures",
+    "build_embedded",
     "build_model",
     "mlp",
     "model_version",

@@ -6,6 +6,7 @@ from calibration.plots.comparison import bin_robustness, curves, risk_coverage
 from calibration.plots.regions import confidence_regions, confidence_regions_grid
 from calibration.plots.reliability import (
     confidence_histogram,
+    reliability_by_bins,
     reliability_diagram,
     reliability_grid,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "confidence_regions_grid",
     "curves",
     "png",
+    "reliability_by_bins",
     "reliability_diagram",
     "reliability_grid",
     "risk_coverage",

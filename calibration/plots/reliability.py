@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,6 +114,36 @@ def reliability_grid(
         if column == 0:
             upper.set_ylabel("accuracy")
             lower.set_ylabel("share")
+    style.legend_below(figure, _legend())
+    return figure
+
+
+@style.styled
+def reliability_by_bins(
+    named: Mapping[str, tuple[Data, Data]],
+    *,
+    bins: Sequence[int] = (20, 50, 100),
+    title: str | None = None,
+) -> Figure:
+    """Each name's (confidence, correct) as reliability diagrams with more and more bins.
+
+    A row for each name, a column for each number of bins ("Towards Unbiased Calibration using
+    Meta-Regularization", Fig. 4). Raises ``ValueError`` if ``named`` or ``bins`` is empty or any
+    input is malformed.
+    """
+    style.check_named(named, "(confidence, correct)")
+    if not bins:
+        raise ValueError("bins must name at least one number of bins")
+    figure = style.new_figure(3.2 * len(bins), 2.9 * len(named) + 0.4, title)
+    grid = figure.subplots(len(named), len(bins), squeeze=False, sharex=True, sharey=True)
+    for line, (name, pair) in zip(grid, named.items(), strict=True):
+        for axes, number in zip(line, bins, strict=True):
+            _draw_diagram(axes, _cell(*pair, number))
+            heading = style.fitting(name, 30) if axes is line[0] else ""
+            axes.set_title(f"{heading}\n{number} bins: {_verdict(*pair, number)}", loc="left")
+        line[0].set_ylabel("accuracy")
+    for axes in grid[-1]:
+        axes.set_xlabel("confidence")
     style.legend_below(figure, _legend())
     return figure
 

@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, TypedDict
 import matplotlib.style
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -91,9 +92,11 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def png(figure: Figure, dpi: float = 100) -> bytes:
     """The figure as a PNG file; a character that the font lacks is a box, and no warning."""
     buffer = io.BytesIO()
+    figure.set_dpi(dpi)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        figure.savefig(buffer, format="png", dpi=dpi)
+        # ``Figure.savefig`` would lay it out and draw it twice.
+        FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
 
 

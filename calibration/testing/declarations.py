@@ -1,4 +1,4 @@
-"""What a training method declares: a line about itself, its hyperparameters and their domains."""
+"""What a method or estimator declares: a line about itself, its hyperparameters, their domains."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Literal, get_origin
 
 from pydantic.fields import FieldInfo
 
-from calibration.hyperparameters import Choice, Domain, SettingError, Value
+from calibration.hyperparameters import Choice, Domain, Hyperparameters, SettingError, Value
+from calibration.learners import Estimator
+from calibration.learners.estimator_training import ABOUT_ESTIMATOR
 from calibration.methods import Method, MethodHyperparameters
 from calibration.testing.contract import require, require_complexity, require_error
 
@@ -22,14 +24,8 @@ def check_declaration(method: type[Method]) -> None:
     method's name, the hyperparameter and the value.
     """
     about = method.__name__
-    description = getattr(method, "description", "")
-    one_line = isinstance(description, str) and description != "" and "\n" not in description
-    require(one_line, about, "description must be one line")
     require(not inspect.isabstract(method), about, "must write step (or a LossMethod loss)")
-    version = method.version
-    whole = isinstance(version, int) and not isinstance(version, bool) and version >= 1
-    require(whole, about, f"version must be a whole number from 1, found {version!r}")
-    require_complexity(method.complexity, about)
+    _check_listed(method, about)
     names = method.inference_state
     listed = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
     require(listed, about, f"inference_state must be a tuple of names, found {names!r}")
@@ -40,7 +36,29 @@ def check_declaration(method: type[Method]) -> None:
     _check_refused(hyperparameters, about)
 
 
-def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> None:
+def check_estimator_declaration(estimator: type[Estimator]) -> None:
+    """The same for an estimator, which also says what it is stored as."""
+    about = estimator.__name__
+    require(not inspect.isabstract(estimator), about, "must write fit, scores, save and load")
+    _check_listed(estimator, about)
+    file = getattr(estimator, "file", "")
+    named = bool(file) and "/" not in file and file != ABOUT_ESTIMATOR
+    require(named, about, f"file must be the name of a file, found {file!r}")
+    _check_valid(estimator.Hyperparameters, about)
+    _check_refused(estimator.Hyperparameters, about)
+
+
+def _check_listed(kind: type[Method] | type[Estimator], about: str) -> None:
+    description = getattr(kind, "description", "")
+    one_line = isinstance(description, str) and description != "" and "\n" not in description
+    require(one_line, about, "description must be one line")
+    version = kind.version
+    whole = isinstance(version, int) and not isinstance(version, bool) and version >= 1
+    require(whole, about, f"version must be a whole number from 1, found {version!r}")
+    require_complexity(kind.complexity, about)
+
+
+def _check_valid(hyperparameters: type[Hyperparameters], about: str) -> None:
     for name, field in hyperparameters.model_fields.items():
         require(not field.is_required(), about, f"hyperparameter {name!r} must have a default")
     # Pydantic takes a default as it is: written out and read in, it is checked like any value.
@@ -48,13 +66,13 @@ def _check_valid(hyperparameters: type[MethodHyperparameters], about: str) -> No
     for name, domain in hyperparameters.domains().items():
         _check_domain(hyperparameters, {}, name, domain, about)
     for name in hyperparameters.model_fields:
-        for instead in hyperparameters.replacements(name):
-            beside = {instead.other: instead.value}
-            _check_domain(hyperparameters, beside, name, instead.domain, about)
+        for when, domain in hyperparameters.replacements(name):
+            beside = {when.other: when.value}
+            _check_domain(hyperparameters, beside, name, domain, about)
 
 
 def _check_domain(
-    hyperparameters: type[MethodHyperparameters],
+    hyperparameters: type[Hyperparameters],
     beside: dict[str, Value],
     name: str,
     domain: Domain,
@@ -66,7 +84,7 @@ def _check_domain(
 
 
 def _require_accepted(
-    hyperparameters: type[MethodHyperparameters], values: dict[str, Any], about: str, what: str
+    hyperparameters: type[Hyperparameters], values: dict[str, Any], about: str, what: str
 ) -> None:
     try:
         hyperparameters.checked(values, about)
@@ -78,7 +96,7 @@ def _ends(domain: Domain) -> tuple[Value, ...]:
     return domain.values if isinstance(domain, Choice) else (domain.low, domain.high)
 
 
-def _check_refused(hyperparameters: type[MethodHyperparameters], about: str) -> None:
+def _check_refused(hyperparameters: type[Hyperparameters], about: str) -> None:
     for name, value, what in _mistakes(hyperparameters):
         call = partial(hyperparameters.checked, {name: value}, about)
         words = (
@@ -89,7 +107,7 @@ def _check_refused(hyperparameters: type[MethodHyperparameters], about: str) -> 
         require_error(call, SettingError, words, about, f"{what} ({name} = {value!r})")
 
 
-def _mistakes(hyperparameters: type[MethodHyperparameters]) -> Iterator[tuple[str, Any, str]]:
+def _mistakes(hyperparameters: type[Hyperparameters]) -> Iterator[tuple[str, Any, str]]:
     """Hyperparameter, bad value, and what is wrong with it."""
     yield "no_such_hyperparameter", 1.0, "an unknown hyperparameter"
     for name, field in hyperparameters.model_fields.items():

@@ -68,12 +68,12 @@ class Problem:
 def poisoned(part: Part, classes: int) -> Part:
     """Inputs that are no numbers and labels that are wrong: whoever uses them is found out."""
     nothing = torch.full(part.inputs.shape, torch.nan, dtype=torch.float64)
-    return Part(nothing, mislabelled(part, classes).labels)
+    return mislabelled(part, classes)._replace(inputs=nothing)
 
 
 def mislabelled(part: Part, classes: int) -> Part:
     """The same inputs, every one of them with the label of the next class."""
-    return Part(part.inputs, (part.labels + 1) % classes)
+    return part._replace(labels=(part.labels + 1) % classes)
 
 
 def two_clouds() -> Problem:

@@ -8,7 +8,7 @@ from functools import partial
 
 import pandas as pd
 
-from calibration.methods import METHODS
+from calibration.learners import learner
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import costs as costing
 from sweeps.analysis import tradeoffs
@@ -81,7 +81,7 @@ def analyse(
     tidy = results(sweep)
     names = [] if tidy.empty else list(tidy["dataset"].unique())
     complexities = {
-        name: METHODS[row.method].complexity for name, row in sweep.spec.methods.items()
+        name: learner(row.method).complexity for name, row in sweep.spec.methods.items()
     }
     overlaps = {name: validation_ratio(sweep.loaded, name) for name in names}
     regions = sweep.spec.equivalence

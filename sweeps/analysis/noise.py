@@ -5,7 +5,9 @@ further from the best's than one standard error of their paired difference, and 
 than the region within which two NLLs are the same in practice: noise must not excuse a
 difference that matters. Seeds that divide the same rows anew have overlapping training and
 validation parts, so that the standard error is that of Nadeau and Bengio (Machine Learning
-52, 2003), s · sqrt(1/n + n_validation / n_train). A single seed has no standard error: only
+52, 2003), s · sqrt(1/n + n_validation / n_train). Where the data gives the parts (``fold``,
+``time``), every seed has the same rows, there is no overlap to correct for, and the standard error
+speaks of new seeds alone. A single seed has no standard error: only
 what is equal is tied.
 """
 
@@ -64,9 +66,12 @@ def standing(
 
 
 def validation_ratio(loaded: LoadedSpec, dataset: str) -> float:
-    """n_validation / n_train of a dataset that every seed divides anew; 0 for fresh draws."""
+    """n_validation / n_train of a dataset that every seed divides anew.
+
+    0 for fresh draws, and for rows that every seed divides alike.
+    """
     data, spec = loaded.datasets[dataset], loaded.spec
-    if data.independent_draws:
+    if data.independent_draws or data.fixed_split:
         return 0.0
     known = (data.fingerprint, spec.protocol.model_dump_json())
     if known not in _RATIOS:

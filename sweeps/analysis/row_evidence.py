@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibration.metrics import Metric
 from calibration.metrics.bootstrap import resample_counts
 from calibration.metrics.row_scores import COUNTED, ROW_MEANS, RowScores
-from sweeps.analysis.statistics import Estimate, crossed_binned, crossed_means
+from sweeps.analysis.statistics import Estimate, by_group, crossed_binned, crossed_means
 
 FEWEST_SEEDS = 3
 """With two, the spread over seeds has one degree of freedom: when they agree by luck, rows alone
@@ -54,7 +54,8 @@ class RowEvidence:
 
         ``other`` holds theirs, if they are of another sweep. With fewer than three seeds
         nothing is tested. Metrics that are neither a mean over rows nor made of confidences and
-        correctness cannot be resampled from what is recorded.
+        correctness cannot be resampled from what is recorded. Rows in groups vary with them:
+        what is said is about new groups then.
         """
         values = np.array(list(differences.values()), dtype=np.float64)
         mean = float(values.mean()) if len(values) else math.nan
@@ -66,8 +67,11 @@ class RowEvidence:
         both = [scores for scores in (*first, *second) if scores is not None]
         if len(both) < 2 * len(values) or len({scores.labels for scores in both}) != 1:
             return None
+        groups = both[0].groups
+        if any(not _same(scores.groups, groups) for scores in both):
+            return None
         if metric.name in ROW_MEANS:
-            found = _cells(metric.name, both[: len(values)], both[len(values) :])
+            found = _cells(metric.name, both[: len(values)], both[len(values) :], groups)
             return None if found is None else found._replace(mean=mean)
         if metric.needs != "confidence" or not metric.has_interval:
             return None
@@ -78,7 +82,15 @@ class RowEvidence:
             ],
             axis=0,
         )
-        return crossed_binned(values, float(resampled.var(ddof=1)), len(both[0].correct))
+        variance = float(resampled.var(ddof=1))
+        if groups is None:
+            return crossed_binned(values, variance, len(both[0].correct))
+        number = len(groups.unique())
+        if number < 2:
+            return Estimate(mean, math.nan, math.nan, len(values), number, grouped=True)
+        # Resamples of G groups vary by (G − 1)/G of what new groups do.
+        found = crossed_binned(values, variance * number / (number - 1), number)
+        return found._replace(grouped=True)
 
     def _values(self, metric: Metric, name: Name, seed: int) -> NDArray[np.float64]:
         """The metric on resamples of the rows, the same for all names and seeds."""
@@ -86,18 +98,35 @@ class RowEvidence:
         if known is None:
             scores = self._read(name, seed)
             assert scores is not None, "read before"
-            counts = resample_counts(len(scores.correct), RESAMPLES, 0)
+            counts = resample_counts(len(scores.correct), RESAMPLES, 0, scores.groups)
             with torch.no_grad():
                 values, _ = metric.resampled(scores.pairs, self._bins, counts)
             known = self._resampled[metric.name, name, seed] = values.numpy()
         return known
 
 
-def _cells(metric: str, ours: Sequence[RowScores], theirs: Sequence[RowScores]) -> Estimate | None:
+def _same(one: torch.Tensor | None, other: torch.Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return torch.equal(one, other)
+
+
+def _cells(
+    metric: str,
+    ours: Sequence[RowScores],
+    theirs: Sequence[RowScores],
+    groups: torch.Tensor | None,
+) -> Estimate | None:
     rows = [[scores.of(metric) for scores in side] for side in (ours, theirs)]
     if any(values is None for side in rows for values in side):
         return None
     first, second = (
         np.stack([values.numpy() for values in side if values is not None]) for side in rows
     )
-    return crossed_means(first - second, quantum=1.0 if metric in COUNTED else 0.0)
+    differences, quantum = first - second, 1.0 if metric in COUNTED else 0.0
+    if groups is None:
+        return crossed_means(differences, quantum=quantum)
+    clustered = by_group(differences, groups.numpy())
+    # One row of one group changes the group's value by that much.
+    step = quantum * clustered.shape[1] / differences.shape[1]
+    return crossed_means(clustered, quantum=step)._replace(grouped=True)

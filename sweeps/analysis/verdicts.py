@@ -149,9 +149,10 @@ def _would_decide(question: Question, level: float) -> str:
         return ""
     if found == (0, 0):
         return AT_THE_EDGE
+    of_data = "test group" if question.estimate.grouped else "test row"
     parts = [
         f"{_rounded(number)} more {noun}{'' if number == 1 else 's'}"
-        for number, noun in zip(found, ("seed", "test row"), strict=True)
+        for number, noun in zip(found, ("seed", of_data), strict=True)
         if number
     ]
     return f"about {' and '.join(parts)}"

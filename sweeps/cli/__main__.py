@@ -2,7 +2,7 @@
 
 import sys
 
-from sweeps.cli.main import main
+from sweeps.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

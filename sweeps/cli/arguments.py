@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from rich.console import Console
 
 from sweeps.errors import UserError
+from sweeps.host.console import say
 
 if TYPE_CHECKING:
+    from sweeps.status.server import StatusServer
     from sweeps.sweep import Sweep
 
 Command = Callable[[argparse.Namespace, Console], int]
@@ -90,3 +93,34 @@ def _yaml_files(prefix: str) -> list[str]:
     from argcomplete.completers import FilesCompleter
 
     return list(FilesCompleter(("yaml", "yml"))(prefix))
+
+
+def add_status_port(parser: argparse.ArgumentParser) -> None:
+    """Add ``--status-port``."""
+    parser.add_argument(
+        "--status-port",
+        type=_host_and_port,
+        metavar="[HOST:]PORT",
+        help="show progress there while it runs: a live page, /status.json, /metrics for "
+        "Prometheus (HOST: 127.0.0.1; PORT 0: any that is free)",
+    )
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a port, e.g. 8090, or HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+@contextmanager
+def status_server(options: argparse.Namespace, console: Console) -> Iterator[StatusServer | None]:
+    """The endpoint that ``--status-port`` asks for. Raises ``UserError`` if it cannot be had."""
+    if options.status_port is None:
+        yield None
+        return
+    from sweeps.status.server import StatusServer
+
+    with StatusServer(*options.status_port) as server:
+        say(console, f"status    {server.address}")
+        yield server

@@ -69,15 +69,17 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     check_tracking_option(options.tracking)
     check_place(options.out)
     sweep = opened(options)
-    chosen = choose(sweep, options.dataset, options.row, options.seed)
+    chosen = choose(sweep.records, sweep.analysis, options.dataset, options.row, options.seed)
     registration = wanted_registration(
-        sweep,
+        sweep.loaded,
+        sweep.store,
         chosen.dataset,
         name=options.register,
         alias=options.alias,
         tracking=options.tracking,
     )
-    package = assemble(sweep, chosen, Wish(options.accuracy, options.coverage))
+    wish = Wish(options.accuracy, options.coverage)
+    package = assemble(sweep.loaded, sweep.store, chosen, wish)
     write(package, options.out)
     seed = chosen.trial.config.seed
     say(console, f"{chosen.label} on {chosen.dataset}, seed {seed}: {options.out}")
@@ -88,7 +90,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
             f"{percent(package.on_test.accuracy)} of them right")  # fmt: skip
     if registration is not None:
         try:
-            found = register(registration, sweep, package, options.out)
+            found = register(registration, sweep.spec, sweep.store, package, options.out)
         except TrackingError as error:
             complain(f"{error}; the export in {options.out} stands")
             return 1

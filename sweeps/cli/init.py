@@ -30,6 +30,7 @@ def add(commands: Subparsers) -> None:
 
 def _init(options: argparse.Namespace, console: Console) -> int:
     from sweeps.spec import read_spec
+    from sweeps.spec.data_warnings import warnings_in
     from sweeps.spec.template import new_spec, one_line
 
     out: Path | None = options.out
@@ -52,5 +53,6 @@ def _init(options: argparse.Namespace, console: Console) -> int:
         f"{path}: {count(len(loaded.spec.methods), 'method')} on {datasets}",
         f"check it  calsweep check {path}",
         f"run it    calsweep run {path}",
+        *warnings_in(text),
     )
     return 0

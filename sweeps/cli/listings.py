@@ -48,10 +48,6 @@ def _add_name(parser: argparse.ArgumentParser, about: str, completer: Completer)
 def _registry(kind: str) -> Registry[Any]:
     """One registry, without importing what the others need: some take seconds."""
     match kind:
-        case "methods":
-            from calibration.methods import METHODS
-
-            return METHODS
         case "datasets":
             from calibration.data import DATASETS
 
@@ -74,7 +70,21 @@ def _registry(kind: str) -> Registry[Any]:
 
 
 def _names(kind: str, **_: object) -> list[str]:
+    if kind == "methods":
+        from calibration.learners import learner_names
+
+        return learner_names()
     return list(_registry(kind))
+
+
+def _entry(kind: str, name: str) -> tuple[str, Any]:
+    """What an entry is, in a word, and itself. Raises ``UnknownNameError``."""
+    if kind == "methods":
+        from calibration.learners import learner, trains_network
+
+        return "method" if trains_network(name) else "learner", learner(name)
+    registry = _registry(kind)
+    return registry.kind, registry[name]
 
 
 def _one_or_all(kind: str, listing: Command, options: argparse.Namespace, console: Console) -> int:
@@ -83,9 +93,9 @@ def _one_or_all(kind: str, listing: Command, options: argparse.Namespace, consol
     from calibration.registry import UnknownNameError
     from sweeps.cli.entry_view import print_entry
 
-    registry = _registry(kind)
     try:
-        print_entry(registry.kind, options.name, registry[options.name], console)
+        word, entry = _entry(kind, options.name)
+        print_entry(word, options.name, entry, console)
     except UnknownNameError as error:
         raise UserError(str(error)) from None
     return 0
@@ -116,30 +126,34 @@ def _opening(text: str) -> str:
 
 
 def methods(options: argparse.Namespace, console: Console) -> int:
-    """List the methods."""
-    from calibration.methods import METHODS
+    """List the methods, and the estimators that may stand beside them."""
+    from calibration.learners import learner, learner_names
+    from calibration.methods import InputHyperparameters
     from sweeps.engine.progress import format_value
 
+    of_all = InputHyperparameters.model_fields
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
-    for name in METHODS:
-        hyperparameters = METHODS[name].Hyperparameters
+    for name in learner_names():
+        hyperparameters = learner(name).Hyperparameters
         domains, conditions = hyperparameters.domains(), hyperparameters.conditions()
         described = [
             f"{hyperparameter} = {format_value(field.default)}"
             + (f" {describe_domain(domains[hyperparameter])}" if hyperparameter in domains else "")
             + "".join(
-                f"; {describe_domain(instead.domain)} when {instead.other}: {instead.value}"
-                for instead in hyperparameters.replacements(hyperparameter)
+                f"; {describe_domain(domain)} when {when.other}: {when.value}"
+                for when, domain in hyperparameters.replacements(hyperparameter)
             )
             + (
-                f" when {when.other}: {when.value}"
-                if (when := conditions.get(hyperparameter))
+                f" when {only.other}: {only.value}"
+                if (only := conditions.get(hyperparameter))
                 else ""
             )
             for hyperparameter, field in hyperparameters.model_fields.items()
+            if hyperparameter not in of_all
         ]
-        table.add_row(name, METHODS[name].description, "\n".join(described))
+        table.add_row(name, learner(name).description, "\n".join(described))
     console.print(table)
+    say(console, "", f"on tables each also takes {', '.join(of_all)}: calsweep methods NAME")
     return 0
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 
 from sweeps.cli import (
+    baseline,
     check,
     compare,
     completion,
@@ -50,7 +51,7 @@ _REFUSALS = {
 }
 """What the machine refuses to do, which is not calsweep's fault."""
 _COMMANDS = (
-    *(init, check, run, status, report, compare, ui, export, posthoc, nightly),
+    *(init, check, run, status, report, compare, ui, export, posthoc, nightly, baseline),
     *(listings, completion),
 )
 """In the order in which the help lists them."""
@@ -124,7 +125,13 @@ _terminated = threading.Event()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """SIGTERM: the same way out as Ctrl-C. Ray passes on the exception, but not its kind."""
+    """SIGTERM: the same way out as Ctrl-C. Ray passes on the exception, but not its kind.
+
+    Only the first one: a scheduler that signals every process of a job, and whoever passes its
+    signal on, must not interrupt the end in good order. What does not end is killed anyway.
+    """
+    if _terminated.is_set():
+        return
     _terminated.set()
     raise KeyboardInterrupt
 

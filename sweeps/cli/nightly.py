@@ -1,4 +1,4 @@
-"""``calsweep nightly`` and ``calsweep baseline``."""
+"""``calsweep nightly``."""
 
 from __future__ import annotations
 
@@ -17,30 +17,32 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from calibration.text import count
-from sweeps.cli.arguments import Subparsers
+from sweeps.cli.arguments import Subparsers, add_status_port, status_server
+from sweeps.cli.baseline import add_suite, nights_of
+from sweeps.cli.early_access import check_server
+from sweeps.cli.night_messages import alarm, message_of, watch_for, webhook_of
 from sweeps.errors import UserError
 from sweeps.host.console import complain, say
 from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
-    from sweeps.nightly.archive.baseline import Acceptance
-    from sweeps.nightly.archive.nights import Nights
     from sweeps.nightly.judge.verdict import Verdict
-    from sweeps.nightly.run.night import Night, Train
+    from sweeps.nightly.run.night import Train
     from sweeps.nightly.run.suite import LoadedSuite
     from sweeps.spec import LoadedSpec
+    from sweeps.status.server import StatusServer
     from sweeps.store import Store
 
 
 def add(commands: Subparsers) -> None:
-    """Add the commands."""
+    """Add the command."""
     nightly = commands.add_parser(
         "nightly",
         help="run a suite, compare it with the baseline, judge and report it",
         description="Exit code 0: identical to the baseline or no regression shown; 1: regression "
         "or incomplete; 2: bad input.",
     )
-    _add_common(nightly)
+    add_suite(nightly)
     nightly.add_argument("--night", metavar="DATE", help="as 2026-11-16 (default: today)")
     nightly.add_argument(
         "--tracking",
@@ -52,8 +54,23 @@ def add(commands: Subparsers) -> None:
     )
     nightly.add_argument(
         "--webhook",
+        metavar="[slack:|teams:]URL",
+        help="POST the verdict there, as JSON or as Slack or Teams take it; better in "
+        "CALSWEEP_WEBHOOK, where nobody sees it",
+    )
+    nightly.add_argument(
+        "--nights-url",
         metavar="URL",
-        help="POST the verdict there; better in CALSWEEP_WEBHOOK, where nobody sees it",
+        help="where a web server shows the directory of --nights: messages then link to the report "
+        "(or CALSWEEP_NIGHTS_URL)",
+    )
+    nightly.add_argument(
+        "--watch",
+        action="store_true",
+        help="do not run: exit with 1, and tell the webhook, if no night has arrived lately",
+    )
+    nightly.add_argument(
+        "--within", type=_duration, metavar="TIME", help="with --watch (default: 26h)"
     )
     nightly.add_argument(
         "--time-limit",
@@ -69,30 +86,8 @@ def add(commands: Subparsers) -> None:
     nightly.add_argument(
         "--at", type=_clock_time, metavar="HH:MM", help="with --print (default: 02:00)"
     )
+    add_status_port(nightly)
     nightly.set_defaults(command=_nightly)
-    baseline = commands.add_parser("baseline", help="the night that others are compared with")
-    actions = baseline.add_subparsers(required=True, metavar="ACTION")
-    show = actions.add_parser("show", help="which night it is, who accepted it, and why")
-    _add_common(show)
-    show.set_defaults(command=_show)
-    accept = actions.add_parser("accept", help="make a complete night the baseline")
-    _add_common(accept)
-    accept.add_argument("--night", metavar="DATE", help="(default: the last complete one)")
-    accept.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept")
-    accept.set_defaults(command=_accept)
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "suite",
-        nargs="?",
-        type=Path,
-        metavar="SUITE",
-        help="a YAML file, or the name of a ready suite (default: nightly)",
-    )
-    parser.add_argument(
-        "--nights", type=Path, default=Path("nights"), metavar="DIR", help="(default: nights)"
-    )
 
 
 def _duration(text: str) -> float:
@@ -117,10 +112,17 @@ def _clock_time(text: str) -> datetime.time:
 
 
 def _nightly(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.nightly.run.suite import load_suite
+    from sweeps.nightly.run.suite import load_suite, suite_path
 
     if options.at and not options.print:
         raise UserError("--at goes with --print cron or --print systemd")
+    if options.within and not options.watch:
+        raise UserError("--within goes with --watch")
+    if options.watch:
+        return watch_for(nights_of(options), options, console)
+    given = options.tracking or os.environ.get("MLFLOW_TRACKING_URI")
+    if not options.print and given:
+        check_server(given, suite_path(options.suite))
     suite = load_suite(options.suite)
     if options.print:
         return _print_schedule(options, suite, console)
@@ -164,23 +166,28 @@ def _complain(words: str) -> None:
 
 def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
     from sweeps.nightly.archive.nights import Nights, checked_night
-    from sweeps.nightly.report.webhook import VARIABLE, check_webhook, report_to
+    from sweeps.nightly.report.webhook import PING_VARIABLE, check_webhook, ping, report_to
     from sweeps.nightly.run.tracking_uri import tracking_uri
     from sweeps.nightly.run.unattended import logged, one_at_a_time
     from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.tracking.mlflow.access import check_access
 
     check_tracking_option(options.tracking)
-    webhook = options.webhook or os.environ.get(VARIABLE, "")
-    if webhook:
-        check_webhook(webhook)
+    webhook = webhook_of(options)
+    ping_url = os.environ.get(PING_VARIABLE, "")
+    if ping_url:
+        check_webhook(ping_url, PING_VARIABLE)
     date = checked_night(options.night)
     nights = Nights(options.nights, suite.name, str(options.suite or ""))
     uri = tracking_uri(nights, options.tracking)
     check_access(uri, suite.name)
     from sweeps.nightly.run.night import Night, run_night  # seconds to import
 
-    with one_at_a_time(nights.directory), logged(nights.directory):
+    with (
+        one_at_a_time(nights.directory),
+        logged(nights.directory),
+        status_server(options, console) as status,
+    ):
         # Made now: the output has just become a file, and no terminal.
         plain = Console(file=sys.stdout, width=console.width)
         say(plain, f"{suite.name} {date} · {count(len(suite.sweeps), 'sweep')}", *suite.notes)
@@ -189,38 +196,22 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
             nights=nights,
             date=date,
             tell=lambda words: say(plain, words),
-            train=_trainer(plain, uri, options.address),
+            train=_trainer(plain, uri, options.address, status),
             tracking=uri,
             limit=options.time_limit or suite.suite.time_limit,
             address=options.address,
         )
-        with _alarm(webhook, night):
+        with alarm(webhook, night):
             verdict = run_night(night)
         _print(verdict, nights.place(date), plain)
-        if webhook:
-            problem = report_to(webhook, verdict, nights.place(date) / "report.html")
-            say(plain, *([problem] if problem else []))
+        report = nights.place(date) / "report.html"
+        told = [report_to(webhook, message_of(verdict, report, options))] if webhook else []
+        told += [ping(ping_url)] if ping_url else []
+        say(plain, *filter(None, told))
     return verdict.exit_code
 
 
-@contextlib.contextmanager
-def _alarm(webhook: str, night: Night) -> Iterator[None]:
-    """Tell the webhook of a night that dies: nobody may be watching it."""
-    from sweeps.nightly.report.webhook import report_failure
-
-    try:
-        yield
-    except BaseException as error:
-        if webhook:
-            reason = masked(" ".join(str(error).split())) or type(error).__name__
-            message = f"The night came to no verdict: {reason}"
-            problem = report_failure(webhook, night.suite.name, night.date, message)
-            if problem:
-                night.tell(problem)
-        raise
-
-
-def _trainer(console: Console, uri: str, address: str | None) -> Train:
+def _trainer(console: Console, uri: str, address: str | None, status: StatusServer | None) -> Train:
     from sweeps.ray_backend.connection import Cluster
     from sweeps.runner import run_sweep
 
@@ -234,6 +225,8 @@ def _trainer(console: Console, uri: str, address: str | None) -> Train:
             cluster=Cluster(address),
             retry_failed=again,
             parent_run=parent,
+            paced=True,
+            status=status,
         )
         plan = outcome.plan
         say(console, f"{plan.done} of {count(plan.total, 'trial')} done, {plan.failed} failed")
@@ -284,63 +277,3 @@ def _print_schedule(options: argparse.Namespace, suite: LoadedSuite, console: Co
     text = {"cron": crontab, "systemd": systemd}[options.print](schedule)
     say(console, *text.splitlines())
     return 0
-
-
-def _show(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.nightly.archive.baseline import read_baseline
-    from sweeps.nightly.archive.results import cells
-
-    nights = _nights(options)
-    baseline = read_baseline(nights)
-    if baseline is None:
-        say(console, f"{nights.directory}: no baseline yet; the first complete night becomes it")
-        return 0
-    about = baseline.about
-    say(
-        console,
-        f"{about.suite}: the night of {about.night}, {len(baseline.results)} results of "
-        f"{count(len(cells(baseline.results)), 'cell')}",
-        f"accepted  {_accepted(about)}",
-        f"digest    {about.digest}",
-        f"made with {', '.join(f'{name} {value}' for name, value in about.identity.items())}",
-    )
-    for earlier in about.earlier:
-        say(console, f"before    {earlier.night}, accepted {_accepted(earlier)}")
-    return 0
-
-
-def _accepted(about: Acceptance) -> str:
-    return f"{about.accepted_at} by {about.accepted_by}: {about.reason or 'no reason given'}"
-
-
-def _accept(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.nightly.archive.baseline import accept
-    from sweeps.nightly.archive.nights import checked_night
-    from sweeps.nightly.judge.wording import cell_name
-    from sweeps.nightly.run.unattended import one_at_a_time
-
-    nights = _nights(options)
-    night = None if options.night is None else checked_night(options.night)
-    if not nights.directory.is_dir():
-        raise UserError(f"{nights.directory}: there are no nights; run calsweep nightly first")
-    with one_at_a_time(nights.directory):
-        about, gone = accept(nights, night, options.reason.strip())
-    say(console, f"{about.suite}: nights are now compared with that of {about.night}")
-    if gone:
-        say(
-            console,
-            "cells of the former baseline that this one does not have:",
-            *map(cell_name, gone),
-        )
-    return 0
-
-
-def _nights(options: argparse.Namespace) -> Nights:
-    """The nights of a suite, which is named by its file, or by its name alone."""
-    from sweeps.nightly.archive.nights import Nights
-    from sweeps.nightly.run.suite import load_suite
-
-    given = options.suite
-    if given is not None and len(given.parts) == 1 and (options.nights / given).is_dir():
-        return Nights(options.nights, str(given))
-    return Nights(options.nights, load_suite(given).name, str(given or ""))

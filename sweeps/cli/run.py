@@ -12,9 +12,13 @@ from calibration.text import count
 from sweeps.cli.arguments import (
     Subparsers,
     add_spec,
+    add_status_port,
     add_store,
     add_tracking,
+    status_server,
 )
+from sweeps.cli.early_access import check_server
+from sweeps.errors import UserError
 from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
 
@@ -33,7 +37,15 @@ def add(commands: Subparsers) -> None:
         metavar="auto|HOST:PORT",
         help="a running Ray cluster (default: a Ray of its own on this machine)",
     )
+    run.add_argument(
+        "--cpus",
+        type=_cpus,
+        metavar="N",
+        help="of this machine, for a Ray of its own (default: those that the affinity mask, the "
+        "control group and Slurm all leave to this process)",
+    )
     add_how(run)
+    add_status_port(run)
     run.set_defaults(command=_run)
     sync = commands.add_parser("sync", help="bring MLflow to what the store holds of a sweep")
     add_spec(sync)
@@ -74,6 +86,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _cpus(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a number of CPUs, e.g. 4")
+    return int(text)
+
+
 def _seeds(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 900:
         raise argparse.ArgumentTypeError(f"found {text!r}; write a number of seeds, e.g. 5")
@@ -86,32 +104,42 @@ def _loaded(options: argparse.Namespace) -> LoadedSpec:
     from sweeps.spec.ready import spec_path
     from sweeps.spec.tracking_uri import check_tracking_option
 
-    loaded = load_spec(spec_path(options.spec))
+    path = spec_path(options.spec)
     check_tracking_option(options.tracking)
-    return loaded
+    check_server(options.tracking, path)
+    return load_spec(path)
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
     from sweeps.store import Store
 
+    if options.cpus is not None and options.address is not None:
+        raise UserError(
+            f"--cpus {options.cpus}: the Ray cluster at --address {options.address} has CPUs of "
+            "its own; leave one of the two out"
+        )
     loaded = _loaded(options)
     store = Store(options.store)
     from sweeps.ray_backend.connection import Cluster
     from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
+    from sweeps.sweep import extension
 
-    say(console, _introduction(loaded.spec), *loaded.notes)
+    added = extension(store, loaded.spec.name).more(options.extend, options.seeds)
+    say(console, _introduction(added.applied(loaded).spec, added.trials), *loaded.notes)
     if options.extend and (loaded.spec.search.is_grid or not loaded.spec.search.limit):
         say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
-    outcome = run_sweep(
-        loaded,
-        store,
-        console=console,
-        tracking_uri=options.tracking,
-        cluster=Cluster(options.address, options.concurrent),
-        retry_failed=options.retry_failed,
-        extend=options.extend,
-        seeds=options.seeds,
-    )
+    with status_server(options, console) as status:
+        outcome = run_sweep(
+            loaded,
+            store,
+            console=console,
+            tracking_uri=options.tracking,
+            cluster=Cluster(options.address, options.concurrent, options.cpus),
+            retry_failed=options.retry_failed,
+            extend=options.extend,
+            seeds=options.seeds,
+            status=status,
+        )
     _print_outcome(outcome, options, console)
     return 1 if outcome.plan.failed or outcome.failed_calibrators or outcome.report_failures else 0
 
@@ -181,13 +209,14 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _introduction(spec: Spec) -> str:
+def _introduction(spec: Spec, extra: int) -> str:
+    """What is going to be done; ``extra`` search trials are beyond the spec's own."""
     what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'row')}"
     confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
     if not any(spec.space(row).searched for row in spec.methods):
         return f"{spec.name} · {what} · {confirmed}"
     limit = spec.search.limit
-    bounds = [] if limit is None else [count(limit, "search trial")]
+    bounds = [] if limit is None else [count(limit + extra, "search trial")]
     if spec.search.time is not None:
         bounds.append(f"{spec.search.time:g} s of training")
     search = "a grid" if spec.search.is_grid else " or ".join(bounds)

@@ -31,6 +31,9 @@ def _status(options: argparse.Namespace, console: Console) -> int:
     from sweeps.sweep import open_sweep, sweep_names
 
     if options.sweep is not None:
+        if waiting := _not_begun(options):
+            say(console, waiting)
+            return 0
         print_status(opened(options), console, every_trial=options.trials)
         return 0
     store = Store(options.store)
@@ -51,6 +54,22 @@ def _status(options: argparse.Namespace, console: Console) -> int:
     if not names:
         say(console, f"{store.root}: there is no sweep yet; calsweep run SPEC")
     return 0
+
+
+def _not_begun(options: argparse.Namespace) -> str:
+    """What to say of a sweep that is in Slurm's queue and has no directory yet; else nothing."""
+    from sweeps.cli.status_view import slurm_jobs
+    from sweeps.host import slurm
+    from sweeps.store import Store
+    from sweeps.sweep import sweep_names
+
+    if not slurm.is_there():
+        return ""
+    store, name = Store(options.store), str(options.sweep)
+    if "/" in name or name.endswith((".yaml", ".yml")) or name in sweep_names(store):
+        return ""
+    found = slurm_jobs(name, store)
+    return f"{name}: not begun; {found[0].describe()}" if found else ""
 
 
 def _show(options: argparse.Namespace, console: Console) -> int:

@@ -13,7 +13,10 @@ from rich.text import Text
 from calibration.text import count
 from sweeps.engine.cell import Cell, PlannedTrial
 from sweeps.engine.progress import describe_best, format_value
+from sweeps.errors import UserError
+from sweeps.host import slurm
 from sweeps.host.console import print_whole, say
+from sweeps.store import Store
 from sweeps.sweep import Sweep
 
 
@@ -37,11 +40,24 @@ def state(sweep: Sweep) -> str:
     plan = sweep.plan
     holder = sweep.store.lock(sweep.name).holder()
     if holder is not None:
-        return f"running: {holder}"
+        queued = slurm_jobs(sweep.name, sweep.store)
+        return f"running: {holder}" + "".join(f"; {job.describe()}" for job in queued[:1])
     if plan.finished:
         return "finished" + (f", {count(plan.failed, 'trial')} failed" if plan.failed else "")
     left = plan.total - plan.done
+    queued = slurm_jobs(sweep.name, sweep.store)
+    if queued:
+        return f"{count(left, 'trial')} left; {queued[0].describe()}"
     return f"interrupted, {count(left, 'trial')} left: the same calsweep run goes on"
+
+
+def slurm_jobs(name: str, store: Store) -> list[slurm.Job]:
+    """The jobs in Slurm's queue that run or will run a sweep; none if Slurm does not answer."""
+    place = store.root if store.local is None else store.local.resolve()
+    try:
+        return slurm.jobs(name, str(place))
+    except UserError:  # what the store tells is worth showing without it
+        return []
 
 
 def print_status(sweep: Sweep, console: Console, *, every_trial: bool = False) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibration.learners.estimator import TRAINING_SETTINGS
 from calibration.metrics import METRICS, Shown
 from calibration.text import count
 from sweeps.engine.progress import format_value
@@ -87,9 +88,14 @@ def _print_settings(key: str, config: Mapping[str, Any], console: Console) -> No
     hyperparameters = " ".join(
         f"{n}={format_value(v)}" for n, v in config["hyperparameters"].items()
     )
-    training = " ".join(f"{n}={format_value(v)}" for n, v in config["training"].items())
-    model = " ".join(
-        [config["model"]["name"], *(f"{n}={v}" for n, v in config["model"]["options"].items())]
+    model = config["model"]
+    training = " ".join(
+        f"{n}={format_value(v)}"
+        for n, v in config["training"].items()
+        if model is not None or n in TRAINING_SETTINGS
+    )
+    network = (
+        [] if model is None else [model["name"], *(f"{n}={v}" for n, v in model["options"].items())]
     )
     say(
         console,
@@ -98,7 +104,7 @@ def _print_settings(key: str, config: Mapping[str, Any], console: Console) -> No
         f"seed {config['seed']}",
         f"settings   {hyperparameters}",
         f"training   {training}",
-        f"model      {model}",
+        *([f"model      {' '.join(network)}"] if network else []),
         f"data       {config['fingerprint']}",
     )
 
@@ -107,9 +113,12 @@ def _outcome_lines(record: TrialRecord) -> list[str]:
     reason = f": {record.reason}" if record.reason else ""
     lines = [f"status     {record.status}{reason}"]
     if record.epochs:
+        # An estimator has rounds, and nobody counts its parameters.
+        unit = "epoch" if record.parameters else "round"
+        size = f", {record.parameters} parameters" if record.parameters else ""
         lines.append(
-            f"trained    {count(record.epochs, 'epoch')} in {record.seconds:.2f} s, "
-            f"{record.parameters} parameters; chosen: epoch {record.best_epoch}"
+            f"trained    {count(record.epochs, unit)} in {record.seconds:.2f} s{size}; "
+            f"chosen: {unit} {record.best_epoch}"
         )
     if record.validation:
         measured = (f"{name}={value:.4g}" for name, value in record.validation.items())

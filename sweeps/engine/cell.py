@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from calibration.hyperparameters import Value
-from calibration.methods import make_method
+from calibration.learners import make_learner, trains_network
 from sweeps.engine.identity import TrialConfig, determining, metric_version
 from sweeps.search import SAMPLERS, Study
 from sweeps.search.config import SchedulerConfig, SearchConfig, SearchObjective
@@ -123,19 +123,20 @@ class Cells:
         index = list(self.loaded.datasets).index(dataset)
         method = self.spec.methods[row].method
         # Defaults are written out: a record says what was used, and keys change with it.
-        complete = make_method(method, hyperparameters).hyperparameters.model_dump()
+        made = make_learner(method, hyperparameters).hyperparameters
+        is_network = trains_network(method)
         return TrialConfig(
             dataset=self.spec.datasets[index],
             dataset_name=dataset,
             fingerprint=self.loaded.datasets[dataset].fingerprint,
             protocol=self.spec.protocol,
-            model=self.spec.model,
+            model=self.spec.model if is_network else None,
             method=method,
-            hyperparameters=complete,
+            hyperparameters=made.model_dump(exclude_none=True),
             training=self._training[row],
             seed=seed,
             phase=phase,
-            device=self.spec.resources.trains_on,
+            device=self.spec.resources.trains_on if is_network else "cpu",
             objective=self._objective if phase == "search" else (),
         )
 

@@ -13,16 +13,19 @@ from typing import NamedTuple
 
 import torch
 
-from calibration.data import Part, Splits
+from calibration.data import Dataset, Part, Splits
 from calibration.evaluation import LabelledLogits, evaluate
-from calibration.methods import Method, make_method
+from calibration.learners import Estimator, EstimatorTraining, make_learner
+from calibration.methods import Method
 from calibration.training import TrainingConfig, TrainingRun
 from sweeps.search.space import extremes
 from sweeps.spec import LoadedSpec
 from sweeps.spec.schema import Spec
 
 _BATCHES = 3
+_ROUNDS = 2
 ROWS_LOOKED_AT = 256
+ROWS_LEARNED = 500
 
 
 class Tried(NamedTuple):
@@ -70,13 +73,27 @@ def start_run(
     )
 
 
+def start_estimator(
+    spec: Spec, estimator: Estimator, dataset: Dataset, splits: Splits, config: TrainingConfig
+) -> EstimatorTraining:
+    """The same for an estimator."""
+    return EstimatorTraining(
+        estimator,
+        splits,
+        columns=dataset.columns,
+        classes=dataset.classes,
+        config=config,
+        seed=spec.seed,
+    )
+
+
 def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits:
     """At most so many rows of every part."""
 
     def some(part: Part, count: int) -> Part:
         # Spread evenly: files are often sorted by class.
         step = max(1, len(part.labels) // count)
-        return Part(part.inputs[::step][:count], part.labels[::step][:count])
+        return part.take(slice(None, step * count, step))
 
     meta = splits.meta_validation
     return replace(
@@ -93,9 +110,11 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> tuple[float, list[str]]:
     chosen = space.fixed | {
         hyperparameter: extremes(domain)[0] for hyperparameter, domain in space.searched.items()
     }
-    method = make_method(spec.methods[row].method, chosen)
+    method = make_learner(spec.methods[row].method, chosen)
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
     config = spec.row_training(row)
+    if isinstance(method, Estimator):
+        return _try_estimator(spec, method, dataset, splits, config), []
     size, all_rows = config.batch_size, len(splits.train.labels)
     rows = all_rows if size == "full" else min(all_rows, _BATCHES * size)
     shorter = few(splits, train=rows, validation=ROWS_LOOKED_AT, held_out=ROWS_LOOKED_AT)
@@ -104,14 +123,33 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> tuple[float, list[str]]:
         curve = run.run_epoch()
     if run.diverged:
         raise ValueError(f"the training loss is {curve['train/loss']}")
-    validation = LabelledLogits(run.predict_validation(), run.validation.labels.cpu())
-    # Test data is for the end of a sweep: the calibrators are tried on the data they are fitted to.
-    evaluate(spec.calibrator_names, validation, validation, bins=spec.bins)
+    _try_calibrators(spec, run)
     tried, steps = (
         epochs if size == "full" else epochs * -(-of // size)
         for epochs, of in ((run.epoch, rows), (config.epochs, all_rows))
     )
     return curve["train/loss"], method.concerns(run.curve, tried, steps)
+
+
+def _try_estimator(
+    spec: Spec, estimator: Estimator, dataset: Dataset, splits: Splits, config: TrainingConfig
+) -> float:
+    """The validation NLL after a few rounds."""
+    shorter = few(splits, train=ROWS_LEARNED, validation=ROWS_LOOKED_AT, held_out=0)
+    run = start_estimator(spec, estimator, dataset, shorter, config)
+    while not run.done and run.epoch < _ROUNDS:
+        row = run.run_epoch()
+    if run.diverged:
+        raise ValueError(f"the validation NLL is {row['validation/nll']}")
+    run.files()  # what cannot be stored fails here too
+    _try_calibrators(spec, run)
+    return row["validation/nll"]
+
+
+def _try_calibrators(spec: Spec, run: TrainingRun | EstimatorTraining) -> None:
+    validation = LabelledLogits(run.predict_validation(), run.validation.labels.cpu())
+    # Test data is for the end of a sweep: the calibrators are tried on the data they are fitted to.
+    evaluate(spec.calibrator_names, validation, validation, bins=spec.bins)
 
 
 def _short(config: TrainingConfig, window: int) -> TrainingConfig:

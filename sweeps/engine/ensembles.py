@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from calibration.calibrators import CALIBRATORS
 from calibration.ensembles import Member, evaluate_ensemble
-from calibration.evaluation import CalibratorEvaluation, LabelledLogits
+from calibration.evaluation import CalibratorEvaluation
 from calibration.threads import threads
 from sweeps.engine.evaluation import as_record, missing_evaluations
 from sweeps.engine.identity import TrialConfig
+from sweeps.engine.predictions import labelled
 from sweeps.spec.schema import Evaluation
 from sweeps.store import Store, TrialRecord
 from sweeps.store.ensembles import ensemble_name, reduced_name
@@ -81,7 +82,4 @@ class EnsembleEvaluation:
 
     def _member(self, record: TrialRecord) -> Member:
         arrays = self.store.predictions(record)
-        return Member(
-            LabelledLogits(arrays["validation_logits"], arrays["validation_labels"]),
-            LabelledLogits(arrays["test_logits"], arrays["test_labels"]),
-        )
+        return Member(labelled("validation", arrays), labelled("test", arrays))

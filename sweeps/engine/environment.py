@@ -5,26 +5,39 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
+from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
-RECORDED_VERSIONS = ("calsweep", "mlflow", "numpy", "optuna", "ray", "scipy", "torch")
+from sweeps.host.nvidia import driver_version
+
+RECORDED_VERSIONS = (
+    *("calsweep", "mlflow", "numpy", "optuna", "ray", "scikit-learn", "scipy", "torch"),
+)
 
 
 @cache
-def environment(device: str = "cpu") -> dict[str, str]:
-    """Versions and machine, recorded with every trial; results agree to the bit on one such."""
+def environment(device: str = "cpu", library: str = "") -> dict[str, str]:
+    """Versions and machine, recorded with every trial; results agree to the bit on one such.
+
+    ``library`` is what an estimator comes from.
+    """
     found = {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpu": _cpu(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "gpu": _gpu(device),
+        "driver": driver_version() if device.startswith("cuda") else "",
+        "cuda": str(torch.version.cuda or "") if device.startswith("cuda") else "",
         "git": _git_revision(),
     } | {name: version(name) for name in RECORDED_VERSIONS}
+    found["torch"] = str(torch.__version__)  # with its build: +cpu, +cu126
+    with suppress(PackageNotFoundError):  # a user's own module, or scikit-learn, which is there
+        found |= {library: version(library)} if library else {}
     return {name: value for name, value in found.items() if value or name == "git"}
 
 

@@ -14,10 +14,11 @@ from statistics import median
 
 from calibration.data import Dataset, Splits
 from calibration.hyperparameters import Domain, Value
-from calibration.methods import Method, make_method
+from calibration.learners import Estimator, make_learner
+from calibration.methods import Method
 from calibration.threads import threads
 from calibration.training import TrainingConfig, TrainingRun
-from sweeps.engine.dry_run import few, start_run
+from sweeps.engine.dry_run import few, start_estimator, start_run
 from sweeps.search.domains import points
 from sweeps.spec import LoadedSpec
 from sweeps.spec.schema import Spec
@@ -31,6 +32,8 @@ MOMENTS = {0.5: 0.3, 0.05: 0.1, 0.25: 0.25, 0.75: 0.25, 0.95: 0.1}
 FORWARD_SHARE = 1 / 3
 """A forward pass costs about half a backward pass."""
 ALL_ROWS = 10**12
+ESTIMATOR_ROWS = 1000
+MEASURED_ROUNDS = 20
 COURSE = 100_000
 """Epochs of a measured run: only the share that lies behind matters, never the number."""
 
@@ -56,14 +59,17 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
             hyperparameter: _middle(domain) for hyperparameter, domain in space.searched.items()
         }
         try:
-            method = make_method(spec.methods[row].method, space.fixed | middle)
+            method = make_learner(spec.methods[row].method, space.fixed | middle)
             held_out = method.needs_held_out
             if held_out not in parts:
                 parts[held_out] = dataset.split(spec.protocol, spec.seed, held_out=held_out)
             config = spec.row_training(row)
-            cell = _Cell(spec, method, dataset.classes, parts[held_out], config)
+            splits = parts[held_out]
             with threads(config.threads):
-                seconds = cell.seconds()
+                if isinstance(method, Estimator):
+                    seconds = _estimator_seconds(spec, method, dataset, splits, config)
+                else:
+                    seconds = _Cell(spec, method, dataset.classes, splits, config).seconds()
         except Exception:  # a user's own method may raise anything; a rehearsal says what
             seconds = math.nan
         yield row, seconds
@@ -72,6 +78,27 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
 def _middle(domain: Domain) -> Value:
     values = points(domain, 1)
     return values[len(values) // 2]
+
+
+def _estimator_seconds(
+    spec: Spec, estimator: Estimator, dataset: Dataset, splits: Splits, config: TrainingConfig
+) -> float:
+    """Training time of all rounds: more and more rows learn, until that takes a moment."""
+    every = len(splits.train.labels)
+    used = min(every, ESTIMATOR_ROWS)
+    while True:
+        shorter = few(splits, train=used, validation=VALIDATION_ROWS, held_out=0)
+        run = start_estimator(spec, estimator, dataset, shorter, config)
+        clock = time.thread_time if config.threads == 1 else time.perf_counter
+        start = clock()
+        run.run_epoch()
+        # Some grow several rounds before they tell of the first.
+        while run.epoch < min(estimator.rounds, MEASURED_ROUNDS):
+            run.run_epoch()
+        taken = clock() - start
+        if taken > MEASURED_SECONDS or used == every:
+            return taken * every / used * estimator.rounds / run.epoch
+        used = min(every, 4 * used)
 
 
 class _Cell:

@@ -21,6 +21,7 @@ from calibration.text import visible
 from calibration.threads import threads
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import dataset_of, load_network
+from sweeps.engine.predictions import labelled
 from sweeps.spec import ORACLE
 from sweeps.spec.schema import Evaluation
 from sweeps.store import EvaluationRecord, Store, StoreError, TrialRecord
@@ -93,10 +94,7 @@ class TrialEvaluation:
         if not missing:
             return
         arrays = self.store.predictions(self.record)
-        validation = LabelledLogits(arrays["validation_logits"], arrays["validation_labels"])
-        test = LabelledLogits(
-            arrays["test_logits"], arrays["test_labels"], arrays.get("test_posterior")
-        )
+        validation, test = labelled("validation", arrays), labelled("test", arrays)
         with threads(1):  # an evaluation is the same whatever its network was trained with
             self._evaluate(missing, validation, test)
 

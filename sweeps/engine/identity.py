@@ -15,7 +15,8 @@ from pydantic_core import to_jsonable_python
 
 from calibration.data import Protocol
 from calibration.hyperparameters import Value
-from calibration.methods import METHODS
+from calibration.learners import learner
+from calibration.learners.estimator_training import ESTIMATOR_LOOP_VERSION
 from calibration.metrics import METRICS
 from calibration.models import model_version
 from calibration.training import TRAINING_LOOP_VERSION, TrainingConfig
@@ -23,7 +24,10 @@ from sweeps.spec.schema import Component, Device
 
 
 class TrialConfig(BaseModel):
-    """One network to be trained. ``phase`` decides whether test data is read at the end."""
+    """One training. ``phase`` decides whether test data is read at the end.
+
+    An estimator has no ``model``, and of ``training`` it follows what concerns it.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,7 +35,7 @@ class TrialConfig(BaseModel):
     dataset_name: str
     fingerprint: str
     protocol: Protocol
-    model: Component
+    model: Component | None
     method: str
     hyperparameters: dict[str, Value]
     training: TrainingConfig
@@ -60,7 +64,7 @@ def determining(config: TrialConfig) -> dict[str, Any]:
     every trial another one.
     """
     training, protocol = config.training, config.protocol
-    items = {
+    items: dict[str, Any] = {
         "data": config.fingerprint,
         "phase": config.phase,  # a confirm trial's record holds predictions on test data
         "seed": config.seed,
@@ -70,12 +74,25 @@ def determining(config: TrialConfig) -> dict[str, Any]:
         "protocol/drawn validation": protocol.drawn_validation,
         "protocol/validation is meta-validation": protocol.share_validation,
         "protocol/same training rows": protocol.same_training_rows,
-        "model": config.model.name,
-        "model/options": config.model.options,
-        "model/version": model_version(config.model.name),
         "method": config.method,
         "method/hyperparameters": config.hyperparameters,
-        "method/version": METHODS[config.method].version,
+        "method/version": learner(config.method).version,
+        "training/threads": training.threads,
+        # Only later versions: until one changes, searches for different metrics share trials.
+        "objective/versions": {m: v for m in config.objective if (v := metric_version(m)) > 1},
+    }
+    if protocol.choice is not None:  # only then: trials of other protocols keep their keys
+        items["protocol/choice"] = protocol.choice
+    further = _of_estimator(config) if config.model is None else _of_network(config, config.model)
+    return dict(to_jsonable_python(items | further))
+
+
+def _of_network(config: TrialConfig, model: Component) -> dict[str, Any]:
+    training = config.training
+    items = {
+        "model": model.name,
+        "model/options": model.options,
+        "model/version": model_version(model.name),
         "training/version": TRAINING_LOOP_VERSION,
         "training/epochs": training.epochs,
         "training/batch size": training.batch_size,
@@ -92,16 +109,28 @@ def determining(config: TrialConfig) -> dict[str, Any]:
         "training/patience": training.patience,
         "training/evaluate every": training.evaluate_every,
         "training/mixed precision": training.mixed_precision,
-        "training/threads": training.threads,
-        # Only later versions: until one changes, searches for different metrics share trials.
-        "objective/versions": {m: v for m in config.objective if (v := metric_version(m)) > 1},
     }
-    if protocol.choice is not None:  # only then: trials of other protocols keep their keys
-        items["protocol/choice"] = protocol.choice
     if training.reliability_snapshots and config.phase == "confirm":
         # They change no number, but a record made without them has none to show.
         items["training/reliability snapshots"] = training.reliability_snapshots
-    return dict(to_jsonable_python(items))
+    if training.kernels != "default":  # they add in another order
+        items["training/kernels"] = training.kernels
+    if training.channels_last:
+        items["training/channels last"] = True
+    return items
+
+
+def _of_estimator(config: TrialConfig) -> dict[str, Any]:
+    training = config.training
+    items: dict[str, Any] = {"estimator/version": ESTIMATOR_LOOP_VERSION}
+    # Without rounds there is none to choose; what refinement is, is measured only where it chooses.
+    if training.epochs > 1 or training.stop_on == "refinement":
+        items |= {
+            "training/best epoch": training.stop_on,
+            "training/best epoch/ties": training.stop_ties,
+            "training/best epoch/version": metric_version(training.stop_on),
+        }
+    return items
 
 
 def metric_version(metric: str) -> int:

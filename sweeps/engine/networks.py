@@ -1,25 +1,31 @@
-"""A trial's network and data: before its training, and as the store has them after it."""
+"""A trial's training and data: before its first epoch, and as the store has them after it."""
 
 from __future__ import annotations
 
 import json
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from calibration.data import Dataset, Splits, load_dataset
-from calibration.methods import make_method
+from calibration.deployment import NETWORK
+from calibration.learners import EstimatorTraining, begin, estimator_files, make_learner
 from calibration.training import TrainingRun
 from sweeps.engine.identity import TrialConfig
-from sweeps.store import Store, StoreError, TrialRecord
+from sweeps.store import Store, StoreError, TrialRecord, encode_tensors
+
+T = TypeVar("T")
 
 
-def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun:
-    """The trial's training run before its first epoch."""
-    return TrainingRun(
-        make_method(config.method, config.hyperparameters),
+def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun | EstimatorTraining:
+    """The trial's training before its first epoch."""
+    dataset, model = dataset_of(config), config.model
+    return begin(
+        make_learner(config.method, config.hyperparameters),
         splits_of(config),
-        model=config.model.name,
-        model_options=config.model.options,
-        classes=dataset_of(config).classes,
+        columns=dataset.columns,
+        classes=dataset.classes,
+        model=model.name if model else "",
+        model_options=model.options if model else {},
         config=config.training,
         seed=config.seed,
         device=device,
@@ -27,26 +33,50 @@ def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun:
 
 
 def splits_of(config: TrialConfig) -> Splits:
-    """The trial's rows, divided as its protocol, seed and method want it."""
-    method = make_method(config.method, config.hyperparameters)
+    """The trial's rows, divided as its protocol, seed and learner want it."""
+    learner = make_learner(config.method, config.hyperparameters)
     dataset = dataset_of(config)
-    return dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
+    return dataset.split(config.protocol, config.seed, held_out=learner.needs_held_out)
 
 
-def load_network(config: TrialConfig, record: TrialRecord, store: Store) -> TrainingRun:
-    """A confirmed trial's network, ready to predict. Raises ``StoreError`` if it is gone."""
-    saved = store.tensors(record, "network.pt")
-    if saved is None:
-        raise StoreError(f"no network is stored for trial {record.key}")
+def model_files(run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
+    """What was trained, as files of its record."""
+    if isinstance(run, EstimatorTraining):
+        return run.files()
+    return {NETWORK: encode_tensors(run.network())}
+
+
+def load_network(
+    config: TrialConfig, record: TrialRecord, store: Store
+) -> TrainingRun | EstimatorTraining:
+    """What a confirmed trial trained, ready to predict. Raises ``StoreError`` if it is gone."""
     run = fresh_run(config)
     try:
-        run.load_network(saved)
+        if isinstance(run, EstimatorTraining):
+            run.load_files(stored_model(config, record, store))
+        else:
+            run.load_network(stored_model(config, record, store))
     except ValueError as error:
+        name = run.estimator.file if isinstance(run, EstimatorTraining) else NETWORK
         raise StoreError(
-            f"{store.trial_location(record.key)}: network.pt: {error}; move the trial away and "
+            f"{store.trial_location(record.key)}: {name}: {error}; move the trial away and "
             "run the sweep again"
         ) from error
     return run
+
+
+def stored_model(config: TrialConfig, record: TrialRecord, store: Store) -> dict[str, Any]:
+    """A network's tensors, or an estimator's files. Raises ``StoreError`` if they are gone."""
+    if config.model is not None:
+        return _stored(store.tensors(record, NETWORK), record)
+    names = estimator_files(config.method)
+    return {name: _stored(store.file(record, name), record) for name in names}
+
+
+def _stored(found: T | None, record: TrialRecord) -> T:
+    if found is None:
+        raise StoreError(f"no network is stored for trial {record.key}")
+    return found
 
 
 _PROVIDED: dict[str, Dataset] = {}

@@ -145,6 +145,11 @@ class Plan:
         return sum(cell.pruned for cell in self.cells.values())
 
     @property
+    def running(self) -> list[PlannedTrial]:
+        """The trials that are being trained, in the order in which they were given out."""
+        return [waiting[0] for waiting in list(self._running.values())]
+
+    @property
     def finished(self) -> bool:
         """Nothing is running, waiting or still to be suggested."""
         return (

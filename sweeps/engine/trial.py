@@ -12,22 +12,26 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from calibration.kernels import chosen_kernels
+from calibration.learners import EstimatorTraining, learner
 from calibration.threads import threads
 from calibration.training import TrainingRun
 from sweeps.engine.ensembles import EnsembleEvaluation
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.identity import TrialConfig
-from sweeps.engine.networks import dataset_of, fresh_run, splits_of
+from sweeps.engine.networks import dataset_of, fresh_run, model_files, splits_of
+from sweeps.engine.pace import Pace
+from sweeps.engine.predictions import predictions_of
 from sweeps.host.secrets import without_secrets
 from sweeps.spec.schema import Evaluation
 from sweeps.store import (
+    ReferenceTimes,
     Store,
     StoreError,
     TrialOutcome,
     TrialRecord,
     encode_arrays,
-    encode_tensors,
 )
 
 CHECKPOINT_SECONDS = 5.0
@@ -38,7 +42,8 @@ class TrialRun:
 
     Whatever the store already holds under the key is used: a record is not trained again,
     a checkpoint is continued, unless it cannot be: then the trial begins anew. ``ensemble`` are
-    the seeds of its cell, if their ensemble is wanted. A trial that
+    the seeds of its cell, if their ensemble is wanted. ``paced`` interleaves reference work, by
+    which the costs of nights can be compared. A trial that
     raises or diverges is recorded as failed with its reason; only a store that cannot be
     written raises.
     """
@@ -53,6 +58,7 @@ class TrialRun:
         ensemble: Sequence[int] = (),
         rungs: Sequence[int] = (),
         resources: Mapping[str, float | str] | None = None,
+        paced: bool = False,
     ) -> None:
         self.config = config
         self.key = config.key()
@@ -62,9 +68,11 @@ class TrialRun:
         self.ensemble = ensemble
         self.rungs = rungs
         self.resources = {"device": config.device, **(resources or {})}
-        self.run: TrainingRun | None = None
+        self.run: TrainingRun | EstimatorTraining | None = None
         self.lineage = uuid.uuid4().hex
         self.times: list[float] = []
+        self.cpu_seconds = 0.0
+        self.pace = Pace(config.device) if paced else None
         self._continued_after = -1
         self._saved_at = time.monotonic()
         self._save_again_after = CHECKPOINT_SECONDS
@@ -72,10 +80,12 @@ class TrialRun:
     def advance(self, seconds: float) -> bool:
         """Train for about ``seconds`` or to the next rung; True when the trial is done.
 
-        Trains with the configuration's own number of threads, whatever the process may use.
+        Trains with the configuration's own number of threads and kernels, whatever the process
+        may use.
         """
         try:
-            with threads(self.config.training.threads):
+            training = self.config.training
+            with threads(training.threads), chosen_kernels(training.kernels):
                 return self._advance(seconds)
         except StoreError:
             raise
@@ -102,7 +112,7 @@ class TrialRun:
             outcome = TrialOutcome(**self.body(), **about)
         except ValidationError:  # what a user's own method left in the curve is the failure
             config = self.config.model_dump(mode="json")
-            environ = environment(self.config.device)
+            environ = self._environment()
             outcome = TrialOutcome(config=config, environment=environ, **about)
         self.store.file_record(self.key, outcome)
 
@@ -111,7 +121,7 @@ class TrialRun:
         run = self.run
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
-            "environment": environment(self.config.device),
+            "environment": self._environment(),
             "resources": self.resources,
             "lineage": self.lineage,
         }
@@ -124,7 +134,8 @@ class TrialRun:
             "best_epoch": run.best_epoch,
             "epochs": run.epoch,
             "seconds": run.seconds,
-            "parameters": run.state.parameters.numel(),
+            **self._spent(),
+            "parameters": run.state.parameters.numel() if isinstance(run, TrainingRun) else 0,
             "validation": {
                 name.removeprefix("validation/"): value
                 for row in best
@@ -132,6 +143,10 @@ class TrialRun:
                 if name.startswith("validation/")
             },
         }
+
+    def _environment(self) -> dict[str, str]:
+        library = getattr(learner(self.config.method), "package", "")
+        return environment(self.config.device, library)
 
     def _advance(self, seconds: float) -> bool:
         record = self.store.record(self.key)
@@ -146,8 +161,12 @@ class TrialRun:
         deadline = time.monotonic() + seconds
         rung = next((epoch for epoch in self.rungs if epoch > run.epoch), math.inf)
         while not run.done and run.epoch < rung and time.monotonic() < deadline:
+            began = time.process_time()
             run.run_epoch()
+            self.cpu_seconds += time.process_time() - began
             self.times.append(time.time())
+            if self.pace is not None:
+                self.pace.keep(self.cpu_seconds)
             if not run.done:  # on a large cluster a block is longer than a checkpoint may be away
                 self._save(run)
         if not run.done:
@@ -164,7 +183,12 @@ class TrialRun:
             self._evaluate(record)
         return True
 
-    def _start(self) -> TrainingRun:
+    def _spent(self) -> dict[str, Any]:
+        """CPU seconds so far, and the reference work's, as a record and a checkpoint hold them."""
+        times = self.pace and self.pace.times.model_dump()
+        return {"cpu_seconds": self.cpu_seconds, "reference": times}
+
+    def _start(self) -> TrainingRun | EstimatorTraining:
         run = fresh_run(self.config, self.config.device)
         saved = self.store.checkpoint(self.key)
         if saved is None:
@@ -173,52 +197,56 @@ class TrialRun:
             lineage, times = saved["lineage"], [float(moment) for moment in saved["times"]]
             if not isinstance(lineage, str) or len(times) != len(saved["curve"]):
                 raise ValueError(f"found {len(times)} times of {len(saved['curve'])} epochs")
+            spent = float(saved.get("cpu_seconds", 0.0))
+            reference = saved.get("reference")
+            measured = None if reference is None else ReferenceTimes.model_validate(reference)
             run.load_state_dict(saved)
         except (KeyError, TypeError, ValueError) as error:
             self._reject(f"it is not a checkpoint of this trial ({error})")
             return run
         self.lineage, self.times, self._continued_after = lineage, times, len(times)
+        self.cpu_seconds = spent
+        if self.pace is not None and measured is not None:
+            self.pace = Pace(self.config.device, measured)
         return run
 
     def _reject(self, reason: str) -> None:
         """Set the checkpoint aside and begin anew."""
         self.store.reject_checkpoint(self.key, without_secrets(reason))
         self.run, self.times, self.lineage, self._continued_after = None, [], uuid.uuid4().hex, -1
+        self.cpu_seconds, self.pace = 0.0, self.pace and Pace(self.config.device)
 
-    def _save(self, run: TrainingRun) -> None:
+    def _save(self, run: TrainingRun | EstimatorTraining) -> None:
         """Now and then: a checkpoint, and then the curve up to it for whoever watches."""
         if time.monotonic() - self._saved_at < self._save_again_after:
             return
         began = time.monotonic()
         mine = {"lineage": self.lineage, "times": self.times}
-        self.store.write_checkpoint(self.key, run.state_dict() | mine)
+        self.store.write_checkpoint(self.key, run.state_dict() | mine | self._spent())
         self.store.write_live(self.key, mine | {"curve": run.curve})
         self._saved_at = time.monotonic()
         # Saving a large network takes its time: at most a twentieth of all.
         self._save_again_after = max(CHECKPOINT_SECONDS, 20 * (self._saved_at - began))
 
-    def _results(self, run: TrainingRun) -> dict[str, bytes]:
+    def _results(self, run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
         """The files of a finished training."""
         config = self.config
         # Calibrators and the choice of a winner see these; no search trial looks at rows that
         # are set apart for them.
         if config.phase == "confirm" and config.protocol.choice is not None:
             choice = splits_of(config).choice
-            arrays = {"validation_logits": run.predict(choice), "validation_labels": choice.labels}
+            arrays = predictions_of("validation", run.predict(choice), choice)
         else:
-            arrays = {
-                "validation_logits": run.predict_validation(),
-                "validation_labels": run.validation.labels,
-            }
+            arrays = predictions_of("validation", run.predict_validation(), run.validation)
         files: dict[str, bytes] = {}
         if config.phase == "confirm":
             dataset = dataset_of(config)
             test = dataset.test(config.seed)
             posterior = dataset.posterior(test.inputs)
-            arrays |= {"test_logits": run.predict(test), "test_labels": test.labels}
+            arrays |= predictions_of("test", run.predict(test), test)
             if posterior is not None:
                 arrays["test_posterior"] = posterior
-            files["network.pt"] = encode_tensors(run.network())
+            files |= model_files(run)
             history = run.history()
             if history:
                 files["history.npz"] = encode_arrays(history)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from calibration.abstention import Accepted
+from calibration.deployment import Description
 from calibration.metrics import METRICS, Shown
 from calibration.text import visible
 from sweeps.analysis.selection import CHOSEN_BY
@@ -44,9 +45,10 @@ def _introduction(package: Package) -> Iterator[str]:
     about, classes = package.description.about, package.description.class_names
     yield f"# {markdown_text(about['row'])} on {markdown_text(about['dataset'])}"
     yield ""
-    network = f"a {code(package.description.network.name)} network trained by"
+    network = package.description.network
+    trained = f"a {code(network.name)} network trained by " if network else ""
     yield (
-        f"A calibrated classifier of {len(classes)} classes: {network} "
+        f"A calibrated classifier of {len(classes)} classes: {trained}"
         f"{code(about['method'])}, {_calibrator(package)}, and a threshold on the confidence below "
         "which it abstains. A confidence of 0.8 is meant to be right in 8 cases of 10."
     )
@@ -99,13 +101,18 @@ def _training(package: Package) -> Iterator[str]:
     yield from table(
         {
             "method": f"{code(about['method'])}: {settings(about['hyperparameters'])}",
-            "network": f"{code(description.network.name)}: {settings(description.network.options)}",
+            **_network(description),
             "training": settings(about["training"]),
             "calibrator": f"{code(package.chosen.calibrator)}, fitted on all "
             f"{package.rows['validation']} validation rows{_convergence(package)}",
             "seed": str(about["seed"]),
         }
     )
+
+
+def _network(description: Description) -> dict[str, str]:
+    network = description.network
+    return {"network": f"{code(network.name)}: {settings(network.options)}"} if network else {}
 
 
 def _convergence(package: Package) -> str:

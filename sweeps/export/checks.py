@@ -13,7 +13,6 @@ from calibration.evaluation import scores
 from sweeps.engine.environment import environment
 from sweeps.export.choice import Chosen
 from sweeps.store import StoreError
-from sweeps.sweep import Sweep
 
 CHECKED_ROWS = 512
 _SAME, _ELSEWHERE, _ROUGH = 1e-5, 1e-3, 1e-2
@@ -33,20 +32,25 @@ def check_network(classifier: Classifier, splits: Splits, logits: Tensor, chosen
         raise StoreError(
             f"trial {chosen.trial.key}: the network built from its record gives other "
             f"probabilities than the record, by up to {float(apart):.2g} where {allowed:g} could "
-            f"be rounding; has the code of {chosen.trial.config.model.name!r} or "
-            f"{chosen.trial.config.method!r} changed{_changes(chosen)}? {_REMEDY}"
+            f"be rounding; has the code of {_code(chosen)} changed{_changes(chosen)}? {_REMEDY}"
         )
 
 
+def _code(chosen: Chosen) -> str:
+    config = chosen.trial.config
+    network = [] if config.model is None else [config.model.name]
+    return " or ".join(repr(name) for name in (*network, config.method))
+
+
 def check_calibrator_output(
-    part: str, output: Tensor, logits: Tensor, labels: Tensor, sweep: Sweep, chosen: Chosen
+    part: str, output: Tensor, logits: Tensor, labels: Tensor, bins: int, chosen: Chosen
 ) -> None:
     """Raise ``StoreError`` unless the calibrator's output comes to the metrics that are on record.
 
     ``part`` is ``test``, for the calibrator itself, or ``validation``, for the cross-fitted ones.
     """
     recorded = chosen.evaluation.test if part == "test" else chosen.evaluation.validation
-    found = scores(output, labels, logits.argmax(-1), bins=sweep.spec.evaluation.bins)
+    found = scores(output, labels, logits.argmax(-1), bins=bins)
     differing = [
         f"{name} is {found[name]:.8g}, on record {recorded[name]:.8g}"
         for name in found

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from calibration.text import count
-from sweeps.analysis.records import ConfirmedTrial
+from sweeps.analysis import Analysis
+from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.results import label
 from sweeps.analysis.selection import best_seed
 from sweeps.errors import UserError
 from sweeps.spec import ORACLE
 from sweeps.store import EvaluationRecord, TrialRecord
-from sweeps.sweep import Sweep
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,11 @@ class Chosen:
 
 
 def choose(
-    sweep: Sweep, dataset: str | None = None, row: str | None = None, seed: int | None = None
+    records: SweepRecords,
+    analysis: Analysis,
+    dataset: str | None = None,
+    row: str | None = None,
+    seed: int | None = None,
 ) -> Chosen:
     """The winner on a dataset, or another row of its leaderboard by name.
 
@@ -62,18 +66,17 @@ def choose(
     of ``seed``. Raises ``UserError`` if the sweep is not finished, has no such dataset, row or
     seed, or no winner.
     """
-    dataset = _dataset(sweep, dataset)
-    records = sweep.records
+    dataset, name = _dataset(records, dataset), records.spec.name
     if not records.finished:
         done = f"{records.done} of {count(records.total, 'trial')}"
-        raise UserError(f"sweep {sweep.name!r} is not finished ({done}); run it to its end first")
-    table = sweep.analysis.leaderboard
+        raise UserError(f"sweep {name!r} is not finished ({done}); run it to its end first")
+    table = analysis.leaderboard
     rows = table if table.empty else table[table["dataset"] == dataset]
     rows = rows if rows.empty else rows[rows["row"] != ORACLE]
     if rows.empty:
-        raise UserError(f"sweep {sweep.name!r} has no confirmed network on {dataset}: all failed")
-    line = _winner(rows, sweep, dataset) if row is None else _named(rows, row, dataset)
-    tidy = sweep.results
+        raise UserError(f"sweep {name!r} has no confirmed network on {dataset}: all failed")
+    line = _winner(rows, analysis, name, dataset) if row is None else _named(rows, row, dataset)
+    tidy = analysis.results
     method, calibrator = str(line["row"]), str(line["calibrator"])
     same = (tidy["dataset"] == dataset) & (tidy["row"] == method)
     seeds = tidy[same & (tidy["calibrator"] == calibrator)]
@@ -91,34 +94,30 @@ def choose(
         seeds,
         trial.record,
         trial.evaluations[calibrator],
-        is_winner=sweep.analysis.selection.is_winner(dataset, method, calibrator),
+        is_winner=analysis.selection.is_winner(dataset, method, calibrator),
         row_named=row is not None,
         seed_named=seed is not None,
-        planned=sweep.spec.confirm_seeds,
-        searched=bool(sweep.spec.space(method).searched),
+        planned=records.spec.confirm_seeds,
+        searched=bool(records.spec.space(method).searched),
     )
 
 
-def _dataset(sweep: Sweep, dataset: str | None) -> str:
-    names = list(sweep.loaded.datasets)
+def _dataset(records: SweepRecords, dataset: str | None) -> str:
+    names, sweep = list(records.loaded.datasets), records.spec.name
     if dataset is None and len(names) > 1:
         raise UserError(
-            f"sweep {sweep.name!r} has several datasets; choose one with --dataset: "
-            f"{', '.join(names)}"
+            f"sweep {sweep!r} has several datasets; choose one with --dataset: {', '.join(names)}"
         )
     if dataset is not None and dataset not in names:
-        raise UserError(
-            f"--dataset: sweep {sweep.name!r} has no {dataset!r}; it has {', '.join(names)}"
-        )
+        raise UserError(f"--dataset: sweep {sweep!r} has no {dataset!r}; it has {', '.join(names)}")
     return dataset or names[0]
 
 
-def _winner(rows: pd.DataFrame, sweep: Sweep, dataset: str) -> pd.Series[Any]:
-    winner = sweep.analysis.selection.winners.get(dataset)
+def _winner(rows: pd.DataFrame, analysis: Analysis, sweep: str, dataset: str) -> pd.Series[Any]:
+    winner = analysis.selection.winners.get(dataset)
     if winner is None:
         raise UserError(
-            f"sweep {sweep.name!r} has no winner on {dataset}; name a row with --row: "
-            f"{_names(rows)}"
+            f"sweep {sweep!r} has no winner on {dataset}; name a row with --row: {_names(rows)}"
         )
     method, calibrator = winner
     return rows[(rows["row"] == method) & (rows["calibrator"] == calibrator)].iloc[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,17 +21,22 @@ from calibration.calibrators import CALIBRATORS
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
-from calibration.data.transforms import TableTransform
+from calibration.data.transforms import TableTransform, encoded
 from calibration.deployment import Classifier, Description, Inputs, Named, interpret
 from calibration.evaluation import cross_fitted
-from calibration.methods import METHODS, Method, make_method
+from calibration.learners import Estimator, learner, make_learner
+from calibration.learners.encoding import encoder_for
+from calibration.learners.estimator import TRAINING_SETTINGS
+from calibration.methods import Method
 from calibration.models import MODELS
+from sweeps.engine.identity import TrialConfig
+from sweeps.engine.networks import stored_model
 from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_calibrator_output, check_network
 from sweeps.export.choice import Chosen
-from sweeps.store import StoreError
-from sweeps.sweep import Sweep
+from sweeps.spec import LoadedSpec
+from sweeps.store import Store
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Package:
 
     chosen: Chosen
     classifier: Classifier
-    network: dict[str, Any]
+    model: dict[str, Any]
     code: Bundle
     wish: Wish
     rows: dict[str, int]
@@ -68,7 +73,7 @@ class Package:
         return self.classifier.description
 
 
-def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
+def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
     Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be saved,
@@ -76,31 +81,34 @@ def assemble(sweep: Sweep, chosen: Chosen, wish: Wish) -> Package:
     record says.
     """
     config, record = chosen.trial.config, chosen.record
-    dataset = sweep.loaded.datasets[chosen.dataset]
-    method = make_method(config.method, config.hyperparameters)
-    splits = dataset.split(config.protocol, config.seed, held_out=method.needs_held_out)
-    arrays, network = sweep.store.predictions(record), sweep.store.tensors(record, "network.pt")
-    if network is None:
-        raise StoreError(f"no network is stored for trial {record.key}")
+    dataset = loaded.datasets[chosen.dataset]
+    made = make_learner(config.method, config.hyperparameters)
+    splits = dataset.split(config.protocol, config.seed, held_out=made.needs_held_out)
+    if isinstance(made, Method):
+        inputs = made.hyperparameters
+        transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
+        splits = replace(splits, transform=transform)
+    arrays, model = store.predictions(record), stored_model(config, record, store)
     logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+    bins = loaded.spec.evaluation.bins
     output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
-    check_calibrator_output("validation", output, logits, labels, sweep, chosen)
+    check_calibrator_output("validation", output, logits, labels, bins, chosen)
     held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
     calibrator = calibrators.fit(chosen.calibrator, logits, labels)
-    description = _description(sweep, chosen, dataset, splits, method, threshold, wish)
-    classifier = Classifier(description, network, calibrator)
+    description = _description(loaded.spec.name, chosen, dataset, splits, made, threshold, wish)
+    classifier = Classifier(description, model, calibrator)
     check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
     output = calibrator(test_logits)
-    check_calibrator_output("test", output, test_logits, test_labels, sweep, chosen)
+    check_calibrator_output("test", output, test_logits, test_labels, bins, chosen)
     test = interpret(output, test_logits)
     counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
     return Package(
         chosen,
         classifier,
-        network,
+        model,
         bundle(_modules(chosen, splits, description)),
         wish,
         rows={
@@ -131,35 +139,38 @@ def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:
 
 
 def _description(
-    sweep: Sweep,
+    sweep: str,
     chosen: Chosen,
     dataset: Dataset,
     splits: Splits,
-    method: Method,
+    made: Method | Estimator,
     threshold: float,
     wish: Wish,
 ) -> Description:
     config = chosen.trial.config
+    encode = splits.transform
+    if isinstance(made, Estimator):
+        encode, _ = encoder_for(made, splits, dataset.columns)
     try:
-        transform = save_transform(splits.transform)
+        transform = save_transform(encode)
         inputs = _inputs(dataset, splits)
     except ValueError as error:
         raise UserError(f"{chosen.dataset}: {error}") from error
-    learned_map = type(method).map_logits is not Method.map_logits
     written = config.model_dump(mode="json")
+    named = Named(name=config.method, options=written["hyperparameters"])
     return Description(
         class_names=dataset.class_names,
         inputs=inputs,
         transform=transform,
-        network=Named(name=config.model.name, options=written["model"]["options"]),
+        network=Named.model_validate(written["model"]) if config.model else None,
         network_input=tuple(splits.transform(splits.train.inputs[:1]).shape[1:]),
-        method=(
-            Named(name=config.method, options=written["hyperparameters"]) if learned_map else None
-        ),
+        category_embedding=_embedding(made),
+        estimator=named if isinstance(made, Estimator) else None,
+        method=named if _learns_map(made) else None,
         mixed_precision=config.training.mixed_precision,
         threshold=threshold,
         about={
-            "sweep": sweep.name,
+            "sweep": sweep,
             "dataset": chosen.dataset,
             "row": chosen.label,
             "key": chosen.trial.key,
@@ -168,13 +179,27 @@ def _description(
             "method": config.method,
             "hyperparameters": written["hyperparameters"],
             "calibrator": chosen.calibrator,
-            "training": written["training"],
+            "training": _concerning(config),
             "protocol": written["protocol"],
             "threshold_for": {k: v for k, v in vars(wish).items() if v is not None},
             "environment": chosen.record.environment,
             "exported": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         },
     )
+
+
+def _embedding(made: Method | Estimator) -> int:
+    return made.hyperparameters.category_embedding if isinstance(made, Method) else 0
+
+
+def _learns_map(made: Method | Estimator) -> bool:
+    return isinstance(made, Method) and type(made).map_logits is not Method.map_logits
+
+
+def _concerning(config: TrialConfig) -> dict[str, Any]:
+    """The training settings that concern the learner."""
+    concerns = None if config.model is not None else set(TRAINING_SETTINGS)
+    return config.training.model_dump(mode="json", include=concerns)
 
 
 def _inputs(dataset: Dataset, splits: Splits) -> Inputs:
@@ -209,11 +234,12 @@ def _seen_missing(splits: Splits, columns: tuple[Any, ...]) -> tuple[str, ...]:
 def _modules(chosen: Chosen, splits: Splits, description: Description) -> list[str]:
     """The modules of all that is looked up by name when the model is loaded."""
     config = chosen.trial.config
-    things: list[Any] = [
-        MODELS[config.model.name],
-        CALIBRATORS[chosen.calibrator],
-        type(splits.transform),
-    ]
+    things: list[Any] = [CALIBRATORS[chosen.calibrator], type(splits.transform)]
+    if config.model is not None:
+        things.append(MODELS[config.model.name])
+    kind = learner(config.method)
+    if issubclass(kind, Estimator):
+        return [*(thing.__module__ for thing in (*things, kind)), *kind.imports()]
     if description.method is not None:
-        things.append(METHODS[config.method])
+        things.append(kind)
     return [thing.__module__ for thing in things]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from sweeps.errors import UserError
 from sweeps.export.package import Package
 from sweeps.host.secrets import masked
-from sweeps.store import file_name
-from sweeps.sweep import Sweep
+from sweeps.spec import LoadedSpec
+from sweeps.spec.schema import Spec
+from sweeps.store import Store, file_name
 from sweeps.tracking import TrackingError
 from sweeps.tracking.mlflow.artifacts import chooses_place
 from sweeps.tracking.mlflow.backend import default_uri
@@ -43,7 +44,13 @@ class Registration:
 
 
 def wanted_registration(
-    sweep: Sweep, dataset: str, *, name: str | None, alias: str, tracking: str | None
+    loaded: LoadedSpec,
+    store: Store,
+    dataset: str,
+    *,
+    name: str | None,
+    alias: str,
+    tracking: str | None,
 ) -> Registration | None:
     """Where to register: asked for, or because a registry is configured; None if neither.
 
@@ -52,7 +59,8 @@ def wanted_registration(
     and for a file that is not a database of MLflow's.
     """
     environment: Mapping[str, str] = os.environ
-    server = tracking or sweep.spec.tracking.uri or environment.get(TRACKING)
+    spec = loaded.spec
+    server = tracking or spec.tracking.uri or environment.get(TRACKING)
     registry = environment.get(REGISTRY)
     if name is None and server is None and registry is None:
         return None
@@ -65,36 +73,40 @@ def wanted_registration(
             f"--alias: found {alias!r}; an alias has letters, digits, - and _, and is neither "
             "'latest' nor a version such as v1"
         )
-    several = len(sweep.loaded.datasets) > 1
-    own = file_name(f"{sweep.name}-{dataset}" if several else sweep.name)
-    server = server or default_uri(sweep.store)
+    several = len(loaded.datasets) > 1
+    own = file_name(f"{spec.name}-{dataset}" if several else spec.name)
+    server = server or default_uri(store)
     for place in (server, registry or server):
         check_database_file(place)
     return Registration(name or own, alias, server, registry or server)
 
 
-def register(registration: Registration, sweep: Sweep, package: Package, model: Path) -> str:
+def register(
+    registration: Registration, spec: Spec, store: Store, package: Package, model: Path
+) -> str:
     """Log the model directory under its run and register it; its ``models:/…`` URI.
 
     Raises ``TrackingError`` when MLflow refuses or is away.
     """
     try:
         with mlflow_settings():
-            return _register(registration, sweep, package, model)
+            return _register(registration, spec, store, package, model)
     except Exception as error:  # MLflow's own, its database's and its server's are many
         uri = registration.registry
         raise TrackingError(f"cannot register in {masked(uri)}: {reason(error, uri)}") from error
 
 
-def _register(registration: Registration, sweep: Sweep, package: Package, model: Path) -> str:
+def _register(
+    registration: Registration, spec: Spec, store: Store, package: Package, model: Path
+) -> str:
     from mlflow.entities import LoggedModelOutput
     from mlflow.tracking import MlflowClient
 
     create_database(registration.tracking)
     create_database(registration.registry)
     client = MlflowClient(with_driver(registration.tracking), with_driver(registration.registry))
-    experiment = _experiment(client, registration.tracking, sweep)
-    run = _run(client, experiment, sweep, package)
+    experiment = _experiment(client, registration.tracking, spec, store)
+    run = _run(client, experiment, spec.name, package)
     about = package.description.about
     tags = {f"calsweep.{name}": str(about[name]) for name in ("sweep", "dataset", "row", "key")}
     logged = client.create_logged_model(
@@ -127,31 +139,31 @@ def _ensure_registered(client: MlflowClient, name: str) -> None:
             raise
 
 
-def _experiment(client: MlflowClient, uri: str, sweep: Sweep) -> str:
-    name = sweep.spec.tracking.experiment or sweep.name
+def _experiment(client: MlflowClient, uri: str, spec: Spec, store: Store) -> str:
+    name = spec.tracking.experiment or spec.name
     found = client.get_experiment_by_name(name)
     if found is not None:
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
     # As the publisher makes it, who may come later.
-    directory = (sweep.store.local or Path.cwd()) / "mlartifacts" / file_name(name)
+    directory = (store.local or Path.cwd()) / "mlartifacts" / file_name(name)
     place = directory.resolve().as_uri() if chooses_place(uri) else None
     return str(client.create_experiment(name, place))
 
 
-def _run(client: MlflowClient, experiment: str, sweep: Sweep, package: Package) -> str:
+def _run(client: MlflowClient, experiment: str, sweep: str, package: Package) -> str:
     """The run of the network's own training, or one made for its export."""
     key = package.chosen.trial.key
-    own = f"tags.`{SWEEP}` = '{sweep.name}' and tags.`{KEY}` = '{key}'"
-    made = f"tags.`{EXPORTED}` = '{sweep.name}/{key}'"
+    own = f"tags.`{SWEEP}` = '{sweep}' and tags.`{KEY}` = '{key}'"
+    made = f"tags.`{EXPORTED}` = '{sweep}/{key}'"
     for condition in (own, made):
         found = client.search_runs([experiment], filter_string=condition, max_results=1)
         if found:
             return str(found[0].info.run_id)
     # Without the publisher's tags: it would take the run for one of its own, half done.
     name = f"export {package.chosen.label} {package.chosen.dataset}"
-    tags = {EXPORTED: f"{sweep.name}/{key}"}
+    tags = {EXPORTED: f"{sweep}/{key}"}
     run = client.create_run(experiment, run_name=name, tags=tags)
     client.set_terminated(run.info.run_id)
     return str(run.info.run_id)

@@ -60,7 +60,13 @@ def _save(package: Package, artifacts: Path, model: Path) -> None:
     }
     for name, text in saved.items():
         (artifacts / name).write_text(text + "\n", encoding="utf-8")
-    torch.save(package.network, artifacts / NETWORK)
+    if description.estimator is None:
+        torch.save(package.model, artifacts / NETWORK)
+        models = {"network": NETWORK}
+    else:
+        models = {name: name for name in package.model}
+        for name, content in package.model.items():
+            (artifacts / name).write_bytes(content)
     about = description.about
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     logging.getLogger("mlflow").setLevel(logging.ERROR)
@@ -69,7 +75,7 @@ def _save(package: Package, artifacts: Path, model: Path) -> None:
         python_model=str(CODE),
         artifacts={
             "model": str(artifacts / DESCRIPTION),
-            "network": str(artifacts / NETWORK),
+            **{part: str(artifacts / name) for part, name in models.items()},
             "calibrator": str(artifacts / SAVED_CALIBRATOR),
         },
         code_paths=[str(path) for path in package.code.code],

@@ -16,7 +16,10 @@ ASSIGNMENT = "assignment"
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for every trial of a run. ``block``: seconds of training between two reports."""
+    """What holds for every trial of a run.
+
+    ``block``: seconds of training between two reports; ``paced``: reference work is interleaved.
+    """
 
     store: str
     calibrators: tuple[str, ...]
@@ -27,6 +30,7 @@ class Terms:
     gpu: float = 0.0
     block: float = BLOCK_SECONDS
     meeting: Meeting | None = None
+    paced: bool = False
 
     @classmethod
     def of(cls, spec: Spec, store: str) -> Self:

@@ -33,11 +33,13 @@ INSIDE_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 class Cluster(NamedTuple):
     """Where the trials run: ``address`` None means a Ray of the sweep's own on this machine.
 
-    ``concurrent`` asks for room for so many trials at once, whatever there is now.
+    ``concurrent`` asks for room for so many trials at once, whatever there is now. ``cpus`` is
+    what a Ray of its own may use: by default what was allocated to this process.
     """
 
     address: str | None = None
     concurrent: int | None = None
+    cpus: int | None = None
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def connected(cluster: Cluster, loaded: LoadedSpec, workspace: Path) -> Iterator
     import ray
 
     if cluster.address is None:
-        with own_ray(workspace):
+        with own_ray(workspace, cluster.cpus):
             yield ensure_alive
         return
     _reach(cluster.address)

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from calibration.data import Splits
+from calibration.learners import trains_network
 from calibration.methods import make_method
 from calibration.models import build_model
+from calibration.training import PREDICTION_BATCH
 from sweeps.search.space import extremes
 from sweeps.spec import LoadedSpec
 from sweeps.spec.schema import Spec
@@ -30,7 +32,7 @@ MOST_PER_GPU = 8
 """More on one GPU mostly wait for each other."""
 ASSUMED_MEMORY = 16e9
 """Of a GPU that does not say how much it has."""
-PREDICTED_ROWS = 1024
+_LABEL_BYTES = 8
 
 
 def gpu_share(needed: float, memory: float) -> float:
@@ -49,12 +51,15 @@ def training_bytes(loaded: LoadedSpec) -> float:
 
     The data, which stay there; the parameters and what an optimiser keeps of them; and the
     outputs of all layers for one batch, as often as the method keeps them: a bilevel method
-    that is differentiated through T inner steps keeps T of them.
+    that is differentiated through T inner steps keeps T of them. Predictions go through the
+    network in larger batches, and keep nothing.
     """
     most = 0.0
     for dataset in loaded.datasets.values():
         splits = dataset.split(loaded.spec.protocol, loaded.spec.seed, held_out=True)
-        for row in loaded.spec.methods:
+        for row, chosen in loaded.spec.methods.items():
+            if not trains_network(chosen.method):
+                continue
             most = max(most, _row_bytes(loaded.spec, row, splits, dataset.classes))
     return PROCESS_BYTES + SAFETY * most
 
@@ -70,22 +75,26 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     batch = rows if size == "full" else min(int(size), rows)
     one = splits.transform(splits.train.inputs[:2])
     network = build_model(spec.model.name, spec.model.options, tuple(one.shape[1:]), classes)
-    per_row = _output_bytes(network, one) / len(one)
+    all_layers, largest = (size / len(one) for size in _output_bytes(network, one))
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
-    kept = max(batch * method.window, PREDICTED_ROWS) * per_row
-    data = (rows + len(splits.validation.labels)) * one[0].numel() * one.element_size()
+    # A step keeps what every layer made, a prediction only what goes into and out of one of them.
+    kept = max(batch * method.window * all_layers, min(rows, PREDICTION_BATCH) * largest)
+    parts = (splits.train, splits.validation, splits.meta_validation)
+    # Images stay there as they are stored, a byte for each value, and are prepared batch by batch.
+    stored = splits.train.inputs[:2] if splits.train.inputs.dtype == torch.uint8 else one
+    each = stored[0].numel() * stored.element_size() + _LABEL_BYTES
+    data = each * sum(len(part.labels) for part in parts if part is not None)
     copies = _COPIES + COPIES_PER_STEP * (method.window - 1)
     return float(data + copies * parameters + 2 * kept)
 
 
-def _output_bytes(network: nn.Module, inputs: Tensor) -> float:
-    """What the outputs of all layers take in a forward pass."""
-    total = 0.0
+def _output_bytes(network: nn.Module, inputs: Tensor) -> tuple[float, float]:
+    """What the outputs of all layers take in a forward pass, and those of the largest alone."""
+    sizes = [inputs.numel() * inputs.element_size()]
 
     def add(module: nn.Module, given: object, made: object) -> None:
-        nonlocal total
         if isinstance(made, Tensor):
-            total += made.numel() * made.element_size()
+            sizes.append(made.numel() * made.element_size())
 
     leaves = [module for module in network.modules() if not list(module.children())]
     handles = [leaf.register_forward_hook(add) for leaf in leaves]
@@ -95,7 +104,7 @@ def _output_bytes(network: nn.Module, inputs: Tensor) -> float:
     finally:
         for handle in handles:
             handle.remove()
-    return total + inputs.numel() * inputs.element_size()
+    return float(sum(sizes)), float(max(sizes))
 
 
 def choose_share(loaded: LoadedSpec, gpus: float, memory: Callable[[], float]) -> float:

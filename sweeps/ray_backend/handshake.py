@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 
+from sweeps.host.nvidia import driver_version
 from sweeps.store import Store, StoreError
 
 _MARK_FILE = "driver.mark"
@@ -61,9 +62,24 @@ def check_device(device: str, node: str) -> None:
     """Raises ``UnfitNodeError`` if a node lacks what trials train on: it is part of their keys."""
     if device == "cuda" and not torch.cuda.is_available():
         raise UnfitNodeError(
-            f"node {node} has no GPU that torch can use, and resources.gpu asks for one; install "
-            "torch with CUDA and the driver there, or write resources: {gpu: 0} to train on CPUs"
+            f"node {node} has no GPU that torch can use, and resources.gpu asks for one: it has "
+            f"{_cuda(str(torch.__version__), torch.version.cuda, driver_version())}; write "
+            "resources: {gpu: 0} to train on CPUs"
         )
+
+
+def _cuda(build: str, cuda: str | None, driver: str) -> str:
+    """What of CUDA a node has, and what it lacks."""
+    loaded = f"NVIDIA's driver {driver}" if driver else "no NVIDIA driver"
+    if cuda is None:
+        return f"torch {build}, built without CUDA, and {loaded}; install a CUDA build of torch"
+    remedy = (
+        f"see whether nvidia-smi lists the GPU, and update the driver to one for CUDA {cuda} or "
+        "install a torch built for an older CUDA"
+        if driver
+        else "install the driver"
+    )
+    return f"torch {build}, built with CUDA {cuda}, and {loaded}; {remedy}"
 
 
 @lru_cache(maxsize=1)

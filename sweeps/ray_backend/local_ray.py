@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.errors import UserError
+from sweeps.host import allocation
 from sweeps.host.environment import variables
 from sweeps.host.process import handlers_kept, quiet
 from sweeps.host.reaper import end_processes
@@ -34,8 +35,11 @@ class BackendError(UserError):
 
 
 @contextmanager
-def own_ray(workspace: Path) -> Iterator[None]:
-    """Ray, started and connected, for as long as the context lasts. Raises ``BackendError``."""
+def own_ray(workspace: Path, cpus: int | None = None) -> Iterator[None]:
+    """Ray, started and connected, for as long as the context lasts. Raises ``BackendError``.
+
+    It has ``cpus`` CPUs, or as many as are allocated to this process, and the allocated GPUs.
+    """
     import ray
 
     if ray.is_initialized():
@@ -46,7 +50,8 @@ def own_ray(workspace: Path) -> Iterator[None]:
     # Ray lets everybody write to its directory; nobody else can reach into the one above it.
     home = workspace / "r"
     with quiet({"ray": logging.ERROR}), _private(token):
-        started(lambda: _init(home), lambda: _clear(home))
+        count = cpus or allocation.cpus().number
+        started(lambda: _init(home, count), lambda: _clear(home))
         try:
             yield
         finally:
@@ -100,13 +105,15 @@ def _end(process: Any) -> str:
     return f"was ended by signal {signal.Signals(-code).name} (by hand, or for want of memory)"
 
 
-def _init(home: Path) -> None:
+def _init(home: Path, cpus: int) -> None:
     import ray
 
     home.mkdir()
     with variables({"TMPDIR": str(home)}), handlers_kept(signal.SIGTERM), _without_helpers():
         ray.init(
             address="local",  # without it Ray would join any cluster it finds here
+            num_cpus=cpus,
+            num_gpus=allocation.gpus(),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

@@ -61,6 +61,7 @@ class PlanSearcher(Searcher):
         self.attended = False
         """Some worker has trained: what another lacks is its own node's fault."""
         self._turned_away: set[str] = set()
+        self._builds: dict[str, str] = {}
         self.causes: dict[str, str] = {}
         self._trials: dict[str, PlannedTrial] = {}
         _LIVE[id(self)] = self
@@ -126,6 +127,17 @@ class PlanSearcher(Searcher):
         self._guarded(lambda: self.plan.died(trial, reason, LOST_NODE))
         self.on_event(trial)
 
+    def compare_builds(self, node: str, build: str) -> None:
+        """Name a node whose build of torch is another than that of those before: once."""
+        if build not in self._builds.values() and self._builds:
+            other, known = next(iter(self._builds.items()))
+            log.warning(
+                "node %s has torch %s and node %s has torch %s: their results may differ in the "
+                "last digits; install the same build on every node",
+                *(node, build, other, known),
+            )
+        self._builds[node] = build
+
     def save(self, checkpoint_path: str) -> None:
         """Nothing: the plan is rebuilt from the store."""
 
@@ -165,6 +177,8 @@ class PlanScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Tune's question after every report."""
         self.searcher.attended |= not {"unfit", "store_error"} & result.keys()
+        if "build" in result:
+            self.searcher.compare_builds(str(result["node"]), str(result["build"]))
         body = result.get("body")
         if body is not None and self.searcher.stops(trial.trial_id, body):
             return str(TrialScheduler.STOP)

@@ -56,6 +56,7 @@ class CalibrationTrial(tune.Trainable):
             ensemble=terms.ensemble,
             rungs=assigned.rungs,
             resources={"cpu": terms.cpu, "gpu": terms.gpu, "node": self.node},
+            paced=terms.paced,
         )
         self.terms = terms
         self._reached = 0
@@ -80,6 +81,7 @@ class CalibrationTrial(tune.Trainable):
         run = self.trial.run
         epoch = run.epoch if run else 0
         result: dict[str, Any] = {"done": done, "epoch": epoch, "pid": os.getpid()}
+        result |= {"node": self.node, "build": str(torch.__version__)}
         if not done and self._reached < (
             reached := sum(rung <= epoch for rung in self.trial.rungs)
         ):

@@ -16,8 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calibration.text import count
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
+from sweeps.host.allocation import cpus
 from sweeps.host.environment import variables
 from sweeps.host.process import quiet
 from sweeps.ray_backend.assignment import BLOCK_SECONDS, Terms
@@ -58,8 +60,11 @@ def train(
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
     workspace: Path,
+    paced: bool = False,
 ) -> None:
     """Train everything the plan still holds. ``on_event`` hears of every trial that ends.
+
+    ``paced``: the workers interleave reference work, by which costs can be compared.
 
     Raises ``StoreError`` when the store cannot be used any more, ``BackendError`` when Ray does
     not start or is lost, and what ``still_ours`` raises when the sweep is no longer this
@@ -74,12 +79,22 @@ def train(
     settings["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     with ExitStack() as ending:
         ending.enter_context(variables(settings))
-        if cluster.address is not None:
-            tell(f"connecting to the Ray cluster at {cluster.address}")
+        if place := _place(cluster):
+            tell(place)
         # Starting Ray costs seconds: a finished sweep never gets here.
         ensure_alive = ending.enter_context(connected(cluster, plan.loaded, workspace))
         ending.enter_context(Watch(ensure_alive, still_ours))
-        _run(plan, store, cluster, workspace, on_event, still_ours, tell)
+        _run(plan, store, cluster, workspace, on_event, still_ours, tell, paced=paced)
+
+
+def _place(cluster: Cluster) -> str:
+    """Where trials are about to run, if there is anything to say of it."""
+    if cluster.address is not None:
+        return f"connecting to the Ray cluster at {cluster.address}"
+    found = cpus()
+    if cluster.cpus is not None or not found.limit:
+        return ""
+    return f"{count(found.number, 'CPU')} of this machine's {os.cpu_count()}: {found.limit}"
 
 
 def _run(
@@ -90,6 +105,8 @@ def _run(
     on_event: Callable[[PlannedTrial], None],
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
+    *,
+    paced: bool,
 ) -> None:
     import ray
 
@@ -105,6 +122,7 @@ def _run(
         gpu=demand.gpu,
         block=max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
         meeting=Meeting.call(store, plan.spec.name) if cluster.address else None,
+        paced=paced,
     )
     with closing(PlanSearcher(plan, terms, on_event, still_ours, room)) as searcher:
         _tune(plan, demand, workspace / "tune", searcher, elsewhere=cluster.address is not None)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibration import plots
 from calibration.data import Part
+from calibration.learners import Training
 from calibration.training import TrainingRun
 from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.engine.networks import load_network
@@ -51,6 +52,9 @@ def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[D
         grid = partial(plots.reliability_grid, shown, bins=sweep.spec.bins)
         yield Drawing(f"{start}_reliability", dataset, grid)
         yield Drawing(f"{start}_bins", dataset, partial(plots.bin_robustness, shown))
+        if sweep.spec.table is not None:  # a figure of papers; few need it on every page
+            by_bins = partial(plots.reliability_by_bins, shown)
+            yield Drawing(f"{start}_reliability-by-bins", dataset, by_bins)
         yield Drawing(f"{start}_coverage", dataset, partial(plots.risk_coverage, shown))
         for column, name in _FILES.items():
             if column in gathered.curves[dataset]:
@@ -92,6 +96,7 @@ def _weights(
     if history is None or history.get("weights", torch.empty(0)).ndim != 2:
         return None
     run = _network(trial, store)
+    assert isinstance(run, TrainingRun), "an estimator learns no weights"
     step = -(-len(run.train.labels) // history["weights"].shape[1])
     raw = sweep.loaded.datasets[dataset].split(
         sweep.spec.protocol, trial.config.seed, held_out=run.method.needs_held_out
@@ -123,12 +128,12 @@ def _regions(sweep: SweepRecords, store: Store, dataset: str) -> Figure:
     return plots.confidence_regions_grid(named, data.inputs.numpy(), data.labels.numpy())
 
 
-def _network(trial: ConfirmedTrial, store: Store) -> TrainingRun:
+def _network(trial: ConfirmedTrial, store: Store) -> Training:
     assert trial.record is not None, "only confirmed trials are drawn"
     return load_network(trial.config, trial.record, store)
 
 
-def _confidence(run: TrainingRun) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+def _confidence(run: Training) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
     def confidence(points: NDArray[np.float64]) -> NDArray[np.float64]:
         inputs = torch.as_tensor(points)
         part = Part(inputs, torch.zeros(len(inputs), dtype=torch.long))

@@ -11,12 +11,11 @@ from typing import NamedTuple
 import pandas as pd
 from torch import Tensor
 
-from calibration import calibrators
 from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.results import failed_calibrators, headline_rows, label
+from sweeps.errors import UserError
 from sweeps.report.attempts import Attempts
 from sweeps.spec import ORACLE
-from sweeps.store import Store
 
 CURVES = {
     "validation/ece": "validation ECE",
@@ -69,7 +68,7 @@ class Gathered:
 
 
 def gather(
-    sweep: SweepRecords, store: Store, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
+    sweep: SweepRecords, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
 ) -> Gathered:
     """Read it; ``tidy`` and ``table`` are the results and the leaderboard."""
     shown: dict[str, dict[str, ShownRow]] = {}
@@ -78,11 +77,11 @@ def gather(
     environments: Counter[tuple[tuple[str, str], ...]] = Counter()
     for dataset in sweep.loaded.datasets:
         shown[dataset] = {}
-        for name, of_map in rows_to_show(sweep, table, dataset).items():
-            # The calibrator is fitted once more: a user's own may fail this time.
+        for name, pair in rows_to_show(sweep, table, dataset).items():
+            # What the test rows scored may have been damaged since.
             found = attempts.part(
                 f"the diagrams of {name} on {dataset}",
-                partial(drawn_row, sweep, store, tidy, dataset, *of_map),
+                partial(drawn_row, sweep, tidy, dataset, *pair),
                 None,
             )
             if found is not None:
@@ -127,33 +126,24 @@ def rows_to_show(
     return {name: there[name] for name in names}
 
 
-def top_label(output: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Confidence and correctness from probability rows or top-label confidences."""
-    if output.ndim == 2:
-        confidence, predicted = output.max(-1)
-        return confidence, predicted == labels
-    return output, logits.argmax(-1) == labels
-
-
 def drawn_row(
-    sweep: SweepRecords,
-    store: Store,
-    tidy: pd.DataFrame,
-    dataset: str,
-    row: str,
-    calibrator: str,
+    sweep: SweepRecords, tidy: pd.DataFrame, dataset: str, row: str, calibrator: str
 ) -> ShownRow:
-    """A row with a calibrator, fitted anew, on the stored predictions of one confirmed trial."""
+    """A row with a calibrator, as its evaluation left it, in one confirmed trial.
+
+    Raises ``UserError`` if the scores of its test rows are not stored.
+    """
     # The first seed that has this row: a calibrator may have failed on an earlier one.
     mine = (tidy["dataset"] == dataset) & (tidy["row"] == row)
     first = tidy[mine & (tidy["calibrator"] == calibrator)].iloc[0]
-    (record,) = (t.record for t in sweep.confirmed(dataset, row) if t.key == first["key"])
-    assert record is not None, "it has results"
-    arrays = store.predictions(record)
-    fitted = calibrators.fit(calibrator, arrays["validation_logits"], arrays["validation_labels"])
-    logits = arrays["test_logits"]
-    pair = top_label(fitted(logits), logits, arrays["test_labels"])
-    return ShownRow(row, calibrator, int(first["seed"]), *pair)
+    (trial,) = (t for t in sweep.confirmed(dataset, row) if t.key == first["key"])
+    scores = sweep.row_scores(trial, calibrator)
+    if scores is None:
+        raise UserError(
+            f"trial {trial.key}: what its test rows scored with {calibrator!r} is not stored; "
+            "the sweep's next run evaluates it again"
+        )
+    return ShownRow(row, calibrator, int(first["seed"]), scores.confidence.double(), scores.correct)
 
 
 def _curves(sweep: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:

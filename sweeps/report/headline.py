@@ -147,8 +147,8 @@ def across(analysis: Analysis, metric: str = "nll") -> str:
     group = next((g for g in ranks.groups if best in g), ())
     beaten = [str(m) for m in ranks.average.index if m != best and m not in group]
     if not beaten:
-        return f"{best_rank}; it is not told apart from any other method (Nemenyi)."
-    return f"{best_rank}; it is told apart from {listed(beaten)} (Nemenyi)."
+        return f"{best_rank}; it does not differ significantly from any other method (Nemenyi)."
+    return f"{best_rank}; it differs significantly from {listed(beaten)} (Nemenyi)."
 
 
 def _of(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
@@ -177,7 +177,7 @@ def _winner(
         where = f"{len(seeds)} × {where}"
     by_chance = f"{result} where perfect calibration would read {number(winner['floor'])} by chance"
     if like_perfect(seeds, own_draws):
-        return f"{by_chance}: it cannot be told from perfectly calibrated on {where}."
+        return f"{by_chance}: it cannot be distinguished from perfectly calibrated on {where}."
     most = number(most_by_chance(seeds, own_draws))
     return (
         f"{by_chance} and less than {most} in 95 of 100 cases: it is not perfectly calibrated, "

@@ -3,7 +3,7 @@
 A calibration error is marked ≈ when it cannot be told from that of a perfectly calibrated
 model: ours when the mean over seeds lies within what chance gives the mean of that many test
 draws (one-sided, 95 %), or one draw where all seeds share a test set; a published one when it
-lies within what chance gives one draw.
+lies within what chance gives one draw. Rows that the publication quotes stand below, marked.
 """
 
 from __future__ import annotations
@@ -29,18 +29,23 @@ from sweeps.spec.schema import PublishedTable
 
 
 def paper_table(tidy: pd.DataFrame, sweep: SweepRecords) -> pd.DataFrame:
-    """One line per (dataset, row, metric): mean and spread of ours, and the published value."""
+    """One line per (dataset, row, metric): mean and spread of ours, and the published value.
+
+    Of a quoted row there is only that.
+    """
     table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
     lines = []
     for dataset in sweep.loaded.datasets:
         chance = _largest_by_chance(tidy, dataset)
         own_draws = sweep.loaded.datasets[dataset].independent_draws
-        for name, ours in table.rows.items():
-            seeds = _rows_of(tidy, dataset, ours)
+        written = table.published.get(dataset, {}) | table.quoted.get(dataset, {})
+        for name in [*table.rows, *table.quoted.get(dataset, {})]:
+            ours = table.rows.get(name)
+            seeds = tidy.head(0) if ours is None else _rows_of(tidy, dataset, ours)
             for metric in table.metrics:
                 values = seeds.get(_column(metric, seeds), pd.Series(dtype=float))
-                published = table.published.get(dataset, {}).get(name, {}).get(metric, math.nan)
+                published = written.get(name, {}).get(metric, math.nan)
                 lines.append(
                     {
                         "dataset": dataset,
@@ -50,7 +55,7 @@ def paper_table(tidy: pd.DataFrame, sweep: SweepRecords) -> pd.DataFrame:
                         "sd": values.std(ddof=1),
                         "seeds": int(values.count()),
                         "by_seed": " ".join(f"{value:.5f}" for value in values.dropna()),
-                        "chosen": _chosen(sweep, dataset, ours),
+                        "chosen": "" if ours is None else _chosen(sweep, dataset, ours),
                         "converged": bool(seeds["converged"].all()) if len(seeds) else True,
                         "published": published,
                         "like_perfect": metric == "ece" and like_perfect(seeds, own_draws),
@@ -127,17 +132,21 @@ def notes(sweep: SweepRecords, lines: pd.DataFrame) -> str:
     remarks = [f"mean ± standard deviation over {count(sweep.spec.confirm_seeds, 'seed')}"]
     if table.percent:
         remarks[0] += ", shares in per cent"
-    if table.published:
+    if table.published or table.quoted:
         remarks.append("[…] as published")
+    if table.quoted:
+        remarks.append("quoted: not measured there either, but taken from yet another publication")
     if lines["like_perfect"].any() or lines["published_like_perfect"].any():
-        remarks.append("≈ cannot be told from perfect calibration on so many test rows")
+        remarks.append("≈ cannot be distinguished from perfect calibration on this many test rows")
     return "; ".join(remarks) + "." + convergence_note(lines["converged"])
 
 
 def table_rows(lines: pd.DataFrame, table: PublishedTable) -> list[list[str]]:
     """One dataset's table as texts: a row of headings, then the rows with their names."""
     heads = ["", *map(_heading, table.metrics)]
-    return [heads, *([_row_name(lines, row), *_cells(lines, row, table)] for row in table.rows)]
+    rows = [[_row_name(lines, row), *_cells(lines, row, table)] for row in table.rows]
+    quoted = [row for row in lines["row"].unique() if row not in table.rows]
+    return [heads, *rows, *([f"{row} (quoted)", *_cells(lines, row, table)] for row in quoted)]
 
 
 def _terminal_table(lines: pd.DataFrame, table: PublishedTable, dataset: str) -> TerminalTable:
@@ -170,6 +179,8 @@ def _cells(lines: pd.DataFrame, row: str, table: PublishedTable) -> list[str]:
 def _cell(line: pd.Series, table: PublishedTable) -> str:
     scale = 100 if table.percent and _is_share(line["metric"]) else 1
     digits = 2 if scale == 100 else 3
+    if line["row"] not in table.rows:
+        return "–" if np.isnan(line["published"]) else f"[{line['published']:.{digits}f}]"
     text = "–" if math.isnan(line["mean"]) else f"{scale * line['mean']:.{digits}f}"
     if not math.isnan(line["sd"]):
         text += f" ±{scale * line['sd']:.{digits}f}".replace("±0.", "±.")

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 
 class Head(NamedTuple):
-    """A column's heading; ``about`` is told to who hovers, ``kind`` is its cells' class.
+    """A column's heading; ``about`` is shown on hover, ``kind`` is its cells' class.
 
     ``ends`` are those of the scale that its cells are drawn on.
     """

@@ -26,6 +26,7 @@ from sweeps.report.wording import (
     p_value,
 )
 from sweeps.spec import ORACLE
+from sweeps.spec.data_notes import data_notes
 
 
 def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[TextTable]:
@@ -140,7 +141,12 @@ def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console)
             ]
         )
         + convergence_note(shares)
-        + ensemble_note(analysis.ensembles),
+        + ensemble_note(analysis.ensembles)
+        + "".join(
+            f"\n{name}: {' '.join(notes)}"
+            for name, dataset in sweep.loaded.datasets.items()
+            if (notes := data_notes(dataset))
+        ),
         style="dim",
         highlight=False,
         markup=False,  # a row may be called [red]

@@ -72,7 +72,7 @@ def write_report(
     write = write or file
     analysis = analyse(sweep, baseline, about)
     attempts = Attempts()
-    gathered = gather(sweep, store, analysis.results, analysis.leaderboard, attempts)
+    gathered = gather(sweep, analysis.results, analysis.leaderboard, attempts)
     for name, make in _tables(sweep, analysis):
         attempts.part(name, partial(_write, write, name, make), None)
     lines = _write_paper_table(sweep, analysis, write, attempts)

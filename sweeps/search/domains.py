@@ -147,7 +147,7 @@ def _choice(values: Any) -> Choice:
         if not isinstance(value, Value):
             raise ValueError(f"found {value!r} among the choices; write numbers, words or booleans")
     if len(set(values)) != len(values):
-        raise ValueError(f"found {list(values)!r}; a value stands there twice")
+        raise ValueError(f"found {list(values)!r}; a value is listed twice")
     return Choice(tuple(values))
 
 

@@ -24,7 +24,7 @@ from calibration.hyperparameters import (
     Uniform,
     Value,
 )
-from calibration.methods import METHODS
+from calibration.learners import learner
 from sweeps.search.domains import (
     Condition,
     describe,
@@ -110,7 +110,7 @@ def resolve(
     would be right: values the method refuses, conditions that cannot hold, points outside
     their domain.
     """
-    kind = METHODS[method].Hyperparameters
+    kind = learner(method).Hyperparameters
     own: dict[str, Value | Domain] = {}
     direct: dict[str, Condition] = {}
     for name, value in written.items():
@@ -133,6 +133,8 @@ def resolve(
     # A hyperparameter has more conditions than any that switches it, so this puts those before it.
     ordered = {n: searched[n] for n in sorted(searched, key=lambda n: len(conditions.get(n, {})))}
     space = Space(fixed, ordered, conditions)
+    if kind.defaults_first and not try_first:
+        return replace(space, first=_defaults(kind, space))
     return replace(space, first=_each("try_first", try_first, space.checked))
 
 
@@ -207,7 +209,7 @@ def _listed(
     listed = _each("grid", grid, checked)
     for index, point in enumerate(listed):
         if point in listed[:index]:
-            raise ValueError(f"grid[{index}]: {point!r} stands there twice; keep one")
+            raise ValueError(f"grid[{index}]: {point!r} is listed twice; keep one")
     for name in written.searched:
         if direct[name]:
             raise ValueError(
@@ -221,6 +223,20 @@ def _listed(
     names = dict.fromkeys(name for point in listed for name in point)
     values = {n: tuple(dict.fromkeys(p[n] for p in listed if n in p)) for n in names}
     return Space(fixed, {n: Choice(values[n]) for n in names}, grid=listed)
+
+
+def _defaults(kind: type[Hyperparameters], space: Space) -> tuple[Configuration, ...]:
+    """The defaults as a point to begin with, as far as they lie in the space."""
+    point: Configuration = {}
+    for name, domain in space.searched.items():
+        default = kind.model_fields[name].default if name in kind.model_fields else None
+        try:
+            inside = {name: member(name, domain, default)}
+        except ValueError:
+            continue
+        if space.active(name, point):
+            point |= inside
+    return (point,) if point else ()
 
 
 def _each(

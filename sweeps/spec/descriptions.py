@@ -43,6 +43,13 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "evaluate_every": Note("how often validation data is looked at", "epochs"),
         "mixed_precision": Note("train in bfloat16 where the device can"),
         "threads": Note("of every training; resources.cpu must cover them", "CPU threads"),
+        "kernels": Note(
+            "of convolutions on a GPU; deterministic: sums in a fixed order; fastest: tried out, "
+            "and not always the same; neither promises equal bits on GPUs"
+        ),
+        "channels_last": Note(
+            "how images lie in memory: faster on GPUs with tensor cores, other last digits"
+        ),
         "reliability_snapshots": Note(
             "validation reliability diagrams kept along a confirmed training", "diagrams"
         ),

@@ -34,8 +34,8 @@ def hyperparameter_schema(kind: type[Hyperparameters], name: str, value: _Schema
     field = kind.model_fields[name]
     domain = kind.domains().get(name)
     searched = f" (searched by default: {describe(domain)})" if domain is not None else ""
-    for instead in kind.replacements(name):
-        searched += f" ({describe(instead.domain)} when {instead.other}: {instead.value})"
+    for when, instead in kind.replacements(name):
+        searched += f" ({describe(instead)} when {when.other}: {when.value})"
     listed = {"type": "array", "items": value, "minItems": 1, "uniqueItems": True}
     forms = _domains(value_schema(kind, name).get("type"), value, listed)
     schema: _Schema = {

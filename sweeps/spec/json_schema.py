@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS, PROTOCOLS, Protocol
-from calibration.methods import METHODS
+from calibration.learners import learner, learner_names
 from calibration.models import MODELS
 from calibration.registry import Registry
 from calibration.training import TrainingConfig
@@ -40,8 +40,8 @@ def json_schema() -> _Schema:
     definitions: _Schema = schema["$defs"]
     for model in (TrainingConfig, Protocol):
         _describe(definitions[model.__name__], model)
-    definitions |= {f"method.{name}": _row_of(name, definitions) for name in METHODS}
-    definitions["method"] = _names(METHODS)
+    definitions |= {f"method.{name}": _row_of(name, definitions) for name in learner_names()}
+    definitions["method"] = _names(learner_names())
     definitions["when"] = WHEN
     definitions["row"] = _any_row()
     definitions["rows"] = _rows()
@@ -122,7 +122,7 @@ def _calibrators() -> _Schema:
 
 def _row_of(method: str, definitions: _Schema) -> _Schema:
     """A row whose method is known, with its hyperparameters; new ones join ``definitions``."""
-    kind = METHODS[method].Hyperparameters
+    kind = learner(method).Hyperparameters
     hyperparameters: _Schema = {}
     values: _Schema = {}
     for name in kind.model_fields:
@@ -138,7 +138,7 @@ def _row_of(method: str, definitions: _Schema) -> _Schema:
     point = {"type": "object", "properties": values, "additionalProperties": False}
     return {
         "type": ["object", "null"],
-        "description": METHODS[method].description,
+        "description": learner(method).description,
         "properties": _own(point) | hyperparameters,
         "additionalProperties": False,
     }
@@ -168,7 +168,7 @@ def _any_row() -> _Schema:
             "if": {"properties": {"method": {"const": name}}, "required": ["method"]},
             "then": _reference(f"method.{name}"),
         }
-        for name in METHODS
+        for name in learner_names()
     ]
     return {
         "type": ["object", "null"],
@@ -182,12 +182,12 @@ def _rows() -> _Schema:
     row = _reference("row")
     named = {
         name: {
-            "description": METHODS[name].description,
+            "description": learner(name).description,
             "if": {"type": "object", "required": ["method"]},
             "then": row,
             "else": _reference(f"method.{name}"),
         }
-        for name in METHODS
+        for name in learner_names()
     }
     return {
         "type": "object",

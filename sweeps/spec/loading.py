@@ -21,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 from calibration.data import DATASETS, AbsentDataError, Dataset, Protocol, load_dataset
 from calibration.training import TrainingConfig
 from sweeps.host.secrets import masked
+from sweeps.spec.data_notes import data_notes
 from sweeps.spec.meaning import check_meaning
 from sweeps.spec.reading import (
     Lines,
@@ -72,6 +73,7 @@ def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:
         spec = _from_directory(validated(written), directory)
         spec, notes = _with_available_datasets(spec)
         datasets = check_meaning(spec)
+        notes += [f"{name}: {note}" for name, data in datasets.items() for note in data_notes(data)]
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     # What is kept and shown of a spec must not hold a server's password.

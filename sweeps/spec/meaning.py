@@ -13,6 +13,8 @@ import torch
 from calibration import calibrators
 from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
+from calibration.learners import trains_network
+from calibration.methods import InputHyperparameters
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
 from sweeps.search import SAMPLERS, Sampler
@@ -71,7 +73,9 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
                 "common ones; remove the dataset or 'ensembles'",
             )
         _check_augmentation(spec, dataset)
+        _check_inputs(spec, dataset)
         _check_model(spec, dataset, location)
+        _check_groups(spec, dataset, location)
     return datasets
 
 
@@ -115,7 +119,7 @@ def _check_search(spec: Spec) -> None:
     for index, objective in enumerate(search.objective):
         location: Location = ("search", "objective", index)
         if objective.metric in measured:
-            raise ProblemError(location, f"{objective.metric!r} stands there twice; keep one")
+            raise ProblemError(location, f"{objective.metric!r} is listed twice; keep one")
         measured.append(objective.metric)
         better = METRICS[objective.metric].direction
         if objective.direction != better:
@@ -159,10 +163,15 @@ def _check_resources(resources: Resources) -> None:
         )
     if gpu == "auto":
         return
-    if 0 < gpu < 0.01 or (gpu > 1 and gpu != int(gpu)):
+    if gpu > 1:
         raise ProblemError(
             ("resources", "gpu"),
-            f"found {gpu:g}; write a share of one GPU (0.01 to 1) or a whole number of them",
+            f"found {gpu:g}; a trial trains on one device, so that the others would be idle: write "
+            "at most 1, and as many trials as there are GPUs run at once",
+        )
+    if 0 < gpu < 0.01:
+        raise ProblemError(
+            ("resources", "gpu"), f"found {gpu:g}; write a share of one GPU, from 0.01 to 1"
         )
 
 
@@ -187,7 +196,7 @@ def _check_calibrators(spec: Spec) -> None:
     for index, name in enumerate(chosen):
         location: Location = ("calibrators", index)
         if name in chosen[:index]:
-            raise ProblemError(location, f"{shortened(name)} stands there twice; keep one")
+            raise ProblemError(location, f"{shortened(name)} is listed twice; keep one")
         kind = named(location, lambda name=name: calibrators.CALIBRATORS[name])
         if not (isinstance(kind, type) and issubclass(kind, calibrators.Calibrator)):
             raise ProblemError(location, f"{name!r} is not a subclass of Calibrator")
@@ -221,6 +230,20 @@ def _check_table(spec: Spec, table: PublishedTable) -> None:
                         ("table", "published", dataset, row),
                         f"{shortened(name)} is not in the table; there are {', '.join(known_here)}",
                     )
+    for dataset, rows in table.quoted.items():
+        for row, values in rows.items():
+            if row in table.rows:
+                raise ProblemError(
+                    ("table", "quoted", dataset, row),
+                    f"{shortened(row)} is a row of the table; write its numbers under 'published'",
+                )
+            for name in values:
+                if name not in table.metrics:
+                    raise ProblemError(
+                        ("table", "quoted", dataset, row),
+                        f"{shortened(name)} is not in the table; there are "
+                        f"{', '.join(table.metrics)}",
+                    )
 
 
 def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
@@ -232,6 +255,31 @@ def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
             )
 
 
+def _check_groups(spec: Spec, dataset: Dataset, location: Location) -> None:
+    """Few groups may fit the parts with one seed and not with another: try those of the sweep."""
+    if dataset.test_groups is None:
+        return
+    confirmed = (spec.confirm_seed(repeat) for repeat in range(spec.confirm_seeds))
+    for seed in (spec.seed, *confirmed):
+        for held_out in (False, True):
+            named(
+                location,
+                lambda s=seed, h=held_out: dataset.split(spec.protocol, s, held_out=h),
+            )
+
+
+def _check_inputs(spec: Spec, dataset: Dataset) -> None:
+    if dataset.columns:
+        return
+    for row, written in spec.methods.items():
+        for name in InputHyperparameters.model_fields:
+            if any(name in point for point in (written.hyperparameters, *written.grid)):
+                raise ProblemError(
+                    ("methods", row, name),
+                    f"dataset {dataset.name!r} has no columns to encode; leave {name!r} out",
+                )
+
+
 def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
     splits = named(location, lambda: dataset.split(spec.protocol, spec.seed, held_out=True))
     if spec.protocol.choice is not None and splits.apart is None:
@@ -240,6 +288,8 @@ def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
             f"dataset {dataset.name!r} sets no rows apart for 'choice'; its split must fill "
             "'apart', or use a protocol without 'choice'",
         )
+    if not any(trains_network(row.method) for row in spec.methods.values()):
+        return
     shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
     chosen = spec.model
 

@@ -264,7 +264,7 @@ def _check_values(loader: _Loader, node: yaml.Node, at: Location, lines: Lines) 
                 raise ProblemError(here, "the key is not a text; write it in quotes")
             if first is not None:
                 lines[here] = key.start_mark.line + 1
-                raise ProblemError(here, f"stands there twice (first on line {first}); keep one")
+                raise ProblemError(here, f"is written twice (first on line {first}); keep one")
             if not own:
                 _check_scalar(loader, key, here)
             _check_values(loader, value, here, lines)

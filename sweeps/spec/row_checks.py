@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from calibration.methods import METHODS, Method
+from calibration.learners import Estimator, learner
 from sweeps.search import unsupported
 from sweeps.search.space import grid_size
 from sweeps.spec.reading import Location, ProblemError
@@ -64,9 +64,9 @@ def _check_name(name: str, files: dict[str, str]) -> None:
 
 def _check_method(name: str, row: Row) -> None:
     location: Location = ("methods", name)
-    kind = named(location, lambda: METHODS[row.method])
-    if not (isinstance(kind, type) and issubclass(kind, Method)):
-        raise ProblemError(location, f"{row.method!r} is not a subclass of Method")
+    kind = named(location, lambda: learner(row.method))
+    if issubclass(kind, Estimator):
+        named(location, kind.check_installed)
     for hyperparameter in kind.Hyperparameters.model_fields:
         if hyperparameter in ROW_KEYS:
             raise ProblemError(

@@ -13,9 +13,13 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from calibration import calibrators
 from calibration.data import PROTOCOLS, Protocol
+from calibration.hyperparameters import SettingError, Value
+from calibration.learners import learner
+from calibration.learners.estimator import TRAINING_SETTINGS, Estimator
 from calibration.methods import METHODS
 from calibration.training import TrainingConfig
 from sweeps.search.config import Scheduler, SchedulerConfig, SearchConfig
+from sweeps.search.domains import extremes, parse_hyperparameter
 from sweeps.search.fields import STRICT, Duration, about
 from sweeps.search.space import Space, resolve
 
@@ -86,7 +90,7 @@ def _rows(written: Any) -> Any:
     names = [name for name, _ in pairs]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ValueError(f"{twice!r} stands there twice; give one of them a name and 'method:'")
+        raise ValueError(f"{twice!r} is listed twice; give one of them a name and 'method:'")
     return {name: _row(name, hyperparameters) for name, hyperparameters in pairs}
 
 
@@ -157,7 +161,8 @@ class PublishedTable(_Part):
     ``rows`` maps the table's row names to ours, as the leaderboard calls them
     (``standard + temperature``; ``oracle``). ``published`` holds numbers by dataset, row
     and metric, as they stand in the publication; ``percent`` says that it gives shares in
-    per cent, and ours are shown so too.
+    per cent, and ours are shown so too. ``quoted`` holds, in the same way, rows that the
+    publication took from others: they stand below the table, marked, with nothing of ours.
     """
 
     title: Annotated[str, about("the publication and the table in it")]
@@ -172,6 +177,10 @@ class PublishedTable(_Part):
     published: Annotated[
         dict[str, dict[str, dict[str, float]]],
         about("the published numbers by dataset, row and metric"),
+    ] = {}
+    quoted: Annotated[
+        dict[str, dict[str, dict[str, float]]],
+        about("rows that the publication quotes from others, by dataset, row and metric"),
     ] = {}
     percent: Annotated[bool, about("shares are published, and shown, in per cent")] = False
 
@@ -273,9 +282,36 @@ class Spec(_Part):
         return resolve(chosen.method, chosen.hyperparameters, chosen.grid, chosen.try_first)
 
     def row_training(self, row: str) -> TrainingConfig:
-        """The training settings of one row. Raises ``SettingError`` if they do not fit."""
-        own = self.methods[row].training
-        return TrainingConfig.checked(self.training.model_dump() | own, f"row {row!r}")
+        """The training settings of one row. Raises ``SettingError`` if they do not fit.
+
+        Of an estimator they are those that concern it; its ``epochs`` are its rounds at most.
+        """
+        own, kind = self.methods[row].training, learner(self.methods[row].method)
+        if not issubclass(kind, Estimator):
+            return TrainingConfig.checked(self.training.model_dump() | own, f"row {row!r}")
+        for name in own:
+            if name not in TRAINING_SETTINGS:
+                raise SettingError(
+                    f"row {row!r}: {name!r} does not concern {self.methods[row].method}, which "
+                    f"trains no network; of 'training' it follows {', '.join(TRAINING_SETTINGS)}"
+                )
+        shared = self.training.model_dump(include=set(TRAINING_SETTINGS))
+        rounds = {"epochs": self._rounds(row, kind)}
+        return TrainingConfig.checked(shared | own | rounds, f"row {row!r}")
+
+    def _rounds(self, row: str, kind: type[Estimator]) -> int:
+        """How many rounds an estimator trains at most, whatever is suggested."""
+        field = kind.Hyperparameters.model_fields.get("rounds")
+        if field is None:
+            return 1
+        chosen = self.methods[row]
+        points = [point["rounds"] for point in chosen.grid if "rounds" in point]
+        try:
+            found, _ = parse_hyperparameter(chosen.hyperparameters.get("rounds", field.default))
+            ends = [found] if isinstance(found, Value) else list(extremes(found))
+            return max(1, *(int(end) for end in ends + points))
+        except (TypeError, ValueError):  # what is wrong there is told of the row's space
+            return int(field.default)
 
     @property
     def evaluation(self) -> Evaluation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,9 +20,11 @@ from calibration.data.columns import MOST_CATEGORIES, holds_texts, infer_columns
 from calibration.data.fixed import TEST_SHARE
 from calibration.data.frames import check_names, read_frame, repeated_names
 from calibration.data.splitting import FEWEST_ROWS
+from calibration.learners import learner_names
 from calibration.methods import METHODS
 from sweeps.errors import UserError
 from sweeps.search import SAMPLERS
+from sweeps.spec.data_warnings import class_warnings, holds_dates, table_warnings
 from sweeps.store import RESERVED_NAMES
 
 FAST = (
@@ -34,6 +37,8 @@ FAST = (
     "mixup",
 )
 """Methods that train about as fast as cross-entropy alone."""
+FOR_TABLES = ("logistic_regression", "hist_gradient_boosting")
+"""Estimators that are always there, and hard to beat on a table."""
 SMALLEST_CLASS = 20
 _FEW_ROWS, _MANY_ROWS = 2_000, 50_000
 _LONGEST_NAME = 60
@@ -41,10 +46,6 @@ _LONGEST_NAME = 60
 IDENTIFIER_SHARE, IDENTIFIER_ROWS = 0.9, 50
 """Texts of which more than this share differ, in more than so many rows, name the rows."""
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-_DATE = (
-    r"(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}/\d{1,2}/\d{2}"
-    r"|\d{1,2}\W+[^\W\d]{3,9}\W+\d{4}|[^\W\d]{3,9}\W+\d{1,2}\W+\d{4})(\D.*)?"
-)
 
 
 @dataclass
@@ -109,7 +110,8 @@ def _arrays(data: Path, target: str | None) -> Findings:
         )
     dataset = load_dataset("arrays", {"path": str(data)})
     counts = _class_counts(dataset, str(data))
-    remarks = _class_remarks(dataset.class_names, counts)
+    remarks = _class_warnings(dataset.class_names, counts)
+    remarks += _class_remarks(dataset.class_names, counts)
     return Findings({"name": "arrays"}, dataset, sum(counts), remarks)
 
 
@@ -152,8 +154,11 @@ def _table(data: Path, target: str | None) -> Findings:
         remarks.append(f"categories: {_some(texts)}")
     if gaps:
         remarks.append(f"values are missing in: {_some(gaps)}")
-    remarks += _class_remarks(dataset.class_names, _class_counts(dataset, origin))
-    return Findings(options, dataset, len(frame), remarks)
+    counts = _class_counts(dataset, origin)
+    remarks += _class_remarks(dataset.class_names, counts)
+    warnings = table_warnings(frame, target, {name: _quoted(name) for name in columns})
+    warnings += _class_warnings(dataset.class_names, counts)
+    return Findings(options, dataset, len(frame), [*warnings, *remarks])
 
 
 def _no_header(columns: list[str]) -> str | None:
@@ -205,9 +210,7 @@ def _text_reason(present: pd.Series[Any]) -> str | None:
     values = pd.Series(present.unique())
     if values.str.fullmatch(r"[+-]?[\d,]+").all() and values.str.contains(",").any():
         return "its numbers have commas; write 1.5 for 1,5 and 1000 for 1,000 to use them"
-    dates = values[values.str.strip().str.fullmatch(_DATE)]
-    parsed = pd.to_datetime(dates, format="mixed", dayfirst=True, utc=True, errors="coerce")
-    if parsed.notna().sum() > IDENTIFIER_SHARE * len(values):
+    if holds_dates(present):
         return "it holds dates; turn them into numbers (days, years) to use them"
     if len(present) > IDENTIFIER_ROWS and len(values) > IDENTIFIER_SHARE * len(present):
         return "nearly every row has its own text, like an identifier"
@@ -236,6 +239,10 @@ def _class_counts(dataset: Dataset, origin: str) -> list[int]:
     return [int(count) for count in counts]
 
 
+def _class_warnings(names: tuple[str, ...], counts: list[int]) -> list[str]:
+    return class_warnings(names, counts, {name: one_line(name) for name in names})
+
+
 def _class_remarks(names: tuple[str, ...], counts: list[int]) -> list[str]:
     sizes = list(zip(names, counts, strict=True))
     shown = ", ".join(f"{one_line(name)} ({count})" for name, count in sizes[:10])
@@ -262,13 +269,13 @@ def _relative(data: Path, directory: Path) -> str:
 
 def _text(name: str, options: dict[str, Any], found: Findings, methods: str) -> str:
     image = found.dataset.kind == "image"
-    count = len(list(METHODS))
+    count = len(learner_names())
     large = found.rows > _MANY_ROWS
     epochs, batch = (30, 256) if image or large else (100, 64 if found.rows < _FEW_ROWS else 128)
     model = "small_cnn" if image else "{name: mlp, widths: [64, 64]}"
     dataset = ", ".join(f"{key}: {_scalar(value)}" for key, value in options.items())
     remarks = "\n".join(f"# - {remark}" for remark in found.remarks)
-    chosen = "methods: all" if methods == "all" else f"methods: [{', '.join(FAST)}]"
+    chosen = _methods(image, methods)
     return f"""\
 # A sweep over {name}. Check it: calsweep check THIS_FILE; run it: calsweep run THIS_FILE.
 # What was seen in the data ({found.rows} rows):
@@ -291,7 +298,7 @@ training:
   batch_size: {batch}
   optimiser: adam
   stop_on: nll          # keep the weights with the best validation NLL …
-  patience: {max(10, epochs // 5)}          # … and stop when so many epochs brought none better
+  patience: {max(10, epochs // 5)}          # … and stop after so many epochs without a better one
 
 search:
   sampler: tpe          # {" | ".join(SAMPLERS)}
@@ -302,6 +309,15 @@ confirm_seeds: 5        # the best setting of each method, trained again
 calibrators: fast          # every quick calibrator on every network; 'all' for the rest
 seed: 0
 """
+
+
+def _methods(image: bool, wanted: str) -> str:
+    """The rows; beside the networks of a table stand estimators."""
+    if image and wanted == "all":
+        return "methods: all"
+    names = list(METHODS) if wanted == "all" else FAST
+    lines = f"methods: [{', '.join(names if image else (*FOR_TABLES, *names))}]"
+    return textwrap.fill(lines, 98, subsequent_indent="  ", break_long_words=False)
 
 
 def _scalar(value: Any) -> str:

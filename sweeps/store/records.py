@@ -30,12 +30,28 @@ class StoredFile(BaseModel):
     size: int
 
 
+class ReferenceTimes(BaseModel):
+    """What the reference work took that was interleaved with a training: sums over ``repeats``.
+
+    ``cpu_seconds`` are those of the process, ``seconds`` those of the clock: where other
+    processes had the processor too, the second are more. ``version`` names the work.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int
+    repeats: int = 0
+    cpu_seconds: _Seconds = 0.0
+    seconds: _Seconds = 0.0
+
+
 class TrialOutcome(BaseModel):
     """What a trial came to.
 
     ``config`` is its ``TrialConfig`` and ``environment`` what it was made with, as JSON has
     them. ``curve`` has one entry per epoch and ``times`` when each ended, in seconds since
     1970; ``validation`` the metrics at ``best_epoch``, which names the network that is kept.
+    ``seconds`` of the clock and ``cpu_seconds`` of the process are those of its epochs.
     ``lineage`` is the same for a training and its continuation from a checkpoint. A trial that
     failed before it came to train has only its configuration, its environment and its reason.
     """
@@ -54,6 +70,8 @@ class TrialOutcome(BaseModel):
     best_epoch: int = 0
     epochs: int = 0
     seconds: _Seconds = 0.0
+    cpu_seconds: _Seconds = 0.0
+    reference: ReferenceTimes | None = None
     parameters: int = 0
     validation: dict[str, float] = {}
 
@@ -161,21 +179,25 @@ class EvaluationRecord(BaseModel):
 def checked_scores(values: Mapping[str, Any], evaluation: EvaluationRecord) -> RowScores:
     """Row scores as stored, if their means are the evaluation's. Raises ``DamagedError``."""
     try:
-        scores = RowScores(**{name: values[name] for name in RowScores._fields})
+        # Those of data without groups may have been stored before there were any.
+        known = {"groups": None, **values}
+        scores = RowScores(**{name: known[name] for name in RowScores._fields})
         means = {metric: scores.of(metric) for metric in ROW_MEANS}
         shapes = {tuple(scores.confidence.shape), tuple(scores.correct.shape)}
         shapes |= {tuple(rows.shape) for rows in means.values() if rows is not None}
+        if scores.groups is not None:
+            shapes.add(tuple(scores.groups.shape))
     except (KeyError, AttributeError, TypeError, RuntimeError) as error:
         raise DamagedError(f"no evaluation leaves such scores ({error})") from error
     if len(shapes) != 1 or len(*shapes) != 1:
         raise DamagedError("its scores are not one for each test row")
     for metric, rows in means.items():
         mean = math.nan if rows is None else float(rows.mean())
-        known = evaluation.test.get(metric, mean)
+        measured = evaluation.test.get(metric, mean)
         # In float32 each row is rounded by at most 6e-8 of itself.
-        same = math.isclose(mean, known, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
-        if not (same or math.isnan(known)):
-            raise DamagedError(f"its {metric} is {mean:g}, and that of the evaluation {known:g}")
+        same = math.isclose(mean, measured, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+        if not (same or math.isnan(measured)):
+            raise DamagedError(f"its {metric} is {mean:g}, and that of the evaluation {measured:g}")
     return scores
 
 

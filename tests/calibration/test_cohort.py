@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from calibration import cohort as cohorts
-from calibration import kernels
+from calibration import steady
 from calibration.cohort import Cohort
 from calibration.methods import Batch, Learner, Numbers, TrainState, make_method
 from calibration.methods.standard import Standard
@@ -91,8 +92,8 @@ def test_twenty_members_are_what_they_are_alone(settings: dict[str, Any]) -> Non
 def test_members_step_together_where_bits_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine's kernels do: here the comparison is told to find no difference."""
     monkeypatch.setattr(cohorts, "same_bits", lambda one, other: True)
-    monkeypatch.setattr(kernels, "TWO_FORMULAS", set())
-    monkeypatch.setattr(kernels, "SMALL_PRODUCT", 0)
+    monkeypatch.setattr(steady, "TWO_FORMULAS", set())
+    monkeypatch.setattr(steady, "SMALL_PRODUCT", 0)
     members = [counted(place, batch_size="full", epochs=30) for place in range(4)]
     Counted.calls = 0
     trained(members)
@@ -217,3 +218,38 @@ def test_a_method_that_draws_in_its_step_trains_alone() -> None:
     trained(members)
     for place, member in enumerate(members):
         assert difference(untimed(finished(run(place))), untimed(member)) is None
+
+
+def test_the_loss_is_summed_as_alone_and_has_the_same_gradient() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, 700, 3, generator=generator)
+    labels = torch.randint(3, (5, 700), generator=generator)
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits, labels)
+
+    with steady.SteadyLoss():
+        slopes, values = torch.vmap(torch.func.grad_and_value(loss))(logits, labels)
+    pairs = zip(logits, labels, strict=True)
+    expected = [torch.func.grad_and_value(loss)(*pair) for pair in pairs]
+    assert torch.equal(values, torch.stack([value for _, value in expected]))
+    torch.testing.assert_close(slopes, torch.stack([slope for slope, _ in expected]))
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "found"),
+    [
+        (lambda x: x @ x.T, 2, {"small matrix products"}),
+        (lambda x: x @ x.T, 20, set()),
+        (lambda x: x.sigmoid(), 31, {"sigmoid"}),
+        (lambda x: x.sigmoid(), 32, set()),
+        (lambda x: x.square(), 31, set()),
+        (lambda x: 0.9 ** x.sum(), 32, {"pow"}),
+    ],
+)
+def test_kernels_that_round_otherwise_in_company_are_found(
+    function: Callable[[Tensor], Tensor], rows: int, found: set[str]
+) -> None:
+    with steady.Unsteady(4) as unsteady:
+        torch.vmap(function)(torch.ones(4, rows, 3))
+    assert unsteady.found == found

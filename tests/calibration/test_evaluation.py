@@ -9,7 +9,13 @@ from torch import Tensor
 from calibration import calibrators, metrics
 from calibration.calibrators import Calibrator
 from calibration.data import load_dataset
-from calibration.evaluation import LabelledLogits, cross_fitted, evaluate, evaluate_oracle
+from calibration.evaluation import (
+    LabelledLogits,
+    _folds,
+    cross_fitted,
+    evaluate,
+    evaluate_oracle,
+)
 
 
 class Memoriser(Calibrator):
@@ -42,6 +48,33 @@ def test_cross_fitting_never_scores_a_row_with_a_map_that_saw_it(n: int) -> None
     sample = predictions(n, seed=1)
     output = cross_fitted(f"{__name__}:Memoriser", sample.logits, sample.labels, seed=0)
     assert torch.equal(output, torch.full((n, 3), 1 / 3, dtype=torch.double))
+
+
+@pytest.mark.parametrize("kind", ["groups", "times"])
+@pytest.mark.parametrize("number", [2, 5, 23])
+def test_cross_fitting_never_scores_a_row_with_a_map_that_saw_its_group(
+    kind: str, number: int
+) -> None:
+    sample = predictions(60, seed=1)
+    member = torch.randint(number, (60,), generator=torch.Generator().manual_seed(3))
+    alike = sample.logits[member]  # rows of one group cannot be told apart
+    output = cross_fitted(f"{__name__}:Memoriser", alike, sample.labels, seed=0, **{kind: member})
+    assert torch.equal(output, torch.full((60, 3), 1 / 3, dtype=torch.double))
+
+
+def test_times_are_cut_into_blocks_of_about_as_many_rows() -> None:
+    times = torch.randint(40, (1000,), generator=torch.Generator().manual_seed(4))
+    fold = _folds(torch.zeros_like(times), 0, 5, times=times)
+    ordered = fold[times.argsort(stable=True)]
+    assert (ordered.diff() >= 0).all()
+    assert torch.bincount(fold).tolist() == pytest.approx([200] * 5, rel=0.2)
+
+
+def test_groups_are_dealt_out_by_class_and_size() -> None:
+    labels = torch.arange(100) // 20  # 5 classes in 4 groups of 5 rows each
+    fold = _folds(labels, 0, 4, groups=torch.arange(100) // 5)
+    assert torch.bincount(fold).tolist() == [25] * 4
+    assert all(len(labels[fold == number].unique()) == 5 for number in range(4))
 
 
 def test_cross_fitted_rows_keep_their_order() -> None:

@@ -254,6 +254,20 @@ def test_reliability_grid_has_one_scale_for_all() -> None:
         assert heights == pytest.approx(accuracy[~np.isnan(accuracy)])
 
 
+def test_reliability_by_bins_has_a_row_for_each_name() -> None:
+    named = {name: SITUATIONS[name] for name in ("calibrated", "over-confident")}
+    figure = plots.reliability_by_bins(named, bins=(20, 100))
+    grid = figure.axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == (2, 2)
+    pairs = [(name, bins) for name in named for bins in (20, 100)]
+    for axes, (name, bins) in zip(figure.axes, pairs, strict=True):
+        curve = metrics.reliability_curve(*named[name], bins=bins)
+        heights = [bar.get_height() for bar in bars(axes, "_bars")]
+        assert heights == pytest.approx(curve.accuracy[curve.count > 0].numpy())
+        error = float(metrics.ece(*named[name], bins=bins))
+        assert f"{bins} bins: ECE {error:.3f}, " in axes.get_title("left")
+
+
 @pytest.mark.parametrize(
     ("methods", "shape"), [(1, (1, 1)), (3, (1, 3)), (4, (1, 4)), (5, (2, 3)), (6, (2, 3))]
 )
@@ -419,6 +433,7 @@ def test_curves_refuse_a_name_without_points() -> None:
     "draw",
     [
         plots.reliability_grid,
+        plots.reliability_by_bins,
         plots.bin_robustness,
         plots.risk_coverage,
         lambda named: plots.curves(named, "ECE"),

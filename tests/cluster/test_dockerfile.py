@@ -53,6 +53,7 @@ def test_it_runs_as_nobody_with_pinned_packages_and_a_token() -> None:
     (install,) = (rest for step, rest in found if "--constraint constraints.txt" in rest)
     assert '".[${EXTRAS}]"' in install
     assert ("ENV", "RAY_AUTH_MODE=token") in found
+    assert ("ENV", "RAY_USAGE_STATS_ENABLED=0 MLFLOW_DISABLE_TELEMETRY=true") in found
     last = [rest for step, rest in found if step == "RUN"][-1]
     assert "ray --version" in last, "a build that cannot start Ray fails"
     assert "calsweep --help" in last

@@ -22,6 +22,7 @@ from ray.autoscaler.tags import TAG_RAY_NODE_KIND
 
 ROOT = Path(__file__).parents[2]
 CLOUDS = ["aws", "gcp"]
+PROFILES = ("calsweep-head", "calsweep-worker")
 LAUNCHERS = ["local", *CLOUDS]
 SECRET = re.compile(
     r"PRIVATE KEY|AKIA[0-9A-Z]{16}|(?i:password|secret|token)\s*[=:]\s*[\"']?[0-9a-f]{16}"
@@ -66,6 +67,7 @@ def test_the_cluster_is_closed(name: str) -> None:
     config = launcher(name)
     for kind in ("head", "worker"):
         assert re.search(r"RAY_AUTH_MODE=token( \S+=\S+)* ray start", starts(config, kind))
+        assert "RAY_USAGE_STATS_ENABLED=0" in starts(config, kind), "nothing is told home"
     assert "--dashboard-host=127.0.0.1" in starts(config, "head")
     assert "0.0.0.0" not in json.dumps(config)
     assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
@@ -98,6 +100,43 @@ def test_the_package_and_all_it_is_built_from_are_brought(name: str) -> None:
     (setup,) = config["setup_commands"]
     assert "CALSWEEP_STORE=" in setup
     assert setup.endswith("bash ~/calsweep/cluster/setup.sh")
+
+
+def test_workers_may_use_the_store_and_nothing_else() -> None:
+    worker, head = (
+        json.loads((ROOT / "cluster" / "iam" / f"aws-{kind}.json").read_text())["Statement"]
+        for kind in ("worker", "head")
+    )
+    allowed = {action for each in worker for action in each["Action"]}
+    assert {action.partition(":")[0] for action in allowed} == {"s3"}
+    assert not any("*" in action for action in allowed)
+    assert {each["Resource"].partition("/")[0] for each in worker} == {"arn:aws:s3:::EDIT-bucket"}
+    passed = [each["Resource"] for each in head if each["Action"] == ["iam:PassRole"]]
+    assert passed == ["arn:aws:iam::*:role/calsweep-worker"]
+    ends = next(each for each in head if "ec2:TerminateInstances" in each["Action"])
+    named = launcher("aws")["cluster_name"]
+    assert ends["Condition"] == {"StringEquals": {"ec2:ResourceTag/ray-cluster-name": named}}
+    groups = launcher("gcp")["available_node_types"]
+    accounts = {
+        each["email"].partition("@")[0]
+        for group in groups.values()
+        for each in group["node_config"].get("serviceAccounts", [])
+    }
+    assert accounts == {"calsweep-worker"}
+
+
+def test_the_image_is_baked_of_what_the_launchers_bring() -> None:
+    baked = (ROOT / "cluster" / "image.pkr.hcl").read_text()
+    (listed,) = re.findall(r"files = \[(.*?)\]", baked, re.DOTALL)
+    files = re.findall(r'"([^"]+)"', listed)
+    for name in CLOUDS:
+        mounts = launcher(name)["file_mounts"]
+        assert sorted(files) == sorted(path for path in mounts.values() if "~" not in path)
+        (setup,) = launcher(name)["setup_commands"]
+        for setting in re.findall(r"CALSWEEP_(?:EXTRAS|PIP)=(?:'[^']*'|\S+)", setup):
+            assert setting in baked, "else the first boot would install again"
+    assert baked.count("{") == baked.count("}")
+    assert "rm -f ~/.ray/auth_token" in baked
 
 
 @pytest.mark.parametrize("name", CLOUDS)
@@ -133,9 +172,17 @@ def test_ray_makes_every_kind_of_machine_on_ec2(monkeypatch: pytest.MonkeyPatch)
     with mock_aws():
         ec2 = boto3.client("ec2", region_name=region)
         image = ec2.register_image(Name="ubuntu", RootDeviceName="/dev/sda1")["ImageId"]
-        boto3.client("iam").create_instance_profile(InstanceProfileName="calsweep")
+        for name in PROFILES:
+            boto3.client("iam").create_instance_profile(InstanceProfileName=name)
+        # As the documentation makes it, before the first `ray up`.
+        own = ec2.create_security_group(GroupName="calsweep", Description="calsweep")["GroupId"]
+        ssh = {"FromPort": 22, "ToPort": 22, "IpProtocol": "tcp"}
+        ssh |= {"IpRanges": [{"CidrIp": "203.0.113.0/24"}]}
+        inside = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": own}]}
+        ec2.authorize_security_group_ingress(GroupId=own, IpPermissions=[ssh, inside])
         for group in config["available_node_types"].values():
-            group["node_config"]["ImageId"] = image
+            assert group["node_config"].pop("SecurityGroupIds") == ["sg-00000000000000000"]
+            group["node_config"] |= {"ImageId": image, "SecurityGroupIds": [own]}
         resolved = commands._bootstrap_config(config, no_config_cache=True)
         groups = resolved["available_node_types"]
         provider = _get_node_provider(resolved["provider"], resolved["cluster_name"])
@@ -156,8 +203,12 @@ def test_ray_makes_every_kind_of_machine_on_ec2(monkeypatch: pytest.MonkeyPatch)
         "g6.12xlarge": True,
         "c7i.4xlarge": True,
     }
-    open_ports = {rule["FromPort"] for group in rules for rule in group for _ in rule["IpRanges"]}
-    assert open_ports == {22}
+    assert all(m["SecurityGroups"][0]["GroupId"] == own for m in machines)
+    doors = [(rule["FromPort"], r["CidrIp"]) for g in rules for rule in g for r in rule["IpRanges"]]
+    assert doors == [(22, "203.0.113.0/24")], "Ray opens none of its own"
+    roles = {m["InstanceType"]: m["IamInstanceProfile"]["Arn"].rpartition("/")[2] for m in machines}
+    assert {kind for kind, role in roles.items() if role == PROFILES[0]} == {"m7i.xlarge"}
+    assert set(roles.values()) == set(PROFILES)
 
 
 def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any], at: str) -> list[str]:

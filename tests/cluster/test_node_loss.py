@@ -57,7 +57,7 @@ def table(path: Path, rows: int = 300) -> None:
 def test_a_sweep_outlives_a_killed_machine_and_a_cut_cable(tmp_path: Path) -> None:
     log = tmp_path / "steps.log"
     spec = SPEC.replace("LOG", str(log))
-    scene = Scene(tmp_path / "driver", spec, name="nodes", module=HALTING_MODULE)
+    scene = Scene(tmp_path / "driver", spec, name="nodes", module=HALTING_MODULE, database=True)
     table(scene.directory / "rows.csv")
     with network(3) as hosts, rays(hosts, **SOON) as cluster:
         cluster.add_head("--num-cpus", "1")

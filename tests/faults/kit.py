@@ -23,6 +23,7 @@ from sweeps.spec.schema import Evaluation
 from sweeps.store import Store, TrialRecord
 from tests.faults.leftovers import MARK, Trace
 from tests.ports import free_port as free_port
+from tests.tracked import empty_database, put_database
 from tests.waiting import answers, wait_for, wait_until_gone
 
 SEAL = {"checksum", "format", "place"}
@@ -91,11 +92,15 @@ class Scene:
     module: str = MODULE
     temporary: Path | None = None
     """Where its processes put temporary files, if not where all others do."""
+    database: bool = False
+    """Whether there is an empty tracking database, which a command would take seconds to make."""
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.trace = Trace(self.directory, self.temporary)
         (self.directory / "paced.py").write_text(self.module)
+        if self.database:
+            put_database(self.root)
         self.write(self.spec)
 
     def write(self, spec: str) -> None:
@@ -257,6 +262,8 @@ def sweep_up() -> None:
 
 def start_server(directory: Path, port: int) -> subprocess.Popen[bytes]:
     """Start the server and wait until it answers."""
+    if not (directory / "server.db").exists():
+        (directory / "server.db").write_bytes(empty_database())
     command = ["mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{directory / 'server.db'}"]
     command += ["--artifacts-destination", str(directory / "artifacts")]

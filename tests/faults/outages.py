@@ -23,15 +23,15 @@ confirm_seeds: 1
 calibrators: []
 """
 CURVE = [5, 10, 15, 20]
-TRIALS = 100
+TRIALS = 50
 OUTAGES = (20.0, 60.0)
 # However long a server takes to start, the sweep must not end before it is back for good: until
-# then a trial takes three seconds, and the last ten do not come past their middle.
+# then a trial takes six seconds, and the last ten do not come past their middle.
 MODULE_OF_SLOW_TRIALS = f"""{MODULE}
 class Slow(Paced):
     def loss(self, output, labels, numbers):
         found = super().loss(output, labels, numbers)
-        time.sleep(0.0 if self.is_back() else 0.15)
+        time.sleep(0.0 if self.is_back() else 0.3)
         while numbers["progress"] >= 0.5 and self.is_late() and not self.is_back():
             time.sleep(0.1)
         return found

@@ -38,7 +38,7 @@ def full_soon(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_store_is_said_clearly_and_damage_is_mended_once_there_is_room(
     full_soon: Path,
 ) -> None:
-    scene = Scene(full_soon / "sweep", SPEC)
+    scene = Scene(full_soon / "sweep", SPEC, database=True)
     process = scene.start()
     wait_for(lambda: len(scene.records()) >= 3, process)
     ballast = fill(full_soon)

@@ -40,7 +40,7 @@ TRIALS = 3 + 8 + 2 * 2  # the three points of the first row, some of them sugges
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """The same sweep left alone, but for a second driver that is turned away."""
-    scene = Scene(tmp_path_factory.mktemp("undisturbed"), SPEC)
+    scene = Scene(tmp_path_factory.mktemp("undisturbed"), SPEC, database=True)
     process = scene.start()
     wait_for(scene.suggestions, process)
     second = scene.run()

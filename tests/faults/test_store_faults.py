@@ -41,7 +41,7 @@ HERE = "name: here\n" + GRID.replace("ROW", "standard")
 
 def test_two_drivers_and_deleted_files_leave_every_trial_once(tmp_path: Path) -> None:
     slowly = GRID.replace("ROW: {", 'paced: {method: "paced:Paced", pause: 0.05, ')
-    scene = Scene(tmp_path, slowly)
+    scene = Scene(tmp_path, slowly, database=True)
     first = scene.start()
     wait_for(scene.records, first)
     # Asleep, the first cannot notice that its lock goes; its workers go on.

@@ -1,4 +1,4 @@
-"""Five sweeps begin at once on an empty store and an empty database, sharing one Ray."""
+"""Three sweeps begin at once on an empty store and an empty database, sharing one Ray."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ confirm_seeds: 1
 calibrators: []
 resources: {cpu: 2}
 """
-TOGETHER = 5
+TOGETHER = 3
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def started_head(log: Path) -> tuple[int, subprocess.Popen[bytes]]:
     raise AssertionError(log.read_text())
 
 
-def test_five_processes_at_once_on_nothing(tmp_path: Path, ray_address: str) -> None:
+def test_three_processes_at_once_on_nothing(tmp_path: Path, ray_address: str) -> None:
     store = str(tmp_path / "store")
     scenes = [
         Scene(

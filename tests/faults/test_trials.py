@@ -37,7 +37,7 @@ REASONS = {
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    scene = Scene(tmp_path_factory.mktemp("trials"), SPEC)
+    scene = Scene(tmp_path_factory.mktemp("trials"), SPEC, database=True)
     done = scene.run()
     scene.out, scene.err, scene.code = done.stdout, done.stderr, done.returncode
     return scene

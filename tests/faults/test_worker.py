@@ -42,7 +42,7 @@ def test_a_killed_process_costs_the_epochs_since_the_checkpoint_and_nothing_else
     tmp_path: Path,
 ) -> None:
     log = tmp_path / "steps.log"
-    scene = Scene(tmp_path, SPEC.replace("LOG", str(log)), module=MODULE + NOISY)
+    scene = Scene(tmp_path, SPEC.replace("LOG", str(log)), module=MODULE + NOISY, database=True)
     process = scene.start()
     wait_for(lambda: list((scene.root / "records").glob("*/live.json")), process)
     seen = len(log.read_text().splitlines())

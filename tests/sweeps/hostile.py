@@ -45,4 +45,4 @@ def hostile_sweep(directory: Path) -> Sweep:
     frame = pd.DataFrame({"x": labels + draws.normal(size=200), "y": draws.normal(size=200)})
     frame["label"] = [CLASSES[label] for label in labels]
     frame.to_csv(directory / f"{DATA}.csv", index=False)
-    return train_sweep(directory, TEXT)
+    return train_sweep(directory, TEXT, pictures=True)

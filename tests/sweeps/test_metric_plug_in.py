@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
+from tests.tracked import put_database
+
 pytestmark = pytest.mark.slow
 
 FILE = """
@@ -90,6 +92,7 @@ def plugged(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "[calsweep.metrics]\nperplexity = perplexing:PERPLEXITY\n"
     )
     (work / "given.yaml").write_text(SPEC)
+    put_database(work / "runs")
     path = os.pathsep.join([str(package), str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -3,8 +3,10 @@
 Nothing here knows of sweeps; ``sweeps.analysis`` says which numbers are compared.
 """
 
+from sweeps.analysis.statistics.change_points import ChangePoint, change_point, change_points
 from sweeps.analysis.statistics.crossed import (
     Estimate,
+    by_group,
     crossed_binned,
     crossed_means,
     over_seeds,
@@ -29,12 +31,16 @@ from sweeps.analysis.statistics.trend import MannKendall, distinct_runs, mann_ke
 __all__ = [
     "ALPHA",
     "SPENT",
+    "ChangePoint",
     "Claims",
     "Estimate",
     "MannKendall",
     "Needed",
     "PairedTest",
     "Ranks",
+    "by_group",
+    "change_point",
+    "change_points",
     "claim_probabilities",
     "claim_tests",
     "corrected_t_test",

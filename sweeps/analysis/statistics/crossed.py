@@ -16,6 +16,9 @@ large at once: with three of them, a p-value below 0.05/12 came four times as of
 the freedom, not the variance, is computed with the seeds' term at its upper 90 % confidence limit,
 (n − 1) / χ²(0.1; n − 1) times what was seen. It is n − 1 where seeds dominate, as it must be, and
 as large as the rows' where the seeds' part is negligible for certain.
+
+Rows that belong to groups are not drawn one by one: groups take their place in all of this, each
+with one value (``by_group``).
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ class Estimate(NamedTuple):
 
     ``by_seed``, ``by_row`` and ``by_both`` are σα², σβ² and σγ² where they are known, none
     below 0: what the variance would be with other numbers of seeds and rows. ``rows`` is 0
-    where test rows are no source of chance of their own, ``seeds`` where seeds are none.
+    where test rows are no source of chance of their own, ``seeds`` where seeds are none. With
+    ``grouped`` the rows are groups of them.
     Variance and freedom are NaN where nothing can be tested.
     """
 
@@ -51,6 +55,7 @@ class Estimate(NamedTuple):
     by_seed: float = math.nan
     by_row: float = 0.0
     by_both: float = 0.0
+    grouped: bool = False
 
     @property
     def testable(self) -> bool:
@@ -130,6 +135,20 @@ def crossed_means(differences: ArrayLike, *, quantum: float = 0.0) -> Estimate:
         by_row=max((row - both) / n, 0.0),
         by_both=both,
     )
+
+
+def by_group(differences: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
+    """One value per seed and group (n, G), whose means are those of the rows (n, m).
+
+    A mean over rows is a ratio, the groups' sums by their sizes, and both are drawn with the
+    groups. With d the mean of all, S_sg a group's sum and m_g its size, the values are
+    d + (S_sg − m_g d)·G/m: their spread over groups is that of the ratio, linearised.
+    """
+    _, member = np.unique(groups, return_inverse=True)
+    sizes = np.bincount(member)
+    sums = np.stack([np.bincount(member, of_seed, minlength=len(sizes)) for of_seed in differences])
+    mean = differences.mean()
+    return np.asarray(mean + (sums - sizes * mean) * (len(sizes) / differences.shape[1]))
 
 
 def quantum_variance(rows: int, quantum: float = 1.0) -> float:

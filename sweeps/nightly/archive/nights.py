@@ -3,7 +3,7 @@
 ::
 
     NIGHTS/SUITE/2026-11-16/runs/          the store of the night's sweeps; nothing is shared
-                            night.json     status, identity, reference work, times
+                            night.json     status, identity, times
                             results.parquet, verdict.json, report.html, report.md
     NIGHTS/SUITE/baseline.json, baseline.parquet, history.parquet, mlflow.db, log/
 
@@ -20,7 +20,6 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Literal, NamedTuple
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -49,8 +48,7 @@ class NightState(BaseModel):
     ``status``: ``complete`` is a night in which every trial of every sweep has its result,
     ``failed`` one that came to its end without some of them, ``unfinished`` one that did not
     come to its end. ``given`` is the suite as the command was given it, empty for the ready
-    one. ``reference`` holds seconds of the reference work, ``verdict`` the overall one, empty
-    while there is none.
+    one. ``verdict`` is the overall one, empty while there is none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -64,14 +62,8 @@ class NightState(BaseModel):
     began: str = ""
     ended: str = ""
     identity: dict[str, str] = {}
-    reference: list[float] = []
     digest: str = ""
     verdict: str = ""
-
-    @property
-    def reference_seconds(self) -> float:
-        """The median of the reference work over the night; NaN if it was never done."""
-        return median(self.reference) if self.reference else float("nan")
 
 
 class Day(NamedTuple):

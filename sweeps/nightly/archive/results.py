@@ -15,7 +15,12 @@ from sweeps.nightly.archive.nights import FORMAT_ENTRY, NIGHTS_FORMAT
 RESULTS_FILE = "results.parquet"
 CELL = ["sweep", "dataset", "row", "calibrator"]
 KEYS = [*CELL, "seed"]
-UNLIKE = ("seconds", "key")
+TIMES = ("seconds", "work_seconds", "reference", "busy")
+"""What a training took: seconds of the clock, seconds of work (the process's on CPUs, the
+clock's on a GPU), those of one piece of reference work done between its epochs, and how many
+times longer by the clock than by the process that piece took: 1 on a machine with nothing else
+to do."""
+UNLIKE = (*TIMES, "key")
 """Columns that may differ between identical nights: the clock's, and the name of a trial."""
 
 
@@ -28,6 +33,11 @@ def judged() -> tuple[str, ...]:
 def cells(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     """The cells of a frame, in its order."""
     return [tuple(map(str, cell)) for cell in frame[CELL].drop_duplicates().to_numpy()]
+
+
+def reference_seconds(frame: pd.DataFrame) -> float:
+    """The median seconds of a piece of reference work over a night; NaN if there was none."""
+    return float(frame["reference"].median()) if "reference" in frame else float("nan")
 
 
 def digest(frame: pd.DataFrame) -> str:

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from sweeps.nightly.archive import history as past
 from sweeps.nightly.archive.baseline import AcceptedNight
 from sweeps.nightly.archive.nights import Day, Nights, NightState
-from sweeps.nightly.archive.results import CELL, UNLIKE, cells, judged
-from sweeps.nightly.judge.changes import Change, changes, commits
+from sweeps.nightly.archive.results import (
+    CELL,
+    TIMES,
+    UNLIKE,
+    cells,
+    judged,
+    reference_seconds,
+)
+from sweeps.nightly.judge.changes import Change, between, changes, commits
 from sweeps.nightly.judge.judgement import judge, overall
 from sweeps.nightly.judge.rules import (
     COST,
     DRIFTING,
     IDENTICAL,
+    STEP_COLUMNS,
     TREND_COLUMNS,
     UNCHANGED,
     VERDICT_COLUMNS,
+    WORSE,
     Judge,
 )
 from sweeps.nightly.judge.sentences import sentences
+from sweeps.nightly.judge.steps import Since, since, steps
 from sweeps.nightly.judge.trends import trends
-from sweeps.nightly.judge.verdict import SweepCount, Verdict, worst_first
+from sweeps.nightly.judge.verdict import SweepCount, Verdict, past_verdicts, worst_first
 from sweeps.report.wording import count, listed
 
 MOST_NAMED = 4
@@ -51,22 +61,29 @@ def assess(
     """
     reasons = [*reasons, *_lost(state, baseline, history, nights)]
     complete = not reasons
-    lines, drifts = (pd.DataFrame(columns=names) for names in (VERDICT_COLUMNS, TREND_COLUMNS))
+    columns = (VERDICT_COLUMNS, TREND_COLUMNS, STEP_COLUMNS)
+    lines, drifts, stepped = (pd.DataFrame(columns=names) for names in columns)
     speed = float("nan")
     changed: list[Change] = []
     if baseline is not None:
         about = baseline.about
-        speed = state.reference_seconds / about.reference_seconds
-        measured = results.reindex(columns=[*CELL, "seed", *judged(), "seconds"])
-        lines = worst_first(judge(measured, baseline.results, settings, speed=_known(speed)))
+        speed = reference_seconds(results) / baseline.reference
+        wanted = [*CELL, "seed", *judged(), *TIMES]
+        now, before = (frame.reindex(columns=wanted) for frame in (results, baseline.results))
+        lines = worst_first(judge(now, before, settings))
         lines = lines.assign(converged=_converged(lines, results))
         until = history[history["night"] <= state.night]
-        drifts = trends(past.comparable(until, about.night, about.reference_seconds), settings)
+        recent = past.comparable(until, about.night, baseline.reference)
+        drifts, stepped = trends(recent, settings), steps(recent, settings)
+        # A night that is not complete is not part of the history, which cannot say since when.
+        when = since(stepped, recent) if state.night in set(recent["night"]) else {}
+        lines = _dated(lines, when, state.night, _last_said(nights, recent, state))
         changed = changes(about.identity, state.identity)
     identical = baseline is not None and complete and state.digest == baseline.about.digest
     if identical:  # whatever the nights between were: tonight is what was accepted
         drifts = drifts.replace({"verdict": {DRIFTING: UNCHANGED}})
-    word = overall(lines, drifts, complete=complete)
+        stepped = stepped.replace({"verdict": {WORSE: UNCHANGED}})
+    word = overall(lines, drifts, stepped, complete=complete)
     if complete and (first or (word == "identical" and not identical)):
         word = "fine"
     days = nights.days(state.night, list(history["night"].unique()))
@@ -88,6 +105,7 @@ def assess(
         sweeps=sweeps,
         lines=lines,
         trends=drifts,
+        steps=stepped,
         days=[*(day for day in days if day.night != state.night), tonight],
         finish=nights.finish(state.night),
         accept=nights.accept(state.night),
@@ -114,8 +132,28 @@ def _converged(lines: pd.DataFrame, results: pd.DataFrame) -> pd.Series:
     return pd.Series(share, index=lines.index, dtype=float)
 
 
-def _known(speed: float) -> float:
-    return speed if math.isfinite(speed) else 1.0
+def _last_said(nights: Nights, recent: pd.DataFrame, state: NightState) -> Mapping[Any, str]:
+    """What the last complete night before said of every cell and metric, if it is still there."""
+    before = [str(night) for night in recent["night"].unique() if night < state.night]
+    said = past_verdicts(nights, before[-1:])
+    return {key[:-1]: verdict for key, verdict in said.items()}
+
+
+def _dated(
+    lines: pd.DataFrame, when: Mapping[Any, Since], tonight: str, said: Mapping[Any, str]
+) -> pd.DataFrame:
+    """The lines with since when they are worse, the revisions around that, and if it is news."""
+    dates, revisions, ongoing = [], [], []
+    for line in lines.to_dict("records"):
+        key = tuple(str(line[name]) for name in (*CELL, "metric"))
+        step = when.get(key) if line["verdict"] == WORSE else None
+        dates.append(step.night if step else "")
+        around = () if step is None else (step.revision_before, step.revision)
+        revisions.append(between(*around) if around else "")
+        # Where the last night was deleted, the history must do.
+        earlier = step is not None and step.night < tonight
+        ongoing.append(said[key] == WORSE if key in said else earlier)
+    return lines.assign(since=dates, revisions=revisions, ongoing=ongoing)
 
 
 def _lost(
@@ -140,7 +178,7 @@ def _sentences(
         return
     night = baseline.about.night
     lead, *others = sentences(
-        verdict.lines, verdict.trends, complete=not verdict.reasons, speed=_known(verdict.speed)
+        verdict.lines, verdict.trends, verdict.steps, complete=not verdict.reasons
     )
     if verdict.identical and verdict.overall != "regression":
         yield f"Identical to the baseline of {night}, to the bit: {counted}."

@@ -29,6 +29,12 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
     return [Change(*each) for each in pairs if each[1] != each[2]]
 
 
+def between(before: str, now: str) -> str:
+    """Two revisions in short, ``1a2b3c4…5d6e7f8``; empty where one is unknown or both are one."""
+    first, last = (REVISION.match(revision) for revision in (before, now))
+    return "" if not (first and last) or before == now else f"{first[0][:7]}…{last[0][:7]}"
+
+
 def commits(before: str, now: str) -> list[str]:
     """The commits from one revision to another, newest first, where this is a checkout of both."""
     first, last = (REVISION.match(revision) for revision in (before, now))

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from sweeps.analysis.statistics import corrected_t_test, noisy_t_test, spread_test
+from sweeps.analysis.statistics import corrected_t_test, spread_test
 from sweeps.nightly.judge.pairs import Pairs
 from sweeps.nightly.judge.rules import (
     BETTER,
@@ -77,29 +77,8 @@ def compare_values(values: Sequence[Pairs], minimum: dict[str, float]) -> list[C
     return [_value(each, minimum[each.metric], chancy) for each in values]
 
 
-def compare_costs(costs: Sequence[Pairs], minimum: float, speed: float) -> list[Compared]:
-    """The seconds of every training: mean logarithms of tonight's over the baseline's.
-
-    From them the logarithm of ``speed`` is taken. A machine can be slower in ways that the
-    reference work does not see, and then all cells are slower together: the median cell's
-    change is taken off as well, up to the smallest change that matters, 1 + ``minimum``. A
-    cell's seeds run at the same time and share its luck, which their spread does not show: it
-    is taken to have a standard deviation of half the smallest change that matters. So at 0.3 a
-    training that alone takes 1.7 times as long is found in nine nights of ten, and one of
-    twice as long in all; code that is slower everywhere from twice as long on. Differences and
-    intervals are relative changes.
-    """
-    least = math.log1p(minimum)
-    changes = [_log_ratio(each) - math.log(speed) for each in costs]
-    means = [float(change.mean()) for change in changes if len(change)]
-    together = float(np.clip(np.median(means), -least, least)) if means else 0.0
-    return [
-        _cost(each, change - together, least) for each, change in zip(costs, changes, strict=True)
-    ]
-
-
 def _value(pairs: Pairs, minimum: float, chancy: Set[str]) -> Compared:
-    verdict = _without_test(pairs, chancy)
+    verdict = known_without_test(pairs, chancy)
     if verdict is not None:
         nothing = 0.0 if verdict == IDENTICAL else NAN
         return Compared(pairs, verdict, nothing, nothing, nothing)
@@ -171,7 +150,7 @@ def _infinite(pairs: Pairs, before: NDArray[np.bool_], after: NDArray[np.bool_])
     return Compared(pairs, difference=difference, paired_p=p, moved=True, matters=new != old)
 
 
-def _without_test(pairs: Pairs, chancy: Set[str] = frozenset()) -> str | None:
+def known_without_test(pairs: Pairs, chancy: Set[str] = frozenset()) -> str | None:
     """The verdict where no test is needed or none can be made; None where one can."""
     before, after = pairs.before, pairs.after
     if pairs.there != "both":
@@ -187,28 +166,3 @@ def _without_test(pairs: Pairs, chancy: Set[str] = frozenset()) -> str | None:
     if was != became and pairs.cell[-1] not in chancy:
         return WORSE if became else BETTER
     return TOO_FEW_PAIRS if np.count_nonzero(~np.isnan(before)) < FEWEST else None
-
-
-def _log_ratio(pairs: Pairs) -> NDArray[np.float64]:
-    """Of the seeds that took a measurable time in both nights."""
-    if pairs.there != "both":
-        return np.empty(0)
-    there = (pairs.before > 0) & (pairs.after > 0)
-    return np.asarray(np.log(pairs.after[there] / pairs.before[there]))
-
-
-def _cost(pairs: Pairs, change: NDArray[np.float64], least: float) -> Compared:
-    if pairs.there != "both" or np.array_equal(pairs.before, pairs.after):
-        return Compared(pairs, _without_test(pairs))
-    if len(change) < FEWEST:
-        return Compared(pairs, TOO_FEW_PAIRS)
-    test = noisy_t_test(change, least / 2)
-    return Compared(
-        pairs,
-        difference=math.expm1(test.difference),
-        low=math.expm1(test.low),
-        high=math.expm1(test.high),
-        paired_p=test.p,
-        moved=True,
-        matters=matters(test.difference, least),
-    )

@@ -42,7 +42,8 @@ from numpy.typing import NDArray
 
 from sweeps.analysis.statistics import holm
 from sweeps.nightly.archive.results import CELL
-from sweeps.nightly.judge.comparison import Compared, compare_costs, compare_values
+from sweeps.nightly.judge.comparison import Compared, compare_values
+from sweeps.nightly.judge.costs import busiest, compare_costs
 from sweeps.nightly.judge.pairs import Pairs, paired
 from sweeps.nightly.judge.rules import (
     BETTER,
@@ -61,34 +62,30 @@ PAIRED_SHARE = 0.75
 """Of the level, for the paired tests; the rest is for those by the baseline's spread."""
 
 
-def judge(
-    tonight: pd.DataFrame, baseline: pd.DataFrame, settings: Judge, *, speed: float = 1.0
-) -> pd.DataFrame:
+def judge(tonight: pd.DataFrame, baseline: pd.DataFrame, settings: Judge) -> pd.DataFrame:
     """One line of ``COLUMNS`` per cell and metric of either night, and per training its cost.
 
     "worse" and "better" need both ``p_holm`` below the baseline's part of the level and a
     mean change of at least the minimum. ``p`` is that of the two tests together, the interval
-    the paired test's. ``speed`` says how many times longer this machine took for the same
-    reference work than at the baseline; the cost's difference and interval are relative
-    changes after that allowance.
-    Raises ``ValueError`` for frames that cannot be compared, and for a speed of 0 or less.
+    the paired test's. The cost's difference and interval are relative changes of the work, as
+    ``judge.costs`` measures it. Raises ``ValueError`` for frames that cannot be compared.
     """
-    if not (speed > 0 and math.isfinite(speed)):
-        raise ValueError(f"speed: found {speed}; a positive ratio is needed, 1 for no difference")
     values, costs = paired(tonight, baseline, list(settings.minimum))
     found = compare_values(values, settings.minimum)
-    found += compare_costs(costs, settings.cost, speed)
+    found += compare_costs(costs, settings.cost, busiest(tonight, baseline))
     return pd.DataFrame(_lines(found, settings.baseline_level), columns=VERDICT_COLUMNS)
 
 
-def overall(lines: pd.DataFrame, trends: pd.DataFrame, *, complete: bool) -> str:
+def overall(
+    lines: pd.DataFrame, trends: pd.DataFrame, steps: pd.DataFrame, *, complete: bool
+) -> str:
     """The night in one word: "regression", "incomplete", "identical" or "fine".
 
     Something worse or drifting makes it a regression. A night that is not complete, lacks
     something that the baseline has, or has values of too few seeds to be judged, is incomplete
     and never good. Seconds are never identical, so that the cost has no say in "identical".
     """
-    if WORSE in set(lines["verdict"]) or DRIFTING in set(trends["verdict"]):
+    if WORSE in {*lines["verdict"], *steps["verdict"]} or DRIFTING in set(trends["verdict"]):
         return "regression"
     values = set(lines.loc[lines["metric"] != COST, "verdict"])
     if not complete or not values or values & {MISSING, TOO_FEW_PAIRS}:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sweeps.nightly.archive.results import CELL
+from sweeps.nightly.archive.results import CELL, TIMES, reference_seconds
 from sweeps.nightly.judge.rules import COST
 
 _Cell = tuple[str, str, str, str]
@@ -36,17 +36,20 @@ def paired(
 ) -> tuple[list[Pairs], list[Pairs]]:
     """The cells of either night in each metric, and the cost of what was trained in them.
 
-    Costs are in seconds, one per trained method and seed, under no map (``""``): all calibrators of
-    a seed share the seconds of its one training. The order of rows does not matter.
+    Costs are seconds of work at the baseline's pace (see ``judge.costs``), one per trained row and
+    seed, under no calibrator (``""``): all calibrators of a seed share its one training. The
+    order of rows does not matter.
     Raises ``ValueError`` for a column that is missing and for a seed that is there twice.
     """
     before, after = _checked(baseline, "baseline", metrics), _checked(tonight, "tonight", metrics)
-    trainings = _side_by_side(_trainings(before), _trainings(after), {"seconds": COST})
+    measured = (reference_seconds(before), reference_seconds(after))
+    pace = next((seconds for seconds in measured if seconds > 0), 1.0)
+    trainings = _side_by_side(_trainings(before, pace), _trainings(after, pace), {COST: COST})
     return list(_side_by_side(before, after, {name: name for name in metrics})), list(trainings)
 
 
 def _checked(frame: pd.DataFrame, name: str, metrics: Sequence[str]) -> pd.DataFrame:
-    wanted = [*CELL, "seed", *metrics, "seconds"]
+    wanted = [*CELL, "seed", *metrics, *TIMES]
     absent = [column for column in wanted if column not in frame]
     if absent:
         raise ValueError(
@@ -59,12 +62,14 @@ def _checked(frame: pd.DataFrame, name: str, metrics: Sequence[str]) -> pd.DataF
         raise ValueError(f"{name}: {cell} is there twice; one row per cell and seed is needed")
     # Of one type on both sides: a night without any results has none of its own.
     types = dict.fromkeys(CELL, "str") | {"seed": "int64"}
-    types |= dict.fromkeys([*metrics, "seconds"], "float64")
+    types |= dict.fromkeys([*metrics, *TIMES], "float64")
     return frame[wanted].astype(types).sort_values(keys)
 
 
-def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
-    rows = frame.dropna(subset="seconds").assign(calibrator="")
+def _trainings(frame: pd.DataFrame, pace: float) -> pd.DataFrame:
+    known = frame["reference"].where(frame["reference"] > 0)
+    cost = frame["work_seconds"] / known * pace
+    rows = frame.assign(cost=cost, calibrator="").dropna(subset=COST)
     return rows.drop_duplicates([*CELL, "seed"])
 
 

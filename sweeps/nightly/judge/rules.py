@@ -15,10 +15,15 @@ VERDICT_COLUMNS = [
 ]
 TREND_COLUMNS = [*CELL, "metric", "nights", "distinct", "first", "last", "slope", "total"]
 TREND_COLUMNS += ["p", "p_holm", "verdict"]
+STEP_COLUMNS = [*CELL, "metric", "nights", "distinct", "since", "last_before", "before", "after"]
+STEP_COLUMNS += ["p", "p_holm", "verdict"]
 
 IDENTICAL, UNCHANGED = "identical", "no change shown"
 BETTER, WORSE, DRIFTING = "better", "worse", "drifting"
 MISSING, NEW, TOO_FEW_PAIRS = "missing", "new", "too few seeds"
+BUSY_MACHINE = "busy machine"
+ALL = ("all sweeps", "all sweeps", "every row", "")
+"""The cell of what all trainings together took."""
 _ROUNDING = 1e-9
 """By what part a change may fall short of the minimum: 0.15 − 0.1 is less than 0.05."""
 
@@ -29,9 +34,10 @@ class Judge(BaseModel):
     """How much must change before a night is called better or worse, and how surely.
 
     ``level`` is the chance of one false alarm or more in a night in which nothing changed,
-    over everything that is tested in it. Four fifths of it are for the comparison with the
-    baseline and one fifth is for the trends. Outside it stands what needs no test: a value that
-    was finite for the baseline and is infinite, or no number, in a seed tonight is worse.
+    over everything that is tested in it. Three quarters of it are for the comparison with the
+    baseline, a fifth is for trends, a twentieth for steps in the nights' history. Outside it
+    stands what needs no test: a value that was finite for the baseline and is infinite, or no
+    number, in a seed tonight is worse.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,7 +48,7 @@ class Judge(BaseModel):
         "nll": 0.02,
         "error": 0.01,
     }
-    cost: Positive = 0.3
+    cost: Positive = 0.1
     trend_nights: Annotated[int, Field(ge=3, le=60)] = 14
 
     @field_validator("minimum")
@@ -56,12 +62,17 @@ class Judge(BaseModel):
     @property
     def baseline_level(self) -> float:
         """The part of the level that the comparison with the baseline has."""
-        return 0.8 * self.level
+        return 0.75 * self.level
 
     @property
     def trend_level(self) -> float:
         """The part of the level that the trends have."""
         return 0.2 * self.level
+
+    @property
+    def step_level(self) -> float:
+        """The part of the level that the steps have."""
+        return 0.05 * self.level
 
 
 def matters(change: float, minimum: float) -> bool:

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from calibration.metrics import METRICS
 from sweeps.nightly.archive.results import CELL
 from sweeps.nightly.judge.rules import (
     BETTER,
+    BUSY_MACHINE,
     COST,
     DRIFTING,
     IDENTICAL,
@@ -27,8 +27,6 @@ from sweeps.report.wording import count, listed, number, p_value, seconds
 
 _MOST = 12
 """Sentences of one kind; the report's table has the rest."""
-NOTABLE = 0.2
-"""What change of all training times together is worth a sentence."""
 UNJUDGED = {
     MISSING: "Missing tonight, though the baseline has it",
     TOO_FEW_PAIRS: "Too few seeds to judge",
@@ -39,38 +37,47 @@ UNTESTED = "without a test, outside the false-alarm level"
 
 
 def sentences(
-    lines: pd.DataFrame, trends: pd.DataFrame, *, complete: bool = True, speed: float = 1.0
+    lines: pd.DataFrame, trends: pd.DataFrame, steps: pd.DataFrame, *, complete: bool = True
 ) -> list[str]:
     """What a person should read first, naming cells; the first says how the night went.
 
-    ``lines`` and ``trends`` are those of ``judge`` and ``trends``, ``speed`` what the former
-    was given.
+    ``lines``, ``trends`` and ``steps`` are those of ``judge``, ``trends`` and ``steps``; a line
+    may also say since when it is worse, and whether that is ongoing.
     """
-    lead = _summary(lines, trends, complete)
+    known = {_key(line) for line in _of(lines, WORSE)}
+    stepped = [line for line in _of(steps, WORSE) if _key(line) not in known]
+    lead = _summary(lines, trends, len(stepped), complete)
     found = [lead]
     tests = int(lines["p_holm"].notna().sum())
     found += _some([_changed(line, tests) for line in _of(lines, WORSE)], WORSE)
+    places = int(steps["p_holm"].notna().sum())
+    found += _some([_step(line, places) for line in stepped], WORSE)
     drifts = int(trends["p_holm"].notna().sum())
     found += _some([_drift(line, drifts) for line in _of(trends, DRIFTING)], DRIFTING)
     found += [] if lead.startswith(INCOMPLETE) else [f"{each}." for each in _unjudged(lines)]
     new = _cells(lines, NEW)
     found += [f"New, with nothing to compare it to: {listed(new)}."] if new else []
     found += _some([_changed(line, tests) for line in _of(lines, BETTER)], BETTER)
-    return found + list(_pace(lines, speed))
+    return found + list(_busy(lines))
 
 
-def _summary(lines: pd.DataFrame, trends: pd.DataFrame, complete: bool) -> str:
+def _summary(lines: pd.DataFrame, trends: pd.DataFrame, stepped: int, complete: bool) -> str:
     values = lines[lines["metric"] != COST]
     kinds = lines["verdict"].value_counts()
     same = int((values["verdict"] == IDENTICAL).sum())
     worse, better = int(kinds.get(WORSE, 0)), int((values["verdict"] == BETTER).sum())
     drifting = int((trends["verdict"] == DRIFTING).sum())
     begin = "" if complete else "The night is not complete. "
-    if worse or drifting:
+    if worse or drifting or stepped:
         parts = [f"{count(worse, 'value')} worse than the baseline"] if worse else []
+        parts += [f"{count(stepped, 'value')} worse over the nights"] if stepped else []
         parts += [f"{count(drifting, 'value')} drifting"] if drifting else []
+        old = sum(bool(line.get("ongoing")) for line in _of(lines, WORSE))
+        same = old == worse and not (stepped or drifting)
+        old_words = f" ({'all' if old == worse else old} ongoing)" if old else ""
         return (
-            f"{begin}Regression: {' and '.join(parts)}, of {count(len(lines), 'value')} compared."
+            f"{begin}{'Ongoing regression' if same else 'Regression'}: {' and '.join(parts)}"
+            f"{'' if same else old_words}, of {count(len(lines), 'value')} compared."
         )
     if not len(values):
         return f"{begin}Nothing could be compared with the baseline."
@@ -101,18 +108,35 @@ def _changed(line: dict[str, Any], tests: int) -> str:
         before, after = seconds(line["baseline"]), seconds(line["tonight"])
         change, low, high = (percent(line[each]) for each in ("difference", "low", "high"))
         return (
-            f"{name}: training time {before} → {after} ({change} at the machine's pace, 95 % "
-            f"interval {low} to {high}, {_p(line, tests)}): {verdict}"
+            f"{name}: work of training {before} → {after} ({change} at the machine's pace, 95 % "
+            f"interval {low} to {high}, {_p(line, tests)}): {verdict}{_since(line)}"
         )
     before, after = number(line["baseline"]), number(line["tonight"])
     title = METRICS.title(line["metric"])
     if not math.isfinite(line["difference"]):
         before, after = before.replace("–", "not a number"), after.replace("–", "not a number")
         why = UNTESTED if math.isnan(line["p_holm"]) else _p(line, tests)
-        return f"{name}: {title} {before} → {after} ({why}): {verdict}"
+        return f"{name}: {title} {before} → {after} ({why}): {verdict}{_since(line)}"
     return (
         f"{name}: {title} {before} → {after} ({_signed(line['difference'])}, 95 % interval "
         f"{_signed(line['low'])} to {_signed(line['high'])}, {_p(line, tests)}): {verdict}"
+        f"{_since(line)}"
+    )
+
+
+def _since(line: dict[str, Any]) -> str:
+    """`` since 2026-11-03 (commits 1a2b3c4…5d6e7f8), ongoing``, as far as it is known."""
+    if not line.get("since"):
+        return ""
+    commits = f" (commits {line['revisions']})" if line.get("revisions") else ""
+    return f" since {line['since']}{commits}{', ongoing' if line['ongoing'] else ''}"
+
+
+def _step(line: dict[str, Any], tests: int) -> str:
+    before, after = number(line["before"]), number(line["after"])
+    return (
+        f"{_name(line)}: {METRICS.title(line['metric'])} {before} → {after} between the nights "
+        f"until {line['last_before']} and those since {line['since']} ({_p(line, tests)}): {WORSE}"
     )
 
 
@@ -125,19 +149,14 @@ def _drift(line: dict[str, Any], tests: int) -> str:
     )
 
 
-def _pace(lines: pd.DataFrame, speed: float) -> Iterator[str]:
-    """What the machine did to all training together."""
-    costs = lines[(lines["metric"] == COST) & (lines["baseline"] > 0) & (lines["tonight"] > 0)]
-    if costs.empty:
-        return
-    median = float(np.median(np.log(costs["tonight"] / costs["baseline"])))
-    together = math.expm1(median - math.log(speed))
-    if abs(together) >= NOTABLE:
-        change = f"{abs(together):.0%}".replace("%", " %")
+def _busy(lines: pd.DataFrame) -> Iterator[str]:
+    """Costs that nobody can judge."""
+    costs = lines[lines["metric"] == COST]
+    busy = int((costs["verdict"] == BUSY_MACHINE).sum())
+    if busy:
         yield (
-            f"Training took {change} {'longer' if together > 0 else 'less'} in the median cell "
-            "than the reference work explains: the machine's doing, or that of all code. Cells "
-            "are judged by how they differ from the median, as far as it may be the machine."
+            f"The costs of {count(busy, 'training')} of {len(costs)} are not judged: tonight or "
+            "in the baseline's night the machine was busy with something else."
         )
 
 
@@ -161,6 +180,10 @@ def _cells(lines: pd.DataFrame, verdict: str) -> list[str]:
 
 def _name(line: dict[str, Any]) -> str:
     return cell_name([line[name] for name in CELL])
+
+
+def _key(line: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(line[name]) for name in (*CELL, "metric"))
 
 
 def _p(line: dict[str, Any], tests: int) -> str:

@@ -42,7 +42,7 @@ from sweeps.nightly.judge.rules import (
     matters,
 )
 
-_SAME = 0.1
+SAME = 0.1
 """The part of the smallest change that matters within which nights are the same."""
 
 
@@ -102,7 +102,7 @@ def _line(
     rows, times = values[measured][:, known[measured].all(axis=0)], nights[measured]
     if not rows.size:
         return line
-    starts = distinct_runs(rows, _SAME * minimum)
+    starts = distinct_runs(rows, SAME * minimum)
     means, when = rows.mean(axis=1), times[starts]
     line |= {"nights": len(rows), "distinct": len(starts), "first": means[0], "last": means[-1]}
     if len(distinct_runs(rows)) == 1:

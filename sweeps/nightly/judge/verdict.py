@@ -24,11 +24,18 @@
     sweeps      [{"name", "directory", "trials", "done", "failed", "seconds"}]
     cells       one line per cell and metric, worst first: {"sweep", "dataset", "row",
                 "calibrator", "metric", "pairs", "baseline", "tonight", "difference", "low",
-                "high", "p", "p_holm", "verdict", "converged"}; the last is the share of seeds
-                on which the calibrator's fit converged
+                "high", "p", "p_holm", "verdict", "converged", "since", "revisions",
+                "ongoing"}; "converged" is the share of seeds on which the calibrator's fit
+                converged; of what is worse, "since" is the first night of its present level,
+                "revisions" those of the night before and of that night ("a…b"), and
+                "ongoing" whether the last complete night said so already
     trends      one line per cell and metric: {"sweep", "dataset", "row", "calibrator",
                 "metric", "nights", "distinct", "first", "last", "slope", "total", "p", "p_holm",
                 "verdict"}
+    steps       one line per cell and metric, the cost's too: {"sweep", "dataset", "row",
+                "calibrator", "metric", "nights", "distinct", "since", "last_before", "before",
+                "after", "p", "p_holm", "verdict"}; a step in the nights' history since the
+                baseline, "worse" if it is shown to be one
     days        every day since the first night, the last 60 at most:
                 [{"night", "status", "verdict", "reason"}]; status may be "missed" too
 
@@ -39,6 +46,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,10 +54,13 @@ import numpy as np
 import pandas as pd
 
 from sweeps.nightly.archive.baseline import Acceptance, BaselineFile
-from sweeps.nightly.archive.nights import Day
+from sweeps.nightly.archive.nights import Day, Nights
+from sweeps.nightly.archive.results import CELL
 from sweeps.nightly.judge.changes import Change
 from sweeps.nightly.judge.rules import (
     BETTER,
+    BUSY_MACHINE,
+    DRIFTING,
     IDENTICAL,
     MISSING,
     NEW,
@@ -62,8 +73,10 @@ _FORMAT = 2
 VERDICT_FILE = "verdict.json"
 MOST_DAYS = 60
 GOOD = ("identical", "fine")
+PastVerdicts = Mapping[tuple[str, ...], str]
+"""What a night said of a cell: by sweep, dataset, method, calibrator, metric, night."""
 # Worst first.
-ORDER = (WORSE, MISSING, TOO_FEW_PAIRS, NEW, BETTER, UNCHANGED, IDENTICAL)
+ORDER = (WORSE, MISSING, TOO_FEW_PAIRS, NEW, BETTER, BUSY_MACHINE, UNCHANGED, IDENTICAL)
 
 
 class SweepCount(NamedTuple):
@@ -97,11 +110,21 @@ class Verdict:
     sweeps: list[SweepCount]
     lines: pd.DataFrame
     trends: pd.DataFrame
+    steps: pd.DataFrame
     days: list[Day]
     finish: str
     """The command that runs this night again."""
     accept: str
     """The command that makes it the baseline."""
+    link: str = ""
+    """The night's page on the tracking server, if there is one."""
+
+    @property
+    def ongoing(self) -> bool:
+        """Whether all that is worse or drifting tonight was so in the last night already."""
+        worse = self.lines[self.lines["verdict"] == WORSE]
+        drifting = (self.trends["verdict"] == DRIFTING).any()
+        return bool(len(worse) and worse["ongoing"].all() and not drifting)
 
     @property
     def acceptable(self) -> bool:
@@ -137,9 +160,24 @@ class Verdict:
             "sweeps": [each._asdict() for each in self.sweeps],
             "cells": records(self.lines),
             "trends": records(self.trends),
+            "steps": records(self.steps),
             "days": [each._asdict() for each in self.days[-MOST_DAYS:]],
         }
         return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def past_verdicts(nights: Nights, dates: Iterable[str]) -> PastVerdicts:
+    """What those nights said that are still there."""
+    names = (*CELL, "metric")
+    found: dict[tuple[str, ...], str] = {}
+    for date in dates:
+        try:
+            lines = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())["cells"]
+        except (OSError, ValueError, KeyError):  # an old night that was deleted
+            continue
+        for line in lines:
+            found[*(str(line.get(name, "")) for name in names), date] = str(line.get("verdict", ""))
+    return found
 
 
 def worst_first(lines: pd.DataFrame) -> pd.DataFrame:

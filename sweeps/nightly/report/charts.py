@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,9 @@ from sweeps.analysis.statistics import mean_interval
 from sweeps.nightly.archive.baseline import AcceptedNight
 from sweeps.nightly.archive.history import comparable
 from sweeps.nightly.archive.nights import Nights
-from sweeps.nightly.archive.results import CELL, cells
+from sweeps.nightly.archive.results import cells
 from sweeps.nightly.judge.rules import COST
-from sweeps.nightly.judge.verdict import VERDICT_FILE, Verdict
+from sweeps.nightly.judge.verdict import PastVerdicts, Verdict, past_verdicts
 from sweeps.nightly.judge.wording import cell_name
 from sweeps.report.chart import Chart, words
 
@@ -30,8 +30,6 @@ _COLOURS = {
     "baseline": "--ink",
 }
 USUAL = "--series-0"
-PastVerdicts = Mapping[tuple[str, ...], str]
-"""What a night said of a cell: by sweep, dataset, method, calibrator, metric, night."""
 
 
 class ChartData(NamedTuple):
@@ -51,24 +49,23 @@ def chart_data(
     recent = history[history["night"] <= verdict.night]
     if baseline is None:
         return ChartData(recent, empty, "", {})
-    reference = baseline.about.reference_seconds
-    at_speed = comparable(recent, "", reference)
-    past_verdicts = _past_verdicts(nights, [str(night) for night in recent["night"].unique()])
-    return ChartData(at_speed, baseline.results, baseline.about.night, past_verdicts)
+    at_speed = comparable(recent, "", baseline.reference)
+    said = past_verdicts(nights, [str(night) for night in recent["night"].unique()])
+    work = baseline.results.get("work_seconds", math.nan)
+    return ChartData(at_speed, baseline.results.assign(cost=work), baseline.about.night, said)
 
 
 def title(metric: str) -> str:
     """What a chart shows."""
-    cost = "training time, seconds at the baseline's speed"
+    cost = "work of training, seconds at the baseline's pace"
     return cost if metric == COST else METRICS.title(metric)
 
 
 def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
     """The cells that have a value of a metric; the cost is a training's, without calibrators."""
-    column = "seconds" if metric == COST else metric
-    if column not in frame:
+    if metric not in frame:
         return []
-    there = frame[frame[column].notna()]
+    there = frame[frame[metric].notna()]
     if metric == COST:
         there = there.assign(calibrator="")
     return cells(there)
@@ -118,10 +115,9 @@ def _of(frame: pd.DataFrame, cell: tuple[str, ...], metric: str) -> pd.DataFrame
 
 
 def _points(rows: pd.DataFrame, metric: str) -> list[tuple[str, float, float, float]]:
-    column = "seconds" if metric == COST else metric
     found = []
     for night, group in list(rows.groupby("night"))[-MOST_NIGHTS:]:
-        values = group[column].dropna().to_numpy(dtype=np.float64)
+        values = group[metric].dropna().to_numpy(dtype=np.float64)
         if len(values):
             low, high = mean_interval(values)
             found.append((str(night), float(values.mean()), max(low, 0.0), high))
@@ -143,7 +139,7 @@ def _base_line(
     if shown.baseline.empty or not nights:
         return []
     rows = _of(shown.baseline, cell, metric)
-    mean = rows["seconds" if metric == COST else metric].mean()
+    mean = rows[metric].mean()
     if not np.isfinite(mean):
         return []
     return [
@@ -171,16 +167,3 @@ def _hover_text(cell: tuple[str, ...], metric: str, night: str, shown: ChartData
     if night == shown.baseline_night:
         return "baseline"
     return words(shown.verdicts.get((*cell, metric, night), ""))
-
-
-def _past_verdicts(nights: Nights, dates: list[str]) -> PastVerdicts:
-    names = (*CELL, "metric")
-    found: dict[tuple[str, ...], str] = {}
-    for date in dates:
-        try:
-            lines = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())["cells"]
-        except (OSError, ValueError, KeyError):  # an old night that was deleted
-            continue
-        for line in lines:
-            found[*(str(line.get(name, "")) for name in names), date] = str(line.get("verdict", ""))
-    return found

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sweeps.nightly.archive.nights import RUNS
 from sweeps.nightly.archive.results import CELL
-from sweeps.nightly.judge.rules import IDENTICAL, UNCHANGED
+from sweeps.nightly.judge.rules import BUSY_MACHINE, IDENTICAL, UNCHANGED
 from sweeps.nightly.judge.verdict import MOST_DAYS, Verdict
 from sweeps.nightly.judge.wording import cell_name, percent
 from sweeps.nightly.report.charts import title
@@ -29,6 +29,7 @@ SPEC_WORDS = {
     "modules": "modules of your own (digest)",
     "cpu": "processor",
     "cpu of this machine": "processor of this machine",
+    "site customisation": "sitecustomize and .pth files (digest)",
     "suite": "the suite's file (digest)",
 }
 
@@ -67,7 +68,9 @@ def cost_words(line: pd.Series) -> tuple[str, str]:
 
 def _moved(verdict: Verdict) -> list[str]:
     lines = verdict.lines
-    moved = lines[~lines["verdict"].isin((IDENTICAL, UNCHANGED))] if len(lines) else lines
+    moved = (
+        lines[~lines["verdict"].isin((IDENTICAL, UNCHANGED, BUSY_MACHINE))] if len(lines) else lines
+    )
     if moved.empty:
         return []
     rows = [

@@ -11,7 +11,16 @@ from markupsafe import Markup
 
 from sweeps.nightly.archive.nights import RUNS, Day
 from sweeps.nightly.archive.results import CELL, judged
-from sweeps.nightly.judge.rules import BETTER, COST, DRIFTING, IDENTICAL, UNCHANGED, WORSE
+from sweeps.nightly.judge.rules import (
+    ALL,
+    BETTER,
+    BUSY_MACHINE,
+    COST,
+    DRIFTING,
+    IDENTICAL,
+    UNCHANGED,
+    WORSE,
+)
 from sweeps.nightly.judge.verdict import Verdict
 from sweeps.nightly.judge.wording import cell_name
 from sweeps.nightly.report.charts import ChartData, cells_of, history_chart, title
@@ -25,7 +34,7 @@ from sweeps.report.wording import convergence_note, dagger, number, p_value, sec
 _MOST_DAYS = 42
 MOST_CHANGED = 8
 """Charts of cells that have changed, above all others."""
-UNREMARKABLE = (IDENTICAL, UNCHANGED)
+UNREMARKABLE = (IDENTICAL, UNCHANGED, BUSY_MACHINE)
 
 
 def night_page(verdict: Verdict, shown: ChartData) -> str:
@@ -93,6 +102,7 @@ def _moved(room: PageBudget, verdict: Verdict, shown: ChartData) -> Markup:
         (tuple(line[name] for name in CELL), line["metric"])
         for frame, words in found
         for _, line in frame[frame["verdict"].isin(words)].iterrows()
+        if line["sweep"] != ALL[0]  # all together have no history of their own
     ]
     panels = [
         _panel(room, cell, metric, shown, f" {title(metric).partition(',')[0]}")

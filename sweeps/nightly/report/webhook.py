@@ -7,21 +7,22 @@ import time
 import urllib.request
 from collections.abc import Mapping
 from http.client import HTTPException
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from sweeps.errors import UserError
-from sweeps.nightly.judge.verdict import Verdict
+from sweeps.nightly.report.message import FORMS, Message
 
 VARIABLE = "CALSWEEP_WEBHOOK"
+PING_VARIABLE = "CALSWEEP_PING"
+_AGENT = {"User-Agent": "calsweep"}
 TIMEOUT = 10.0
 WAITS = (0.0, 2.0, 5.0)
 """Seconds before each try: a server that is away for a moment is asked again."""
 
 
-def check_webhook(url: str) -> None:
+def check_webhook(url: str, name: str = "--webhook") -> None:
     """Raise ``UserError`` for what cannot be the address of a web server."""
     try:
         parts = urlsplit(url)
@@ -32,7 +33,7 @@ def check_webhook(url: str) -> None:
     except ValueError:  # UnicodeError is one
         fine = False
     if not fine or " " in url:
-        raise UserError("--webhook: not a valid address; write e.g. https://host/path")
+        raise UserError(f"{name}: not a valid address; write e.g. https://host/path")
 
 
 def shown(url: str) -> str:
@@ -41,22 +42,35 @@ def shown(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}/***"
 
 
-def report_to(url: str, verdict: Verdict, report: Path) -> str:
-    """Tell the server how the night went; why that failed, or nothing."""
-    message = {
-        "suite": verdict.suite,
-        "night": verdict.night,
-        "verdict": verdict.overall,
-        "sentences": verdict.sentences,
-        "report": str(report.resolve()),
-    }
-    return send(url, message)
+class Webhook(NamedTuple):
+    """Where a night is reported, and in which of the ``FORMS``."""
+
+    form: str
+    url: str
 
 
-def report_failure(url: str, suite: str, night: str, reason: str) -> str:
-    """Tell the server that the night came to no verdict; why that failed, or nothing."""
-    message = {"suite": suite, "night": night, "verdict": "incomplete", "sentences": [reason]}
-    return send(url, message)
+def read_webhook(text: str) -> Webhook:
+    """``slack:URL``, ``teams:URL``, ``json:URL``, or a URL alone, which is told JSON.
+
+    Raises ``UserError`` for what cannot be the address of a web server.
+    """
+    form, colon, url = text.partition(":")
+    found = Webhook(form, url) if colon and form in FORMS else Webhook("json", text)
+    check_webhook(found.url)
+    return found
+
+
+def report_to(webhook: Webhook, message: Message) -> str:
+    """Tell the server how the night went, or did not; why that failed, or nothing."""
+    return send(webhook.url, FORMS[webhook.form](message))
+
+
+def ping(url: str) -> str:
+    """Ask for the address of a dead man's switch: a night has arrived. Why that failed, or nothing.
+
+    Whatever watches it (healthchecks.io, Uptime Kuma) raises the alarm when no request comes.
+    """
+    return _requested(urllib.request.Request(url, headers=_AGENT), url, "ping")
 
 
 def send(url: str, message: Mapping[str, Any]) -> str:
@@ -68,9 +82,13 @@ def send(url: str, message: Mapping[str, Any]) -> str:
     request = urllib.request.Request(
         url,
         data=json.dumps(message).encode(),
-        headers={"Content-Type": "application/json", "User-Agent": "calsweep"},
+        headers={"Content-Type": "application/json", **_AGENT},
         method="POST",
     )
+    return _requested(request, url, "webhook")
+
+
+def _requested(request: urllib.request.Request, url: str, what: str) -> str:
     opener = urllib.request.build_opener(_Straight)
     reason = ""
     for wait in WAITS:
@@ -88,7 +106,7 @@ def send(url: str, message: Mapping[str, Any]) -> str:
             reason = type(error).__name__
             break
     # Whatever a library says may repeat the address.
-    return f"the webhook at {shown(url)} was not told: {reason.replace(url, shown(url))}"
+    return f"the {what} at {shown(url)} failed: {reason.replace(url, shown(url))}"
 
 
 class _Straight(urllib.request.HTTPRedirectHandler):

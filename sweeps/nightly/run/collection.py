@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pandas as pd
@@ -12,6 +12,7 @@ import pandas as pd
 from calibration.text import count
 from sweeps.analysis.records import SweepRecords
 from sweeps.analysis.results import failed_calibrators, label, results
+from sweeps.engine.reference_work import VERSION
 from sweeps.nightly.archive.results import CELL, KEYS
 from sweeps.nightly.judge.verdict import SweepCount
 from sweeps.spec import ORACLE, LoadedSpec
@@ -54,14 +55,6 @@ def collect(sweeps: Mapping[str, LoadedSpec], store: Store, judged: Sequence[str
     return Collected(whole, counts, problems)
 
 
-def has_work(dated: LoadedSpec, store: Store) -> bool:
-    """Whether a sweep of the night still has trials to train, or failed ones to try again."""
-    if store.read_file(dated.spec.name, SPEC) is None:
-        return True
-    plan = Sweep(dated, store).plan
-    return plan.done < plan.total or plan.failed > 0
-
-
 def _tidy(name: str, sweep: SweepRecords, store: Store) -> pd.DataFrame:
     frame = results(sweep)
     if frame.empty:
@@ -71,8 +64,25 @@ def _tidy(name: str, sweep: SweepRecords, store: Store) -> pd.DataFrame:
     trained = [trial for cell in sweep.cells.values() for trial in cell.confirmed if trial.done]
     logits = {trial.key: _logits(store, trial.done) for trial in trained if trial.done}
     frame = frame.assign(logits=frame["key"].map(logits))
+    for column, values in _times(trial.done for trial in trained if trial.done).items():
+        frame[column] = frame["key"].map(values).astype(float)
     frame.insert(0, "sweep", name)
     return frame
+
+
+def _times(records: Iterable[TrialRecord]) -> dict[str, dict[str, float]]:
+    """By name and key, what tells the machine's speed from that of the training; see ``TIMES``."""
+    found: dict[str, dict[str, float]] = {"work_seconds": {}, "reference": {}, "busy": {}}
+    for record in records:
+        gpu, times = record.gpu > 0, record.reference
+        found["work_seconds"][record.key] = record.seconds if gpu else record.cpu_seconds
+        if times is None or not times.repeats or times.version != VERSION:
+            continue
+        took = times.seconds if gpu else times.cpu_seconds
+        found["reference"][record.key] = took / times.repeats
+        # Whoever waits for a GPU needs no processor: there is no telling.
+        found["busy"][record.key] = 1.0 if gpu else times.seconds / times.cpu_seconds
+    return found
 
 
 def _logits(store: Store, record: TrialRecord) -> str:

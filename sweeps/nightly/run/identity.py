@@ -10,6 +10,8 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -44,6 +46,10 @@ def identity(suite: LoadedSuite, *, elsewhere: bool = False) -> dict[str, str]:
         f"cpu{here}": recorded.get("cpu", ""),
         f"cores{here}": str(os.cpu_count()),
         f"system{here}": f"{platform.system()} {platform.machine()}",
+        f"gpu{here}": _gpus(),
+        f"gpu driver{here}": _gpu_driver(),
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "site customisation": _site_customisation(),
         "suite": _digest(suite.text.encode()),
     }
     for name, sweep in suite.sweeps.items():
@@ -71,6 +77,38 @@ def _modules(suite: LoadedSuite) -> str:
     # And what these import from beside them.
     places |= {Path.cwd() / name for each in written for name in local_modules(each, Path.cwd())}
     return _sources(sorted(places)) if places else ""
+
+
+def _gpus() -> str:
+    """The names of this machine's GPUs; none of them is initialised for it."""
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return ", ".join(torch.cuda.get_device_name(index) for index in range(count))
+
+
+def _gpu_driver(place: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """The version of the driver, as its kernel module tells it."""
+    try:
+        found = re.search(r"Kernel Module.*?\s(\d[\d.]+)\s", place.read_text())
+    except OSError:
+        return ""
+    return found[1] if found else ""
+
+
+def _site_customisation() -> str:
+    """A digest of what Python runs before us: customising modules, and code in ``.pth`` files."""
+    summed, found = hashlib.sha256(), False
+    for name in ("sitecustomize", "usercustomize"):
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.has_location and spec.origin:
+            summed.update(name.encode() + Path(spec.origin).read_bytes())
+            found = True
+    for directory in sorted({path for path in sys.path if path.endswith("-packages")}):
+        for file in sorted(Path(directory).glob("*.pth")):
+            code = [line for line in file.read_bytes().splitlines() if line.startswith(b"import")]
+            if code:
+                summed.update(file.name.encode() + b"\n".join(code))
+                found = True
+    return summed.hexdigest()[:12] if found else ""
 
 
 def _places(package: str) -> Iterator[Path]:

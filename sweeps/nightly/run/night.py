@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -23,9 +23,8 @@ from sweeps.nightly.judge.verdict import GOOD, VERDICT_FILE, Verdict
 from sweeps.nightly.report.charts import chart_data
 from sweeps.nightly.report.markdown import night_markdown
 from sweeps.nightly.report.page import night_page
-from sweeps.nightly.run.collection import Collected, collect, has_work
+from sweeps.nightly.run.collection import Collected, collect
 from sweeps.nightly.run.identity import identity
-from sweeps.nightly.run.reference import reference_seconds
 from sweeps.nightly.run.suite import LoadedSuite, for_night
 from sweeps.nightly.run.unattended import TimeUp, time_limit
 from sweeps.spec import LoadedSpec
@@ -77,17 +76,18 @@ def run_night(night: Night) -> Verdict:
     try:
         try:
             with time_limit(night.limit):
-                _train(night, state, sweeps, store, run.begin(), resumed=resumed)
+                parent = run.begin()
+                for dated in sweeps.values():
+                    night.train(dated, store, parent, resumed)
         except TimeUp as up:
             stopped = str(up)
-        state = nights.state(night.date) or state
         collected = collect(sweeps, store, list(night.suite.suite.judge.minimum))
         verdict = _conclude(night, state, collected, stopped, baseline)
         _publish(night, run, verdict)
     except BaseException as error:
         _leave(night, state, run, masked(str(error)) or "it was stopped")
         raise
-    return verdict
+    return replace(verdict, link=run.link)
 
 
 def _begin(night: Night) -> tuple[NightState, bool]:
@@ -108,42 +108,11 @@ def _begin(night: Night) -> tuple[NightState, bool]:
     )
     if before is not None and resumed:
         night.tell(f"the night of {date} goes on where it was left")
-        fresh = fresh.model_copy(update={"began": before.began, "reference": before.reference})
+        fresh = fresh.model_copy(update={"began": before.began})
     if before is not None:
         _forget(nights, date)
     nights.write_state(fresh)
     return fresh, resumed
-
-
-def _train(
-    night: Night,
-    state: NightState,
-    sweeps: dict[str, LoadedSpec],
-    store: Store,
-    parent: str | None,
-    *,
-    resumed: bool,
-) -> None:
-    """Train everything, with the reference work before, between and after.
-
-    Not around a sweep that was trained before: it says how fast the machine was then.
-    """
-    just_measured = False
-    for dated in sweeps.values():
-        waiting = has_work(dated, store) or not state.reference
-        if waiting and not just_measured:
-            state = _measure(night, state)
-        night.train(dated, store, parent, resumed)
-        if waiting:
-            state = _measure(night, state)
-        just_measured = waiting
-
-
-def _measure(night: Night, state: NightState) -> NightState:
-    took = [*state.reference, *reference_seconds()]
-    state = state.model_copy(update={"reference": took})
-    night.nights.write_state(state)
-    return state
 
 
 def _forget(nights: Nights, date: str) -> None:

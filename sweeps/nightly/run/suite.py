@@ -80,7 +80,7 @@ def load_suite(given: Path | None = None) -> LoadedSuite:
 
     Raises ``SpecError`` with file, line, field, value and remedy; writes nothing.
     """
-    path = READY if given is None else spec_path(given)
+    path = suite_path(given)
     text = read_text(path)
     written, lines = parse(path, text)
     try:
@@ -88,6 +88,11 @@ def load_suite(given: Path | None = None) -> LoadedSuite:
         return LoadedSuite(suite, text, path, dict(_sweeps(suite, path)))
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
+
+
+def suite_path(given: Path | None = None) -> Path:
+    """The file of a suite: as given, a ready one's by its name, or without it ``nightly``'s."""
+    return READY if given is None else spec_path(given)
 
 
 def _few_seeds(spec: Spec) -> Iterator[str]:

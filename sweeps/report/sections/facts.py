@@ -6,6 +6,7 @@ from markupsafe import Markup
 
 from sweeps.report.section import ReportContext, Section
 from sweeps.report.templates import rendered
+from sweeps.spec.data_notes import data_notes
 
 KINDS = {"points": "points of the plane", "table": "a table", "image": "images"}
 
@@ -17,6 +18,7 @@ def _facts(context: ReportContext) -> Markup:
         data=data,
         kind=KINDS[data.kind],
         tested=len(data.test(context.sweep.spec.seed + 1).labels),
+        notes=data_notes(data),
         confirmed=not context.rows.empty,
     )
     return context.room.take(made)

@@ -49,7 +49,15 @@ class NightRun:
         self.uri = uri
         self.problem = ""
         self._suite, self._night, self._directory = suite, night, directory
-        self._run = ""
+        self._run = self._experiment_id = ""
+
+    @property
+    def link(self) -> str:
+        """The run's page on a server; empty for a database, which has none, and while unknown."""
+        if not (self._run and self.uri.startswith(("http://", "https://"))):
+            return ""
+        base = masked(self.uri).replace("***@", "").rstrip("/")
+        return f"{base}/#/experiments/{self._experiment_id}/runs/{self._run}"
 
     @mlflow_settings()
     def begin(self) -> str | None:
@@ -84,7 +92,7 @@ class NightRun:
 
     def _begin(self) -> None:
         client = self._client()
-        experiment = self._experiment(client)
+        experiment = self._experiment_id = self._experiment(client)
         named = f"tags.`{NIGHT}` = '{self._night}' AND tags.`{PHASE}` = 'night'"
         found = client.search_runs([experiment], named, max_results=1)
         if found:

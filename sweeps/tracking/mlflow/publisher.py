@@ -191,7 +191,7 @@ class Publisher:
         return run.published == stamp and run.status == status and not renamed
 
     def _discard(self, trial: PlannedTrial) -> None:
-        """To the trash with a run that tells of another training than the store does."""
+        """Delete a run that describes another training than the store's."""
         self.client.delete_run(self.runs.pop(trial.key).run_id)
 
     def _tags(self, trial: PlannedTrial, lineage: str) -> dict[str, str]:
@@ -271,8 +271,12 @@ class Publisher:
 
     def _step(self, run: KnownRun) -> int:
         if run.step is None:
-            history = self.client.get_metric_history(run.run_id, content.EVERY_ROW_HAS)
-            run.step = max((int(metric.step) for metric in history), default=-1)
+            run.step = -1
+            for name in content.EVERY_ROW_HAS:
+                history = self.client.get_metric_history(run.run_id, name)
+                run.step = max((int(metric.step) for metric in history), default=-1)
+                if history:
+                    break
         return run.step
 
     def _log(
@@ -319,7 +323,7 @@ class Publisher:
 
 
 class _Heard:
-    """An MLflow client that tells of every call that came to its end."""
+    """An MLflow client that reports every call that has returned."""
 
     def __init__(self, client: MlflowClient, answered: Callable[[], None]) -> None:
         self._client, self._answered = client, answered

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from calibration.learners.estimator import TRAINING_SETTINGS
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.plan import Plan
@@ -36,8 +37,9 @@ SUPERSEDED = "calsweep.superseded"
 CELL_TAG = "row"
 """Row and dataset, to group runs by: its short name stands in every label of a grouped chart."""
 PARENT, COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
-EVERY_ROW_HAS = "train/lr"
-"""A metric of every row of every curve: its history tells how far a curve is published."""
+EVERY_ROW_HAS = ("train/lr", "validation/nll")
+"""A metric of every row of a network's curve, or an estimator's: its history tells how far a curve
+is published."""
 ENDS = {"done": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 METRIC_NAMES = "PART/METRIC:CALIBRATOR"
 """How results are called, as part of every stamp: runs that call them otherwise are replaced."""
@@ -58,10 +60,13 @@ def run_name(plan: Plan, trial: PlannedTrial) -> str:
 
 def parameters(config: TrialConfig) -> dict[str, str]:
     """What was set. The row is a tag: parameters can never change, and a row may be renamed."""
-    values: dict[str, Any] = {"seed": config.seed, "model": config.model.name}
+    values: dict[str, Any] = {"seed": config.seed}
     values |= {"dataset": config.dataset_name, "method": config.method}
     values |= config.hyperparameters
-    values |= {f"training.{k}": v for k, v in config.training.model_dump().items()}
+    concerns = None if config.model is not None else set(TRAINING_SETTINGS)
+    training = config.training.model_dump(include=concerns)
+    values |= {f"training.{k}": v for k, v in training.items()}
+    values |= {} if config.model is None else {"model": config.model.name}
     return {name: str(value)[:LONGEST_PARAMETER] for name, value in values.items()}
 
 

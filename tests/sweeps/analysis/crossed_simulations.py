@@ -6,6 +6,10 @@ Differences of n seeds on m test rows, d_si = δ + α_s + β_i + γ_si, are draw
 judged and counted; the true difference lies at the edge of the region where the level is asked
 for. Two kinds of metric: a mean over rows, drawn cell by cell, and a binned one, for which a
 calibration error is made of over-confident predictions that seeds and rows disturb.
+
+For ECE on 500 test rows (66 to 1,000 runs each): level 0.0 to 2.5 % (± 0.7 to 2.7 %), coverage 98.6
+to 100 %; equivalent at 3.4 standard errors in 43, 68 and 76 % with 3, 5 and 10 seeds where seeds
+dominate, in 27, 48 and 56 % where rows do. The bootstrap of rows errs on the cautious side.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def in_mlflow(told: Told) -> set[str]:
 
 
 def in_export(told: Told) -> set[str]:
-    return {f"{choose(told.sweep).label} ★"}
+    return {f"{choose(told.sweep.records, told.sweep.analysis).label} ★"}
 
 
 def in_recommendation(told: Told) -> set[str]:

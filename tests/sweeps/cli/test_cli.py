@@ -10,6 +10,7 @@ import pytest
 
 from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS
+from calibration.learners import LEARNERS
 from calibration.methods import METHODS
 from calibration.metrics import METRICS
 from calibration.models import MODELS
@@ -20,7 +21,7 @@ from sweeps.search import SAMPLERS
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("methods", [*METHODS, "gamma = 2"]),
+        ("methods", [*METHODS, *LEARNERS, "gamma = 2"]),
         ("datasets", [*DATASETS]),
         ("models", [*MODELS, "widths"]),
         ("calibrators", [*CALIBRATORS]),

@@ -14,6 +14,7 @@ import yaml
 
 from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS
+from calibration.learners import LEARNERS
 from calibration.methods import METHODS
 from calibration.metrics import METRICS
 from calibration.models import MODELS
@@ -47,12 +48,14 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"calsweep {project['version']}\n"
 
 
-@pytest.mark.parametrize("kind", REGISTRIES)
+@pytest.mark.parametrize(("kind", "registry"), [*REGISTRIES.items(), ("methods", LEARNERS)])
 def test_everything_registered_is_described(
-    kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    registry: Registry[object],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    registry: Registry[object] = REGISTRIES[kind]  # type: ignore[assignment]
     for name in registry:
         text = said(capsys, kind, name)
         assert text.startswith(f"{name} ({registry.kind})\n")

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from tests.readme import example, typed_in
+from tests.tracked import put_database
 
 pytestmark = pytest.mark.slow
 
@@ -63,6 +64,7 @@ def rings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("rings")
     for file in ("mine.py", "rings.yaml"):
         (directory / file).write_text(example(file))
+    put_database(directory / "runs")
     done = calsweep(directory, "run", "rings.yaml")
     assert done.returncode == 0, done.stderr + done.stdout
     return directory
@@ -104,6 +106,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
     subprocess.run([*install, directory / "installed", package], check=True)
     (directory / "maps.py").write_text(CALIBRATORS)
+    put_database(directory / "runs")
     made = calsweep(directory, "init", "--data", "my.csv", "--target", "label")
     assert made.returncode == 0, made.stderr
     spec = (directory / "my.yaml").read_text()

@@ -13,6 +13,7 @@ from mlflow.tracking import MlflowClient
 
 from sweeps.store import Store
 from tests.sweeps.conftest import Raw
+from tests.tracked import put_database
 
 pytestmark = pytest.mark.slow
 
@@ -32,6 +33,7 @@ TRIALS = 3 + 1
 
 def test_a_sweep_can_live_in_a_bucket(s3_root: str, tmp_path: Path) -> None:
     (tmp_path / "remote.yaml").write_text(SPEC)
+    put_database(tmp_path)
     raw = Raw(s3_root)
     done = subprocess.run(
         [sys.executable, "-m", "sweeps.cli", "run", "remote.yaml", "--store", s3_root],

@@ -66,6 +66,8 @@ OTHER: dict[type[BaseModel], dict[str, Any]] = {
         "evaluate_every": 2,
         "mixed_precision": True,
         "threads": 2,
+        "kernels": "deterministic",
+        "channels_last": True,
     },
     Protocol: {
         "validation": 0.2,
@@ -190,3 +192,25 @@ def test_a_node_without_cuda_trains_nothing_that_says_cuda(monkeypatch: pytest.M
     check_device("cpu", "10.0.0.7")
     with pytest.raises(UnfitNodeError, match=r"node 10\.0\.0\.7 has no GPU .* \{gpu: 0\}"):
         check_device("cuda", "10.0.0.7")
+
+
+@pytest.mark.parametrize(
+    ("build", "cuda", "driver", "told"),
+    [
+        ("2.9.0+cpu", None, "", "torch 2.9.0+cpu, built without CUDA, and no NVIDIA driver"),
+        ("2.9.0+cpu", None, "535.1", "driver 535.1; install a CUDA build of torch"),
+        ("2.9.0+cu128", "12.8", "535.1", "update the driver to one for CUDA 12.8"),
+        ("2.9.0+cu128", "12.8", "", "no NVIDIA driver; install the driver"),
+    ],
+)
+def test_what_a_node_lacks_for_cuda_is_named(
+    monkeypatch: pytest.MonkeyPatch, build: str, cuda: str | None, driver: str, told: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.__version__", build)
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    monkeypatch.setattr("sweeps.ray_backend.handshake.driver_version", lambda: driver)
+    with pytest.raises(UnfitNodeError) as refused:
+        check_device("cuda", "n7")
+    assert "node n7" in str(refused.value)
+    assert told in str(refused.value)

@@ -46,10 +46,18 @@ def chance(rng: np.random.Generator, spread: Array, seeds: int, tails: float = 5
     return np.asarray(drawn)
 
 
-def frame(changes: Array | float = 0.0, *, seeds: int = 5, pace: Any = 1.0) -> pd.DataFrame:
+def frame(
+    changes: Array | float = 0.0,
+    *,
+    seeds: int = 5,
+    pace: Any = 1.0,
+    speed: float = 1.0,
+    busy: float = 1.0,
+) -> pd.DataFrame:
     """A night: the same values every time, plus ``changes`` of ``SHAPE`` × seeds.
 
-    Training takes 10 s times ``pace``, which may differ by dataset, method and seed.
+    Training takes 10 s times ``pace``, which may differ by dataset, method and seed, and the
+    reference work 10 ms times ``speed``.
     """
     luck = np.random.default_rng(0)
     values = TYPICAL[:, None] + chance(luck, scales(luck), seeds) / 3 + changes
@@ -61,7 +69,7 @@ def frame(changes: Array | float = 0.0, *, seeds: int = 5, pace: Any = 1.0) -> p
     for place, metric in enumerate(METRICS):
         rows[metric] = values[..., place, :].ravel()
     rows["seconds"] = np.repeat(times[:, :, None], len(CALIBRATORS), axis=2).ravel()
-    return rows
+    return rows.assign(work_seconds=rows["seconds"], reference=0.01 * speed, busy=busy)
 
 
 def only(dataset: str, method: str, calibrator: str, metric: str, change: Any) -> Array:
@@ -81,10 +89,10 @@ def line(lines: pd.DataFrame, dataset: str, method: str, calibrator: str, metric
 
 
 def paces(rng: np.random.Generator, seeds: int) -> Array:
-    """How a machine's noise multiplies seconds: by night, by training, by trial."""
-    trials = rng.normal(0, 0.1, (*SHAPE[:2], seeds))
-    trainings = rng.normal(0, 0.07, (*SHAPE[:2], 1))
-    return np.asarray(np.exp(rng.normal(0, 0.1) + trainings + trials))
+    """What multiplies costs by chance, as in ``timings.csv``: by night, by training, by trial."""
+    trials = rng.normal(0, 0.08, (*SHAPE[:2], seeds))
+    trainings = rng.normal(0, 0.03, (*SHAPE[:2], 1))
+    return np.asarray(np.exp(rng.normal(0, 0.02) + trainings + trials))
 
 
 def at_most(rate: float, simulated: int) -> int:

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from calibration.evaluation import LabelledLogits
+from sweeps.engine import pace
 from sweeps.engine.plan import Options, Plan
 from sweeps.engine.trial import TrialRun
 from sweeps.nightly.archive.nights import Nights
 from sweeps.nightly.judge.verdict import Verdict
-from sweeps.nightly.run import night as night_module
 from sweeps.nightly.run.night import Night, run_night
 from sweeps.nightly.run.suite import load_suite
 from sweeps.nightly.run.tracking_uri import tracking_uri
@@ -22,7 +21,9 @@ from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 from sweeps.sweep import SPEC, saved_state
 from tests.tracked import empty_database
+from tests.trained import no_pictures
 
+FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
 # Nobody judges here how long a training of half a second takes.
 SUITE = """\
 name: small
@@ -124,14 +125,12 @@ class Scene:
             self.trained.append(trial.key)
             time.sleep(self.pause)
             calibrators, evaluation = plan.spec.calibrator_names, plan.spec.evaluation
-            attempt = _Plain(trial.config, store, calibrators=calibrators, evaluation=evaluation)
-            assert attempt.advance(600)
+            attempt = TrialRun(
+                trial.config, store, calibrators=calibrators, evaluation=evaluation, paced=True
+            )
+            with no_pictures():
+                assert attempt.advance(600)
             plan.complete(trial.key)
-
-
-class _Plain(TrialRun):
-    def _draw(self, test: LabelledLogits) -> None:
-        """No picture of every trial: that takes longer than the training."""
 
 
 def worse(verdict: Verdict) -> set[tuple[str, ...]]:
@@ -141,5 +140,5 @@ def worse(verdict: Verdict) -> set[tuple[str, ...]]:
 
 
 def reference_takes(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """The reference work takes so long, and no time."""
-    monkeypatch.setattr(night_module, "reference_seconds", lambda: [seconds])
+    """A piece of reference work takes so long, and no time."""
+    monkeypatch.setattr(pace, "_timed", lambda device: (seconds, seconds))

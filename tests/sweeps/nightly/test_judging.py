@@ -16,6 +16,7 @@ from statsmodels.stats.multitest import multipletests
 
 from sweeps.nightly.judge.judgement import judge, overall
 from sweeps.nightly.judge.rules import VERDICT_COLUMNS, Judge
+from sweeps.nightly.judge.steps import steps
 from sweeps.nightly.judge.trends import trends
 from sweeps.nightly.judge.verdict import ORDER
 from tests.sweeps.nightly.frames import (
@@ -31,14 +32,15 @@ from tests.sweeps.nightly.frames import (
 )
 
 JUDGE = Judge()
-NO_TRENDS = trends(frame().assign(night="2026-11-01"), JUDGE)
+ONE_NIGHT = frame().assign(night="2026-11-01", git="")
+NO_TRENDS, NO_STEPS = trends(ONE_NIGHT, JUDGE), steps(ONE_NIGHT, JUDGE)
 BROKEN = ("digits", "focal", "temp", "ece")
 KEYS = ["dataset", "row", "calibrator", "metric"]
 
 
 def word(tonight: pd.DataFrame, baseline: pd.DataFrame | None = None, **how: Any) -> str:
     lines = judge(tonight, frame() if baseline is None else baseline, JUDGE, **how)
-    return overall(lines, NO_TRENDS, complete=True)
+    return overall(lines, NO_TRENDS, NO_STEPS, complete=True)
 
 
 def verdicts(lines: pd.DataFrame) -> dict[tuple[str, ...], str]:
@@ -49,12 +51,12 @@ def test_an_unchanged_night_is_identical_however_long_it_took() -> None:
     slower = frame(pace=np.random.default_rng(0).uniform(0.9, 1.1, (2, 3, 5)))
     lines = judge(slower, frame(), JUDGE)
     assert list(lines.columns) == VERDICT_COLUMNS
-    assert len(lines) == len(CELLS) * len(METRICS) + 6
+    assert len(lines) == len(CELLS) * len(METRICS) + 7
     values = lines[lines["metric"] != "cost"]
     assert set(values["verdict"]) == {"identical"}
     assert values["p"].isna().all()
     assert not values["difference"].any()
-    assert overall(lines, NO_TRENDS, complete=True) == "identical"
+    assert overall(lines, NO_TRENDS, NO_STEPS, complete=True) == "identical"
 
 
 def test_p_values_are_those_of_two_tests_over_what_counts() -> None:
@@ -248,11 +250,11 @@ def test_order_is_nothing_and_the_opposite_change_has_the_opposite_verdict(
     changes[rng.random(SHAPE) < 0.3] = 0.0
     changes[rng.random(SHAPE) < 0.2] += rng.choice([-0.2, 0.2])
     pace, speed, before = paces(rng, seeds), rng.uniform(0.5, 2), frame(seeds=seeds)
-    tonight = frame(changes, seeds=seeds, pace=pace)
-    lines = judge(tonight, before, JUDGE, speed=speed)
+    tonight = frame(changes, seeds=seeds, pace=pace, speed=speed)
+    lines = judge(tonight, before, JUDGE)
     shuffled = (night.sample(frac=1, random_state=entropy) for night in (tonight, before))
-    pd.testing.assert_frame_equal(lines, judge(*shuffled, JUDGE, speed=speed))
-    back = judge(frame(-changes, seeds=seeds, pace=1 / pace), before, JUDGE, speed=1 / speed)
+    pd.testing.assert_frame_equal(lines, judge(*shuffled, JUDGE))
+    back = judge(frame(-changes, seeds=seeds, pace=1 / pace, speed=1 / speed), before, JUDGE)
     opposite = {"worse": "better", "better": "worse"}
     assert [opposite.get(said, said) for said in lines["verdict"]] == list(back["verdict"])
     values = lines["metric"] != "cost"
@@ -264,10 +266,12 @@ def test_order_is_nothing_and_the_opposite_change_has_the_opposite_verdict(
     assert set(judge(before.sample(frac=1), before, JUDGE)["verdict"]) == {"identical"}
 
 
-def slower(cells: Any, factor: float, seed: int = 0) -> pd.DataFrame:
-    pace = np.exp(np.random.default_rng(seed).normal(0, 0.05, (2, 3, 5)))
+def slower(
+    cells: Any, factor: float, *, speed: float = 1.0, busy: float = 1.0, seed: int = 0
+) -> pd.DataFrame:
+    pace = np.exp(np.random.default_rng(seed).normal(0, 0.02, (2, 3, 5)))
     pace[cells] *= factor
-    return frame(pace=pace)
+    return frame(pace=pace, speed=speed, busy=busy)
 
 
 def costs(lines: pd.DataFrame) -> dict[tuple[str, str], str]:
@@ -276,54 +280,62 @@ def costs(lines: pd.DataFrame) -> dict[tuple[str, str], str]:
     return dict(zip(zip(rows["dataset"], rows["row"], strict=True), rows["verdict"], strict=True))
 
 
-def test_one_training_that_takes_twice_as_long_is_worse() -> None:
-    lines = judge(slower((1, 2), 2.0), frame(), JUDGE)
+def test_one_training_that_takes_half_as_long_again_is_worse() -> None:
+    lines = judge(slower((1, 2), 1.5), frame(), JUDGE)
     said = costs(lines)
     assert said.pop(("digits", "bo4sc")) == "worse"
     assert set(said.values()) == {"no change shown"}
     found = line(lines, "digits", "bo4sc", "", "cost")
-    assert found.difference == pytest.approx(1.0, abs=0.15)
+    assert found.difference == pytest.approx(0.5, abs=0.05)
     assert found.low < found.difference < found.high
     assert found.pairs == 5
-    back = costs(judge(frame(), slower((1, 2), 2.0), JUDGE))
+    back = costs(judge(frame(), slower((1, 2), 1.5), JUDGE))
     assert back["digits", "bo4sc"] == "better"
 
 
 @pytest.mark.parametrize(
     ("factor", "speed", "expected"),
     [
-        (1.6, 1.0, "no change shown"),  # a slow night that the reference work did not see
-        (0.6, 1.0, "no change shown"),
-        (2.0, 1.9, "no change shown"),  # one that it saw
-        (1.0, 0.8, "no change shown"),
-        (2.5, 1.0, "worse"),  # all code is slower
-        (1.0, 2.5, "better"),
+        (2.0, 2.0, "no change shown"),  # a slower machine, or one that runs at a lower clock rate
+        (0.5, 0.5, "no change shown"),
+        (1.05, 1.0, "no change shown"),  # less than what matters
+        (1.2, 1.0, "worse"),  # all code is slower, on the same machine
+        (1.2, 0.5, "worse"),  # or on a faster one
+        (0.8, 1.0, "better"),
     ],
 )
-def test_a_machine_that_is_slower_is_no_regression(
+def test_a_machine_that_is_slower_is_no_regression_and_code_is(
     factor: float, speed: float, expected: str
 ) -> None:
-    said = costs(judge(slower(..., factor), frame(), JUDGE, speed=speed))
-    assert set(said.values()) == {expected}
+    said = costs(judge(slower(..., factor, speed=speed), frame(), JUDGE))
+    assert said["all sweeps", "every row"] == expected
+
+
+@pytest.mark.parametrize("side", ["tonight", "baseline"])
+def test_a_busy_machine_gives_no_verdict(side: str) -> None:
+    nights = slower(..., 2.0, busy=3.0), frame()
+    lines = judge(*(nights if side == "tonight" else nights[::-1]), JUDGE)
+    assert set(costs(lines).values()) == {"busy machine"}
+    assert overall(lines, NO_TRENDS, NO_STEPS, complete=True) == "identical"
 
 
 def test_seconds_that_were_not_measured_are_not_compared() -> None:
     for unknown in (0.0, math.nan):
-        lines = judge(slower(..., 1.1), frame().assign(seconds=unknown), JUDGE)
+        lines = judge(slower(..., 1.1), frame().assign(reference=unknown), JUDGE)
         assert set(costs(lines).values()) <= {"too few seeds", "new"}
-        assert overall(lines, NO_TRENDS, complete=True) == "identical"
+        assert overall(lines, NO_TRENDS, NO_STEPS, complete=True) == "identical"
 
 
 def test_overall_says_the_worst() -> None:
     fine = judge(frame(only(*BROKEN, 1e-5)), frame(), JUDGE)
     worse = judge(frame(only(*BROKEN, 0.05)), frame(), JUDGE)
     drifting = NO_TRENDS.assign(verdict="drifting")
-    assert overall(fine, NO_TRENDS, complete=True) == "fine"
-    assert overall(fine, NO_TRENDS, complete=False) == "incomplete"
-    assert overall(fine, drifting, complete=True) == "regression"
-    assert overall(worse, NO_TRENDS, complete=True) == "regression"
-    assert overall(worse, NO_TRENDS, complete=False) == "regression"
-    assert overall(fine.head(0), NO_TRENDS, complete=True) == "incomplete"
+    assert overall(fine, NO_TRENDS, NO_STEPS, complete=True) == "fine"
+    assert overall(fine, NO_TRENDS, NO_STEPS, complete=False) == "incomplete"
+    assert overall(fine, drifting, NO_STEPS, complete=True) == "regression"
+    assert overall(worse, NO_TRENDS, NO_STEPS, complete=True) == "regression"
+    assert overall(worse, NO_TRENDS, NO_STEPS, complete=False) == "regression"
+    assert overall(fine.head(0), NO_TRENDS, NO_STEPS, complete=True) == "incomplete"
     assert word(slower((0, 0), 3.0)) == "regression"
 
 
@@ -333,11 +345,9 @@ def test_bad_frames_and_settings_are_named() -> None:
     twice = pd.concat([frame(), frame().head(1)])
     with pytest.raises(ValueError, match="baseline: small, blobs, standard, identity, 100 is"):
         judge(frame(), twice, JUDGE)
-    with pytest.raises(ValueError, match="speed: found 0"):
-        judge(frame(), frame(), JUDGE, speed=0)
     for wrong in ({"level": 0}, {"minimum": {}}, {"minimum": {"ece": 0}}, {"cost": -1}, {"x": 1}):
         with pytest.raises(ValidationError):
             Judge.model_validate(wrong)
     with pytest.raises(ValidationError, match="'accuracy' is not judged"):
         Judge(minimum={"accuracy": 0.01})
-    assert JUDGE.baseline_level + JUDGE.trend_level == pytest.approx(JUDGE.level)
+    assert JUDGE.baseline_level + JUDGE.trend_level + JUDGE.step_level == pytest.approx(JUDGE.level)

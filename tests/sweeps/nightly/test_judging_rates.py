@@ -12,6 +12,7 @@ from scipy import stats
 
 from sweeps.nightly.judge.judgement import judge, overall
 from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.judge.steps import steps
 from sweeps.nightly.judge.trends import trends
 from tests.sweeps.nightly.frames import (
     CELLS,
@@ -26,7 +27,8 @@ from tests.sweeps.nightly.frames import (
 )
 
 JUDGE = Judge()
-NO_TRENDS = trends(frame().assign(night="2026-11-01"), JUDGE)
+ONE_NIGHT = frame().assign(night="2026-11-01", git="")
+NO_TRENDS, NO_STEPS = trends(ONE_NIGHT, JUDGE), steps(ONE_NIGHT, JUDGE)
 MANY = (3, 5, 3, 3)
 """Datasets, methods, calibrators and metrics of a night with 135 values."""
 Nights = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -127,7 +129,7 @@ def test_fifty_nights_through_the_judge_itself() -> None:
     alarms = 0
     for before, after in zip(*fresh(50, 5, shape=SHAPE, entropy=12), strict=True):
         lines = judge(frame(after, pace=paces(rng, 5)), frame(before), JUDGE)
-        alarms += overall(lines, NO_TRENDS, complete=True) == "regression"
+        alarms += overall(lines, NO_TRENDS, NO_STEPS, complete=True) == "regression"
     assert alarms / 50 < JUDGE.level
 
 

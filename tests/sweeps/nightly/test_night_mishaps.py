@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,16 @@ from sweeps.nightly.run.suite import load_suite
 from sweeps.store import StoreError
 from sweeps.tracking.mlflow import night_run as night_tracking
 from sweeps.tracking.mlflow.night_run import NightRun
-from tests.sweeps.nightly.kit import SEARCHED, Scene, StoppedError, reference_takes
+from tests.sweeps.nightly.kit import (
+    FIRST,
+    SEARCHED,
+    SECOND,
+    THIRD,
+    Scene,
+    StoppedError,
+    reference_takes,
+)
 from tests.tracked import empty_database
-
-FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
-
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_second_of_reference_work")]
 
@@ -46,9 +52,8 @@ def verdict_tag(scene: Scene, date: str) -> tuple[str, str]:
 
 
 def test_the_first_day_broken_and_run_again_is_compared_with_what_it_was(
-    quick: Scene, monkeypatch: pytest.MonkeyPatch
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert quick.run(FIRST).first
     loss = Focal.loss
 
     def upwards(self: Focal, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
@@ -56,24 +61,23 @@ def test_the_first_day_broken_and_run_again_is_compared_with_what_it_was(
 
     monkeypatch.setattr(Focal, "loss", upwards)
     monkeypatch.setattr(identities, "_code", lambda: "broken")
-    verdict = quick.run(FIRST)
+    verdict = begun.run(FIRST)
     assert (verdict.overall, verdict.exit_code, verdict.first) == ("regression", 1, False)
     assert "first complete night" not in " ".join(verdict.sentences)
 
 
-def test_a_lost_baseline_is_not_replaced_by_whatever_comes_next(quick: Scene) -> None:
-    quick.run(FIRST)
-    (quick.nights.directory / "baseline.json").unlink()
-    verdict = quick.run(SECOND)
+def test_a_lost_baseline_is_not_replaced_by_whatever_comes_next(begun: Scene) -> None:
+    (begun.nights.directory / "baseline.json").unlink()
+    verdict = begun.run(SECOND)
     assert (verdict.status, verdict.overall, verdict.exit_code) == ("complete", "incomplete", 1)
     command = (
-        f"calsweep baseline accept small --night {FIRST} --nights {quick.directory / 'nights'}"
+        f"calsweep baseline accept small --night {FIRST} --nights {begun.directory / 'nights'}"
     )
     assert "there are earlier nights but no baseline; accept one" in verdict.sentences[0]
     assert f"{command} --reason" in verdict.sentences[0]
-    assert read_baseline(quick.nights) is None
-    accept(quick.nights, FIRST, "found again")
-    assert quick.run(SECOND).overall == "identical"
+    assert read_baseline(begun.nights) is None
+    accept(begun.nights, FIRST, "found again")
+    assert begun.run(SECOND).overall == "identical"
 
 
 def test_what_is_no_number_is_no_result(quick: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,33 +101,28 @@ def test_what_is_no_number_is_no_result(quick: Scene, monkeypatch: pytest.Monkey
 
 
 def test_a_good_verdict_does_not_outlive_what_it_was_said_of(
-    quick: Scene, monkeypatch: pytest.MonkeyPatch
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.run(FIRST)
-    quick.run(SECOND)
-    assert verdict_tag(quick, SECOND) == ("FINISHED", "identical")
+    begun.run(SECOND)
+    assert verdict_tag(begun, SECOND) == ("FINISHED", "identical")
     monkeypatch.setattr(identities, "_code", lambda: "other")
-    quick.limit = 2
+    begun.limit = 2
     with pytest.raises(StoppedError):
-        quick.run(SECOND)
-    left = {path.name for path in quick.nights.place(SECOND).iterdir()}
+        begun.run(SECOND)
+    left = {path.name for path in begun.nights.place(SECOND).iterdir()}
     assert left.isdisjoint({"verdict.json", "report.html", "report.md"})
-    assert set(read_history(quick.nights)["night"]) == {FIRST}
-    assert verdict_tag(quick, SECOND) == ("KILLED", "incomplete")
+    assert set(read_history(begun.nights)["night"]) == {FIRST}
+    assert verdict_tag(begun, SECOND) == ("KILLED", "incomplete")
 
 
 def test_a_finished_night_run_again_keeps_its_measure_of_the_machine(
-    quick: Scene, monkeypatch: pytest.MonkeyPatch
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.run(FIRST)
     reference_takes(monkeypatch, 2.0)
-    assert quick.run(SECOND).speed == 2.0
+    assert begun.run(SECOND).speed == 2.0
     reference_takes(monkeypatch, 1.0)
-    for _ in range(3):
-        assert quick.run(SECOND).speed == 2.0
-    state = quick.nights.state(SECOND)
-    assert state is not None
-    assert state.reference == [2.0, 2.0], "before and after its one sweep"
+    for _ in range(2):
+        assert begun.run(SECOND).speed == 2.0
 
 
 def test_an_error_after_the_training_leaves_no_night_running(
@@ -161,23 +160,21 @@ def test_a_full_disk_does_not_hide_why_the_night_ended(
         quick.run(FIRST)
 
 
-def test_an_identical_night_does_not_drift(quick: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_identical_night_does_not_drift(begun: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the nights of the trend's window, without the baseline's, may say so."""
-    quick.run(FIRST)
     trends = assessment.trends
 
     def drifting(history: pd.DataFrame, settings: Judge) -> pd.DataFrame:
         return trends(history, settings).assign(verdict="drifting")
 
     monkeypatch.setattr(assessment, "trends", drifting)
-    assert quick.run(SECOND).overall == "identical"
+    assert begun.run(SECOND).overall == "identical"
 
 
 def test_a_history_that_cannot_be_read_is_not_made_anew(
-    quick: Scene, monkeypatch: pytest.MonkeyPatch
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.run(FIRST)
-    path = quick.nights.directory / HISTORY_FILE
+    path = begun.nights.directory / HISTORY_FILE
     content = path.read_bytes()
     read = Path.read_bytes
 
@@ -189,7 +186,7 @@ def test_a_history_that_cannot_be_read_is_not_made_anew(
     with monkeypatch.context() as planted:
         planted.setattr(Path, "read_bytes", refused)
         with pytest.raises(StoreError, match=r"cannot read .*history\.parquet: Permission denied"):
-            read_history(quick.nights)
+            read_history(begun.nights)
     assert path.read_bytes() == content
 
 
@@ -249,3 +246,31 @@ def test_commands_are_right_for_any_suite_and_place() -> None:
     assert ready.accept(FIRST) == f"calsweep baseline accept --night {FIRST} --reason '…'"
     assert mine.finish(FIRST) == f"calsweep nightly my/v1.2.yaml --night {FIRST} --nights 'a b'"
     assert mine.accept() == "calsweep baseline accept v1.2 --nights 'a b' --reason '…'"
+
+
+def test_what_python_runs_before_us_is_part_of_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = identities._site_customisation()
+    (tmp_path / "sitecustomize.py").write_text("import torch\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sitecustomize", raising=False)
+    changed = identities._site_customisation()
+    assert changed != before
+    packages = tmp_path / "site-packages"
+    packages.mkdir()
+    (packages / "plain.pth").write_text("/some/where\n")
+    monkeypatch.syspath_prepend(packages)
+    assert identities._site_customisation() == changed, "a path alone runs nothing"
+    (packages / "hook.pth").write_text("import hook; hook.install()\n")
+    assert identities._site_customisation() != changed
+
+
+def test_the_drivers_version_is_read_from_its_kernel_module(tmp_path: Path) -> None:
+    told = tmp_path / "version"
+    told.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:16:20 UTC 2025\n"
+        "GCC version:  gcc version 13.3.0\n"
+    )
+    assert identities._gpu_driver(told) == "580.65.06"
+    assert identities._gpu_driver(tmp_path / "absent") == ""

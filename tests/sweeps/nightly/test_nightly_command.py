@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import NoReturn
 
+import pandas as pd
 import psutil
 import pytest
 from mlflow.entities import Run
@@ -19,6 +21,7 @@ from sweeps.cli.main import main
 from sweeps.nightly.run import night as night_module
 from sweeps.nightly.run.night import Night
 from tests.faults.kit import kill
+from tests.ports import free_port
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
 from tests.sweeps.nightly.test_webhook import SECRET, server
 from tests.waiting import output_of, wait_for
@@ -54,9 +57,12 @@ def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
     with monkeypatch.context() as quick:
         reference_takes(quick, 1.0)
         assert scene.run(FIRST).first
-    process = start(scene, "--night", SECOND)
+    port = free_port()
+    process = start(scene, "--night", SECOND, "--status-port", str(port))
     try:
         before = wait_for(lambda: attempts(scene), process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status.json") as answer:
+            shown = json.load(answer)
     finally:
         if psutil.pid_exists(process.pid) and process.poll() is None:
             kill(process)
@@ -64,6 +70,8 @@ def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
     assert state is not None
     assert state.status == "running", "nobody has told it that it was killed"
     assert 1 <= len(before) < 5
+    assert (shown["sweep"], shown["state"]) == (f"searched-{SECOND}", "running")
+    assert (shown["pid"], shown["trials"]["total"]) == (process.pid, 5)
 
     with server(500) as (url, received):
         resumed = start(scene, "--night", SECOND, webhook=url)
@@ -75,6 +83,8 @@ def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
     assert len(after) == 5
     assert before.items() <= after.items(), "what was done is not done again"
     assert scene.verdict(SECOND)["verdict"] == "identical"
+    results = pd.read_parquet(scene.nights.place(SECOND) / "results.parquet")
+    assert (results[["work_seconds", "reference"]] > 0).all(axis=None), "by Ray's workers"
 
     # The webhook was told and refused: one line, the exit code is the verdict's.
     assert len(received) == 3
@@ -82,7 +92,7 @@ def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
     assert message["suite"] == "small"
     assert (message["night"], message["verdict"]) == (SECOND, "identical")
     assert Path(message["report"]).is_file()
-    assert "the webhook at http://127.0.0.1/*** was not told: it answers 500" in out
+    assert "the webhook at http://127.0.0.1/*** failed: it answers 500" in out
     assert_nowhere(SECRET, out, err, tmp_path)
     (log, killed) = sorted((scene.nights.directory / "log").iterdir(), reverse=True)
     assert "Identical to the baseline" in log.read_text()
@@ -220,6 +230,7 @@ def test_the_webhook_hears_of_a_night_that_dies(
         "suite": "small",
         "night": FIRST,
         "verdict": "incomplete",
+        "ongoing": False,
         "sentences": ["The night came to no verdict: no more memory"],
     }
 

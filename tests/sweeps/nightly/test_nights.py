@@ -26,10 +26,17 @@ from sweeps.nightly.archive.history import read_history
 from sweeps.nightly.archive.nights import Day
 from sweeps.nightly.run import identity as identities
 from sweeps.store import Store
-from tests.sweeps.nightly.kit import PAPER, SEARCHED, Scene, StoppedError, reference_takes, worse
-
-FIRST, SECOND, THIRD = "2026-01-05", "2026-01-06", "2026-01-07"
-
+from tests.sweeps.nightly.kit import (
+    FIRST,
+    PAPER,
+    SEARCHED,
+    SECOND,
+    THIRD,
+    Scene,
+    StoppedError,
+    reference_takes,
+    worse,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_second_of_reference_work")]
 
@@ -50,18 +57,17 @@ def test_the_first_complete_night_becomes_the_baseline_and_says_so(quick: Scene)
     assert files >= {"night.json", "results.parquet", "verdict.json", "report.html", "report.md"}
 
 
-def test_an_unchanged_night_is_identical_to_the_bit(quick: Scene) -> None:
-    quick.run(FIRST)
-    verdict = quick.run(SECOND)
-    assert len(quick.trained) == 5, "nothing is taken from another night"
+def test_an_unchanged_night_is_identical_to_the_bit(begun: Scene) -> None:
+    verdict = begun.run(SECOND)
+    assert len(begun.trained) == 5, "nothing is taken from another night"
     assert (verdict.overall, verdict.exit_code) == ("identical", 0)
     assert "Identical to the baseline of 2026-01-05, to the bit" in verdict.sentences[0]
     assert verdict.changed == []
-    said = quick.verdict(SECOND)
+    said = begun.verdict(SECOND)
     assert said["identical"]
-    assert said["digest"] == quick.verdict(FIRST)["digest"]
+    assert said["digest"] == begun.verdict(FIRST)["digest"]
     assert {c["verdict"] for c in said["cells"] if c["metric"] != "cost"} == {"identical"}
-    assert set(read_history(quick.nights)["night"]) == {FIRST, SECOND}
+    assert set(read_history(begun.nights)["night"]) == {FIRST, SECOND}
 
 
 def test_a_broken_temperature_and_a_misscaled_outer_rate_are_named(
@@ -134,22 +140,21 @@ def test_a_night_that_runs_into_its_time_limit_is_incomplete(quick: Scene) -> No
     assert quick.run(FIRST).first
 
 
-def test_a_night_left_running_and_days_without_one_are_shown(quick: Scene) -> None:
-    quick.run(FIRST)
-    state = quick.nights.state(FIRST)
+def test_a_night_left_running_and_days_without_one_are_shown(begun: Scene) -> None:
+    state = begun.nights.state(FIRST)
     assert state is not None
     left = {"night": THIRD, "status": "running", "verdict": ""}
-    quick.nights.write_state(state.model_copy(update=left))  # as a killed process leaves it
-    verdict = quick.run("2026-01-09")
-    assert "2026-01-07 was never finished" in quick.told[0]
+    begun.nights.write_state(state.model_copy(update=left))  # as a killed process leaves it
+    verdict = begun.run("2026-01-09")
+    assert "2026-01-07 was never finished" in begun.told[0]
     days = {day.night: day for day in verdict.days}
     assert list(days) == [f"2026-01-0{day}" for day in range(5, 10)]
     assert days[SECOND] == Day(SECOND, "missed")
     assert (days[THIRD].status, days[THIRD].verdict) == ("unfinished", "incomplete")
-    page = (quick.nights.place("2026-01-09") / "report.html").read_text()
+    page = (begun.nights.place("2026-01-09") / "report.html").read_text()
     assert "Not run: 2026-01-06, 2026-01-08." in page
     assert "Not finished, and not judged: 2026-01-07." in page
-    assert set(read_history(quick.nights)["night"]) == {FIRST, "2026-01-09"}
+    assert set(read_history(begun.nights)["night"]) == {FIRST, "2026-01-09"}
 
 
 def test_a_night_with_failures_is_incomplete_and_never_a_baseline(
@@ -181,60 +186,56 @@ def test_a_night_with_failures_is_incomplete_and_never_a_baseline(
 
 
 def test_a_cell_that_is_gone_is_not_taken_for_good(
-    quick: Scene, capfd: pytest.CaptureFixture[str]
+    begun: Scene, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    quick.run(FIRST)
-    quick.write_suite(searched=SEARCHED.replace("calibrators: [temperature]", "calibrators: []"))
-    verdict = quick.run(SECOND)
+    begun.write_suite(searched=SEARCHED.replace("calibrators: [temperature]", "calibrators: []"))
+    verdict = begun.run(SECOND)
     assert (verdict.status, verdict.overall, verdict.exit_code) == ("complete", "incomplete", 1)
     lead = "Incomplete: missing tonight, though the baseline has it: searched · iris · focal + t"
     assert verdict.sentences[0].startswith(lead)
     assert [change.what for change in verdict.changed] == ["spec searched"]
     shown = io.StringIO()
-    nightly._print(verdict, quick.nights.place(SECOND), Console(file=shown, width=1000))
-    root = quick.directory / "nights"
+    nightly._print(verdict, begun.nights.place(SECOND), Console(file=shown, width=1000))
+    root = begun.directory / "nights"
     command = f"calsweep baseline accept small --night {SECOND} --nights {root} --reason '…'"
     assert shown.getvalue().endswith(f"if this is how it shall be: {command}\n")
     assert main(["baseline", "accept", "small", "--nights", str(root)]) == 0
     lost = "this one does not have:\nsearched · iris · focal + temperature\n"
     assert capfd.readouterr().out.endswith(lost)
-    assert quick.run(THIRD).overall == "identical"
+    assert begun.run(THIRD).overall == "identical"
 
 
 def test_a_night_begun_with_other_code_starts_anew(
-    quick: Scene, monkeypatch: pytest.MonkeyPatch
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.run(FIRST)
-    before = quick.trained
+    before = begun.trained
     monkeypatch.setattr(identities, "_code", lambda: "other")
-    verdict = quick.run(FIRST)
-    assert quick.trained == before, "all of it again: the same trials"
-    assert "runs-1" in quick.told[0]
-    assert Store(quick.nights.place(FIRST) / "runs-1").trial_keys()
+    verdict = begun.run(FIRST)
+    assert begun.trained == before, "all of it again: the same trials"
+    assert "runs-1" in begun.told[0]
+    assert Store(begun.nights.place(FIRST) / "runs-1").trial_keys()
     assert [change.what for change in verdict.changed] == ["code"]
     assert (verdict.overall, verdict.first) == ("identical", False), "compared, not accepted anew"
 
 
 def test_costs_are_compared_at_the_machines_speed(
-    quick: Scene, monkeypatch: pytest.MonkeyPatch
+    begun: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick.run(FIRST)
     reference_takes(monkeypatch, 2.0)
-    verdict = quick.run(SECOND)
+    verdict = begun.run(SECOND)
     assert verdict.speed == 2.0
-    history = read_history(quick.nights).groupby("night")["reference"].first()
+    history = read_history(begun.nights).groupby("night")["reference"].first()
     assert dict(history) == {FIRST: 1.0, SECOND: 2.0}
 
 
-def test_history_survives_its_file_and_its_nights(quick: Scene) -> None:
+def test_history_survives_its_file_and_its_nights(begun: Scene) -> None:
+    begun.run(SECOND)
+    whole = read_history(begun.nights)
+    (begun.nights.directory / "history.parquet").write_bytes(b"damaged")
+    pd.testing.assert_frame_equal(read_history(begun.nights), whole)
     for night in (FIRST, SECOND):
-        quick.run(night)
-    whole = read_history(quick.nights)
-    (quick.nights.directory / "history.parquet").write_bytes(b"damaged")
-    pd.testing.assert_frame_equal(read_history(quick.nights), whole)
-    for night in (FIRST, SECOND):
-        shutil.rmtree(quick.nights.place(night))
-    verdict = quick.run(THIRD)
+        shutil.rmtree(begun.nights.place(night))
+    verdict = begun.run(THIRD)
     assert verdict.overall == "identical"
     assert [(day.night, day.status) for day in verdict.days] == [
         (FIRST, "complete"),
@@ -252,13 +253,12 @@ def test_a_night_does_not_need_mlflow(quick: Scene) -> None:
     assert "Pa55word" not in told
 
 
-def test_mlflow_has_a_dated_parent_run_with_the_verdict(quick: Scene) -> None:
-    quick.run(FIRST)
-    quick.run(FIRST)
-    client = MlflowClient(f"sqlite:///{quick.nights.directory / 'mlflow.db'}")
+def test_mlflow_has_a_dated_parent_run_with_the_verdict(begun: Scene) -> None:
+    begun.run(FIRST)
+    client = MlflowClient(f"sqlite:///{begun.nights.directory / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("small")
     (run,) = client.search_runs([experiment.experiment_id])
-    assert run.info.run_id == quick.parent
+    assert run.info.run_id == begun.parent
     assert run.info.run_name == "small 2026-01-05"
     assert run.info.status == "FINISHED"
     assert run.data.tags["calsweep.verdict"] == "identical", "the second time, to itself"

@@ -178,7 +178,8 @@ def test_the_command_gets_its_secrets_and_its_exit_code_counts(runner: Runner) -
     tool = runner.clone / ".venv" / "bin" / "calsweep"
     tool.write_text('#!/bin/sh\necho "$@"; env | grep -E "^(CALSWEEP|MLFLOW_TRACKING)_"; exit 1\n')
     tool.chmod(0o755)
-    secrets = {"CALSWEEP_WEBHOOK": "", "MLFLOW_TRACKING_URI": "http://mlflow"}
+    secrets = {"CALSWEEP_WEBHOOK": "", "CALSWEEP_PING": ""}
+    secrets |= {"MLFLOW_TRACKING_URI": "http://mlflow"}
     secrets |= {"MLFLOW_TRACKING_USERNAME": "", "MLFLOW_TRACKING_PASSWORD": ""}
     done = runner.step("Run the night", **secrets)
     assert done.returncode == 1

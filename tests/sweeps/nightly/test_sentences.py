@@ -10,23 +10,25 @@ import pandas as pd
 from sweeps.nightly.judge.judgement import judge
 from sweeps.nightly.judge.rules import Judge
 from sweeps.nightly.judge.sentences import sentences
+from sweeps.nightly.judge.steps import steps
 from sweeps.nightly.judge.trends import trends
 from tests.sweeps.nightly.frames import SHAPE, frame, only
 
 JUDGE = Judge()
 WHERE = ("digits", "focal", "temp")
-SAME = trends(frame().assign(night="2026-11-01"), JUDGE)
+ONE_NIGHT = frame().assign(night="2026-11-01", git="")
+SAME, NO_STEPS = trends(ONE_NIGHT, JUDGE), steps(ONE_NIGHT, JUDGE)
 
 
-def said(tonight: pd.DataFrame, baseline: pd.DataFrame | None = None, **how: float) -> list[str]:
-    lines = judge(tonight, frame() if baseline is None else baseline, JUDGE, **how)
-    return sentences(lines, SAME, **how)
+def said(tonight: pd.DataFrame, baseline: pd.DataFrame | None = None) -> list[str]:
+    lines = judge(tonight, frame() if baseline is None else baseline, JUDGE)
+    return sentences(lines, SAME, NO_STEPS)
 
 
 def test_an_identical_night_says_so_and_no_more() -> None:
     assert said(frame(pace=1.05)) == ["Identical to the baseline to the bit: 36 values."]
     lines = judge(frame(), frame(), JUDGE)
-    (only_one,) = sentences(lines, SAME, complete=False)
+    (only_one,) = sentences(lines, SAME, NO_STEPS, complete=False)
     assert only_one.startswith("The night is not complete. Identical")
 
 
@@ -63,12 +65,12 @@ def test_costs_are_in_seconds_and_per_cent() -> None:
     pace = np.ones((2, 3, 5))
     pace[1, 1] = 2.0
     found = said(frame(pace=pace * np.linspace(0.99, 1.01, 5)))
-    assert found[1].startswith("small · digits · focal: training time 10.0 s → 20.0 s (+100 %")
+    assert found[1].startswith("small · digits · focal: work of training 10.0 s → 20.0 s (+100 %")
     assert found[1].endswith(": worse")
     slow = said(frame(pace=1.25))
-    assert slow[-1].startswith("Training took 25 % longer in the median cell than")
-    fast = said(frame(pace=0.5), speed=0.9)
-    assert "44 % less in the median cell" in fast[-1]
+    assert slow[1].startswith("all sweeps · every row: work of training 10.0 s → 12.5 s (+25 %")
+    busy = said(frame(pace=1.25, busy=2.0))
+    assert busy[-1].startswith("The costs of 6 trainings of 6 are not judged: tonight or in")
 
 
 def test_missing_new_and_unjudged_cells_are_listed() -> None:
@@ -79,7 +81,7 @@ def test_missing_new_and_unjudged_cells_are_listed() -> None:
         "focal + temp, small · digits · focal, small · digits · focal + temp."
     )
     assert said(less) == [f"Incomplete: m{gone}"]
-    unfinished = sentences(judge(less, whole, JUDGE), SAME, complete=False)
+    unfinished = sentences(judge(less, whole, JUDGE), SAME, NO_STEPS, complete=False)
     assert unfinished[1] == f"M{gone}", "there the lead says why it is not complete"
     worse = said(frame(only("blobs", "bo4sc", "temp", "ece", 0.1))[whole["row"] != "focal"])
     assert worse[0].startswith("Regression: 1 value worse")
@@ -102,7 +104,7 @@ def test_a_drift_says_over_how_many_nights() -> None:
         for day in range(14)
     ]
     drifts = trends(pd.concat(nights), JUDGE)
-    found = sentences(judge(frame(), frame(), JUDGE), drifts)
+    found = sentences(judge(frame(), frame(), JUDGE), drifts, NO_STEPS)
     assert found[0] == "Regression: 1 value drifting, of 42 values compared."
     assert found[1].startswith("small · digits · focal + temp: ECE 0.0")
     assert "over 14 nights (+0.026 in all, p < 0.001 after correction over 1 test" in found[1]

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,7 +14,15 @@ import pytest
 
 from sweeps.errors import UserError
 from sweeps.nightly.report import webhook
-from sweeps.nightly.report.webhook import check_webhook, send, shown
+from sweeps.nightly.report.message import FORMS, Message
+from sweeps.nightly.report.webhook import (
+    check_webhook,
+    ping,
+    read_webhook,
+    report_to,
+    send,
+    shown,
+)
 
 SECRET = "T0KEN-of-the-hook"
 
@@ -79,7 +88,7 @@ def test_a_failure_is_one_line_without_the_address(code: int, tries: int) -> Non
     with server(code) as (url, received):
         said = send(url, {"suite": "s"})
     assert len(received) == tries
-    assert said == f"the webhook at http://127.0.0.1/*** was not told: it answers {code}"
+    assert said == f"the webhook at http://127.0.0.1/*** failed: it answers {code}"
 
 
 def test_a_server_that_is_not_there_is_one_line() -> None:
@@ -107,7 +116,7 @@ def test_what_is_no_address_is_bad_input_and_not_repeated(url: str) -> None:
 
 def test_what_no_library_takes_is_one_line_too() -> None:
     said = send(f"https://hooks..example.org/{SECRET}", {"suite": "s"})
-    assert said.startswith("the webhook at https://hooks..example.org/*** was not told: ")
+    assert said.startswith("the webhook at https://hooks..example.org/*** failed: ")
     assert SECRET not in said
 
 
@@ -115,3 +124,59 @@ def test_user_path_and_query_are_hidden() -> None:
     url = f"https://user:{SECRET}@hooks.example.org:8443/{SECRET}?key={SECRET}"
     check_webhook(url)
     assert shown(url) == "https://hooks.example.org/***"
+
+
+MESSAGE = Message(
+    suite="nightly",
+    night="2026-11-17",
+    verdict="regression",
+    sentences=["blobs <b> & co: ECE 0.1 → 0.2: worse since 2026-11-03 (commits a…b), ongoing"] * 20,
+    ongoing=True,
+    report="/nights/report.html",
+    links={"report": "https://ci.example.org/n/report.html"},
+)
+
+
+def test_forms_are_what_the_services_take() -> None:
+    told = FORMS["slack"](MESSAGE)
+    assert told["text"] == "nightly 2026-11-17: ongoing regression"
+    kinds = [block["type"] for block in told["blocks"]]
+    assert kinds == ["header", "section", "section"]
+    texts = [block["text"]["text"] for block in told["blocks"]]
+    assert "blobs &lt;b&gt; &amp; co" in texts[1]
+    assert texts[1].endswith("… and 8 more.")
+    assert texts[2] == "<https://ci.example.org/n/report.html|report>"
+    assert all(len(text) <= 3000 for text in texts)
+    card = FORMS["teams"](MESSAGE)["attachments"][0]["content"]
+    assert (card["type"], card["version"]) == ("AdaptiveCard", "1.4")
+    assert card["body"][0]["text"] == told["text"]
+    assert card["actions"] == [
+        {
+            "type": "Action.OpenUrl",
+            "title": "report",
+            "url": "https://ci.example.org/n/report.html",
+        }
+    ]
+    for form in FORMS.values():
+        bare = json.dumps(form(replace(MESSAGE, links={})), ensure_ascii=False)
+        assert "/nights/report.html" in bare, "where nothing serves it, its path"
+
+
+def test_the_form_stands_before_the_address() -> None:
+    with server(200) as (url, received):
+        for form in ("slack:", "teams:", "json:", ""):
+            assert report_to(read_webhook(f"{form}{url}"), MESSAGE) == ""
+    kinds = [sorted(each["message"]) for each in received]
+    assert kinds[0] == ["blocks", "text"]
+    assert kinds[1] == ["attachments", "type"]
+    assert kinds[2] == kinds[3]
+    assert received[3]["message"]["ongoing"] is True
+    with pytest.raises(UserError, match="--webhook: not a valid address"):
+        read_webhook("slack:hooks.slack.com/x")
+
+
+def test_a_dead_mans_switch_is_asked_for() -> None:
+    with server(200) as (url, _):
+        assert ping(url) == ""
+    with server(404) as (url, _):
+        assert ping(url) == "the ping at http://127.0.0.1/*** failed: it answers 404"

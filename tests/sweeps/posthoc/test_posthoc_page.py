@@ -15,11 +15,11 @@ from selenium.webdriver.common.by import By
 
 from calibration import calibrators, metrics
 from calibration.metrics import bootstrap_intervals
+from calibration.metrics.row_scores import row_scores
 from sweeps.analysis.statistics import ranks
 from sweeps.posthoc.page import posthoc_page
 from sweeps.report.chart import embedded, looks
 from sweeps.report.document import PAGE_LIMIT
-from sweeps.report.gather import top_label
 from sweeps.report.leaderboard_table import Scale, bar, leaderboard_table, scale
 from sweeps.report.line_charts import coverage_chart
 from sweeps.report.reliability_charts import reliability_charts
@@ -40,7 +40,8 @@ def stored(name: str = "<u>my</u>", note: str = "A <b>note</b>.") -> str:
     shown, lines = {}, []
     for chosen in CALIBRATORS:
         fitted = calibrators.fit(chosen, logits[:300], labels[:300])
-        pair = top_label(fitted(logits[300:]), logits[300:], labels[300:])
+        scores = row_scores(fitted(logits[300:]), labels[300:], logits[300:].argmax(-1))
+        pair = scores.confidence.double(), scores.correct
         title = "predictions" if chosen == "identity" else f"predictions + {chosen}"
         shown[title] = pair
         low, high = bootstrap_intervals(*pair, metrics=["ece"])["ece"]

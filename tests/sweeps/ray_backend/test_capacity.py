@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
@@ -15,6 +16,7 @@ from sweeps.ray_backend.gpu_share import (
     ASSUMED_MEMORY,
     MOST_PER_GPU,
     PROCESS_BYTES,
+    SAFETY,
     choose_share,
     gpu_share,
     memory_fraction,
@@ -132,6 +134,24 @@ def test_larger_networks_batches_and_windows_need_more(tmp_path: Path) -> None:
     ]
     for less, more in (batches, steps):
         assert less < more
+
+
+def test_images_are_counted_as_they_are_stored(tmp_path: Path) -> None:
+    """A byte for each value on the GPU, whatever type they are trained in."""
+    images = np.arange(300 * 3 * 16 * 16).reshape(300, 3, 16, 16) % 251
+
+    def stored_as(kind: type) -> LoadedSpec:
+        path = tmp_path / f"{kind.__name__}.npz"
+        np.savez(path, inputs=images.astype(kind), labels=np.arange(300) % 2)
+        return spec(tmp_path, datasets=[{"name": "arrays", "path": str(path)}])
+
+    stored, floats = stored_as(np.uint8), stored_as(np.float32)
+    (dataset,) = stored.datasets.values()
+    parts = dataset.split(stored.spec.protocol, 0, held_out=True)
+    assert parts.meta_validation is not None
+    there = sum(len(p.labels) for p in (parts.train, parts.validation, parts.meta_validation))
+    more = training_bytes(floats) - training_bytes(stored)
+    assert more == pytest.approx(SAFETY * 3 * there * 3 * 16 * 16)
 
 
 def test_auto_shares_the_gpus_that_there_are(tmp_path: Path) -> None:

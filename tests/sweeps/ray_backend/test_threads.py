@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ import yaml
 
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.estimate import estimate
-from sweeps.engine.evaluation import TrialEvaluation
 from sweeps.engine.plan import Plan
 from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
 from sweeps.ray_backend.trainable import CalibrationTrial
 from sweeps.spec import SpecError, load_spec
 from sweeps.store import Store
+from tests.trained import no_pictures
 
 SPEC: dict[str, Any] = {
     "name": "threads",
@@ -33,9 +34,9 @@ NUMBERS = ("config", "curve", "best_epoch", "epochs", "parameters", "validation"
 
 
 @pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than the training."""
-    monkeypatch.setattr(TrialEvaluation, "_draw", lambda trial, test: None)
+def _no_pictures() -> Iterator[None]:
+    with no_pictures():
+        yield
 
 
 def plan(directory: Path, **changes: Any) -> Plan:

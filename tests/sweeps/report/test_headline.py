@@ -36,7 +36,11 @@ def test_a_chosen_row_that_is_better_and_as_good_as_perfect() -> None:
     )
     facts = (
         *("blobs", "focal + temperature", "validation data", "ECE 0.024 [0.019, 0.031]"),
-        *("0.021 by chance", "cannot be told from perfectly calibrated", "5 × 1,000 test points"),
+        *(
+            "0.021 by chance",
+            "cannot be distinguished from perfectly calibrated",
+            "5 × 1,000 test points",
+        ),
         *("standard + beta", "better in ECE (p = 0.004) and NLL (p < 0.001)"),
         "undecided in accuracy",
     )
@@ -88,7 +92,7 @@ def test_a_test_set_that_all_seeds_share_counts_once() -> None:
     found = analysis([row("standard", winner=True, ece=0.03), row("focal")])
     assert "it is not perfectly calibrated, on 5 × 1,000 test points" in said(found).lead
     shared = said(found, own_draws=False).lead
-    assert "cannot be told from perfectly calibrated on 1,000 test points" in shared
+    assert "cannot be distinguished from perfectly calibrated on 1,000 test points" in shared
 
 
 def test_one_seed_tests_nothing() -> None:
@@ -173,8 +177,8 @@ def test_ranks_in_a_sentence() -> None:
     clear = ranks(scores)
     assert clear is not None
     assert across(analysis([], ranks={"nll": clear})) == (
-        "Over 12 datasets, a has the best mean rank in NLL: 1.00 among 4 rows; it is told "
-        "apart from c, d (Nemenyi)."
+        "Over 12 datasets, a has the best mean rank in NLL: 1.00 among 4 rows; it differs "
+        "significantly from c, d (Nemenyi)."
     )
     tied = Ranks(clear.average, 12, 0.4, clear.critical_difference, clear.groups)
     assert across(analysis([], ranks={"nll": tied})).endswith(

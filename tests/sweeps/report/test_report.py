@@ -321,9 +321,7 @@ def test_what_does_not_fit_is_left_out_and_named(
 ) -> None:
     analysis = written.analysis
     assert analysis is not None
-    gathered = gather(
-        sweep.records, sweep.store, analysis.results, analysis.leaderboard, Attempts()
-    )
+    gathered = gather(sweep.records, analysis.results, analysis.leaderboard, Attempts())
     png = file(sweep, "figures/blobs-1.7_regions.png")
     pictures = [Picture("blobs-1.7_regions", "blobs-1.7", png, "Regions", "About them.")]
     whole = page(sweep.records, analysis, gathered, pictures, None, Attempts())
@@ -353,7 +351,7 @@ def test_a_section_is_added_by_its_place_in_the_list(
     added = (Section("Once", counted, "once"), Section("Counted", counted), Section("No", fail))
     monkeypatch.setattr("sweeps.report.page.SECTIONS", (*SECTIONS, *added))
     analysis, attempts = written.analysis, Attempts()
-    gathered = gather(sweep.records, sweep.store, analysis.results, analysis.leaderboard, attempts)
+    gathered = gather(sweep.records, analysis.results, analysis.leaderboard, attempts)
     text = page(sweep.records, analysis, gathered, [], None, attempts)
     datasets = list(sweep.plan.loaded.datasets)
     for number, dataset in enumerate(datasets):

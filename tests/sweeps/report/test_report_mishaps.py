@@ -141,7 +141,8 @@ def test_markdown_and_latex_keep_their_cells(sweep: Sweep, written: WrittenRepor
 
 
 def test_the_model_card_names_classes_visibly(sweep: Sweep) -> None:
-    package = assemble(sweep, choose(sweep), Wish())
+    chosen = choose(sweep.records, sweep.analysis)
+    package = assemble(sweep.loaded, sweep.store, chosen, Wish())
     text = card(package, Path("a\n```\x1b[31m"))
     assert not CONTROL.search(text)
     assert r"`\x1b[31mred\x1b[0m`" in text
@@ -285,7 +286,7 @@ training: {epochs: 1}
 confirm_seeds: 1
 calibrators: [temperature]
 """
-    trained = train_sweep(tmp_path, text)
+    trained = train_sweep(tmp_path, text, pictures=True)
     (trial,) = trained.plan.confirmed("blobs-1.7", "standard")
     record = trained.store.record(trial.key)
     assert record is not None

@@ -61,6 +61,7 @@ table:
     blobs-1.7:
       Plain: {ece: 0.074, accuracy: 0.876}
       Bilevel: {ece: 0.001}
+  quoted: {blobs-1.7: {Somebody 2020: {ece: 0.0123}}}
 """
 
 
@@ -110,7 +111,10 @@ def test_rows_train_by_their_own_settings(swept: tuple[Path, str]) -> None:
 def test_the_table_is_printed_and_written(swept: tuple[Path, str]) -> None:
     directory, printed = swept
     lines = pd.read_csv(directory / "runs" / "table" / "table.csv")
-    assert list(lines["row"].unique()) == ["Plain", "Isotonic", "Bilevel", "Best possible"]
+    assert list(lines["row"].unique()) == [
+        *("Plain", "Isotonic", "Bilevel", "Best possible"),
+        "Somebody 2020",
+    ]
     tidy = pd.read_csv(directory / "runs" / "table" / "results.csv")
     plain = tidy[(tidy["row"] == "last") & (tidy["calibrator"] == "identity")]
     cell = lines[(lines["row"] == "Plain") & (lines["metric"] == "accuracy")].iloc[0]
@@ -121,12 +125,14 @@ def test_the_table_is_printed_and_written(swept: tuple[Path, str]) -> None:
     assert all(name in printed for name in ("Plain ", "Isotonic ", "Bilevel ", "Best possible "))
     assert "A table · blobs-1.7" in printed
     markdown = (directory / "runs" / "table" / "table.md").read_text()
+    assert "| Somebody 2020 (quoted) | [0.012] | – | – | – |" in markdown
     assert "[0.876]" in markdown
     html = (directory / "runs" / "table" / "report.html").read_text()
     assert "[0.876]" in html
     assert "<td>Bilevel</td>" in html
     figures = list((directory / "runs" / "table" / "figures").glob("*.png"))
     assert len(figures) > 4
+    assert "blobs-1.7_reliability-by-bins.png" in {figure.name for figure in figures}
     assert "data:image/webp" in html
     # Chance alone gives the true posterior more than 0.001, so such an ECE says nothing.
     assert "[0.001≈]" in printed
@@ -188,6 +194,8 @@ def test_weights_and_curves_are_drawn_and_the_weights_published(swept: tuple[Pat
         (("  last: {", "  1.0: {"), ["methods.1.0", "in quotes"]),
         (("Bilevel: {ece: 0.001}", "Bilvel: {ece: 0.001}"), ["published", "'Bilvel'", "Bilevel"]),
         (("Bilevel: {ece: 0.001}", "Bilevel: {nll: 0.1}"), ["published", "'nll'", "large_ece"]),
+        (("2020: {ece: 0.0123}", "2020: {nll: 0.1}"), ["quoted", "'nll'", "large_ece"]),
+        (("Somebody 2020: {ece", "Plain: {ece"), ["quoted", "'Plain'", "under 'published'"]),
         (("large_test: 2000", "large_test: 0"), ["large_test", "large_ece"]),
         (("Best possible: oracle", "Best possible: oracle + temperature"), ["table.rows"]),
         (("{stop_on: nll, epochs: 40}", "{augmentation: crop_flip}"), ["methods.best.training"]),

@@ -383,3 +383,14 @@ def test_known_good_points_outside_the_space_are_refused(point: dict[str, Any], 
 def test_values_the_method_refuses_are_refused(hyperparameters: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         resolve("focal", hyperparameters)
+
+
+def test_encodings_of_a_table_are_searched_like_any_other_hyperparameter() -> None:
+    assert not {"numeric_inputs", "input_bins"} & resolve("standard", {}).searched.keys()
+    written = {"lr": 0.1, "weight_decay": 0.0, "category_embedding": [0, 8]}
+    encodings = {"numeric_inputs": ["standard", "piecewise"], "input_bins": [8, 32]}
+    points = grid(resolve("standard", written | encodings), 1)
+    assert len(points) == 2 * (1 + 2)  # input_bins only beside piecewise
+    for point in points:
+        assert ("input_bins" in point) == (point["numeric_inputs"] == "piecewise")
+        make_method("standard", point)

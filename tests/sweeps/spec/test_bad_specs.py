@@ -58,6 +58,8 @@ training:
   evaluate_every: 2
   mixed_precision: false
   threads: 1
+  kernels: default
+  channels_last: false
   reliability_snapshots: 2
 search:
   {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}
@@ -73,6 +75,7 @@ table:
   rows: {CE: standard, Best: oracle}
   metrics: [ece, accuracy]
   published: {iris: {CE: {ece: 0.1}}}
+  quoted: {iris: {XY: {ece: 0.2}}}
   percent: false
 seed: 1
 resources: {cpu: 1, gpu: 0, device: cpu}
@@ -165,6 +168,8 @@ table.rows: [null, 3, [], {}, {CE: nonsense}, {CE: standard + nonsense}, {CE: 3}
 table.metrics: [null, 3, [], {}, [nonsense], [3]]
 table.published: [null, 3, [], {iris: 3}, {iris: {CE: {nll: 1}}}, {iris: {XY: {ece: 1}}}]
 table.published.iris.CE.ece: ["0.1", null, true, []]
+table.quoted: [null, 3, [], {iris: 3}, {iris: {XY: {nll: 1}}}, {iris: {CE: {ece: 1}}}]
+table.quoted.iris.XY.ece: ["0.1", null, true, []]
 table.percent: [null, 0, 1, "yes", []]
 seed: [number, -1, 2147483648]
 resources: [null, 3, big, []]

@@ -11,9 +11,11 @@ import pytest
 import yaml
 
 from calibration.data.fixed import TEST_SHARE
+from calibration.methods import METHODS
 from sweeps.cli.main import main
 from sweeps.errors import UserError
 from sweeps.spec import LoadedSpec, load_spec
+from sweeps.spec.data_warnings import warnings_in
 from sweeps.spec.loading import read_spec
 from sweeps.spec.template import new_spec
 
@@ -181,7 +183,7 @@ def test_few_rows_may_all_differ(tmp_path: Path) -> None:
 def test_types_that_only_parquet_has_are_dropped(tmp_path: Path) -> None:
     frame(day=DAYS, many=[[1, 2]] * ROWS).to_parquet(tmp_path / "my.parquet")
     _, text = new_spec(tmp_path / "my.parquet", "label", "fast", tmp_path)
-    found = [remark.partition(" values")[0] for remark in remarks(text)[:2]]
+    found = [remark.partition(" values")[0] for remark in remarks(text)[1:3]]
     assert found == [
         "'day' is dropped: it holds Timestamp",
         "'many' is dropped: it holds ndarray",
@@ -248,3 +250,55 @@ def test_nobody_is_advised_to_load_pickles(tmp_path: Path) -> None:
         message = refusal(tmp_path / file, None)
         assert message.startswith(f"{tmp_path / file}: not a readable NPZ file of plain arrays")
         assert "pickle" not in message
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "warning"),
+    [
+        ("customer_id", np.arange(ROWS) // 4, "group: 'customer_id' keeps them together"),
+        ("patientId", np.arange(ROWS) // 4, "an identifier that repeats (30 different values"),
+        ("who", [f"c{row // 4}" for row in range(ROWS)], "an identifier that repeats"),
+        ("seen", [f"2024-03-{1 + row // 5:02}" for row in range(ROWS)], "looks like a time"),
+        ("year", 1990 + np.arange(ROWS) % 30, "looks like a time"),
+        ("age", 20 + np.arange(ROWS) % 50, None),
+        ("row", np.arange(ROWS), None),
+        ("city", ["Rome", "Oslo", "Bern", "Riga"] * (ROWS // 4), None),
+        ("user_score", np.linspace(0, 1, ROWS), None),
+    ],
+)
+def test_rows_that_belong_together_are_warned_of(
+    tmp_path: Path, column: str, values: Any, warning: str | None
+) -> None:
+    text, _ = written(tmp_path, frame(**{column: values}))
+    found = warnings_in(text)
+    assert (warning is None) == (not found)
+    assert warning is None or (len(found) == 1 and repr(column) in found[0] and warning in found[0])
+
+
+def test_amounts_and_rare_classes_are_warned_of(tmp_path: Path) -> None:
+    amounts = frame().loc[np.arange(ROWS).repeat(12)].assign(label=np.arange(12 * ROWS) % 300)
+    (warning,) = warnings_in(written(tmp_path, amounts, "amounts.csv")[0])
+    assert "the target has 300 different values" in warning
+    labels = ["no"] * (3 * ROWS - 4) + ["yes"] * 4
+    rare = frame().loc[np.arange(ROWS).repeat(3)].assign(label=labels)
+    (warning,) = warnings_in(written(tmp_path, rare, "rare.csv")[0])
+    assert f"class yes has {400 / (3 * ROWS):.2g} % of the rows" in warning
+
+
+def test_warnings_are_printed_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame(customer_id=np.arange(ROWS) // 4).to_csv("my.csv", index=False)
+    assert main(["init", "--data", "my.csv", "--target", "label"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Warning: 'customer_id' looks like an identifier that repeats" in printed
+
+
+def test_estimators_stand_beside_the_networks_of_a_table(tmp_path: Path) -> None:
+    _, spec = written(tmp_path, frame())
+    names = list(spec.spec.methods)
+    assert names[:3] == ["logistic_regression", "hist_gradient_boosting", "standard"]
+    _, text = new_spec(tmp_path / "my.csv", "label", "all", tmp_path)
+    every = read_spec(text, tmp_path / "my.yaml", tmp_path).spec.methods
+    assert set(every) == {*names[:2], *METHODS}

@@ -14,7 +14,7 @@ import yaml
 
 from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS
-from calibration.methods import METHODS
+from calibration.learners import learner, learner_names
 from calibration.models import MODELS
 from sweeps.search import SAMPLERS
 from sweeps.search.config import Scheduler
@@ -187,10 +187,10 @@ def test_units_and_defaults_are_told() -> None:
 def test_everything_that_is_registered_is_offered() -> None:
     schema = json_schema()
     rows = schema["$defs"]["rows"]["properties"]
-    assert set(rows) == set(METHODS)
-    for name in METHODS:
+    assert set(rows) == set(learner_names())
+    for name in learner_names():
         hyperparameters = schema["$defs"][f"method.{name}"]["properties"]
-        assert set(hyperparameters) == {*METHODS[name].Hyperparameters.model_fields, *ROW_KEYS}
+        assert set(hyperparameters) == {*learner(name).Hyperparameters.model_fields, *ROW_KEYS}
     offered = str(schema)
     for registry in (DATASETS, MODELS, CALIBRATORS, SAMPLERS):
         assert [name for name in registry if repr(name) not in offered] == []

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import optuna
 import pytest
+import torch
 
+from calibration.calibrators import CALIBRATORS, Calibrator
 from sweeps.analysis.two_sweeps import compare_sweeps, other_circumstances
 from sweeps.cli.status_view import trials
 from sweeps.export.choice import choose
 from sweeps.export.package import Wish, assemble
 from sweeps.nightly.run.collection import collect
+from sweeps.report.gather import drawn_row, rows_to_show
 from sweeps.report.write import write_report
 from sweeps.store import Store
 from sweeps.store.files import LocalFiles
@@ -59,7 +62,7 @@ def test_analysing_and_exporting_make_no_study(
         "importance"
     ].to_dict()
     assert shares == {("standard", "lr"): 1.0, ("focal", "gamma"): 1.0}
-    assert choose(opened, "blobs-1.7").is_winner
+    assert choose(opened.records, opened.analysis, "blobs-1.7").is_winner
     # A finished sweep that is run again has nothing to ask for either.
     again = finish(sweep.loaded.directory / "spec.yaml", sweep.store)
     assert again.plan.finished
@@ -78,7 +81,9 @@ def test_an_evaluation_by_a_calibrator_that_is_gone_is_left_alone(tmp_path: Path
 
 COMMANDS: dict[str, Callable[[Sweep], object]] = {
     "report": lambda sweep: write_report(sweep.records, sweep.store),
-    "export": lambda sweep: assemble(sweep, choose(sweep, "blobs-1.7"), Wish()),
+    "export": lambda sweep: assemble(
+        sweep.loaded, sweep.store, choose(sweep.records, sweep.analysis, "blobs-1.7"), Wish()
+    ),
     "status": trials,
     "compare": lambda sweep: (
         compare_sweeps(sweep.analysis, sweep.analysis),
@@ -93,6 +98,7 @@ def test_a_command_reads_each_record_once(
     command: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a remote store each reading is a request."""
+    drawn = rows_to_show(sweep.records, sweep.analysis.leaderboard, "blobs-1.7")
     reads: Counter[str] = Counter()
     read = LocalFiles.read
 
@@ -107,9 +113,36 @@ def test_a_command_reads_each_record_once(
     evaluations = [name for name in of_trials if "/evaluations/" in name]
     assert len(records) == 2 * 6 - sweep.plan.pruned + 2 * 2
     assert len(evaluations) == 2 * 2 * 3  # two calibrators and the oracle
-    # What single rows scored is needed only where seeds share their test rows.
-    assert not [name for name in of_trials if "/row-scores/" in name]
-    assert {of_trials[name] for name in [*records, *evaluations]} == {1}
+    # What single rows scored is needed where seeds share their test rows; here, for diagrams only.
+    scores = [name for name in of_trials if "/row-scores/" in name]
+    assert len(scores) == (len(drawn) if command == "report" else 0)
+    assert {of_trials[name] for name in [*records, *evaluations, *scores]} == {1}
+
+
+def test_a_report_fits_no_calibrator(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened, fitted = open_sweep("read", sweep.store), []
+
+    def counted(calibrator: Calibrator, *data: object) -> Calibrator:
+        fitted.append(calibrator)
+        return calibrator
+
+    for name in CALIBRATORS:
+        monkeypatch.setattr(CALIBRATORS[name], "fit", counted)
+    files: dict[str, bytes] = {}
+    written = write_report(opened.records, opened.store, write=files.__setitem__)
+    assert written.failures == {}
+    assert "figures/blobs-1.7_reliability.png" in files
+    opened.plot_reliability()
+    assert fitted == []
+    # What is drawn is what was evaluated, to the precision that is stored.
+    (first, *_) = opened.records.confirmed("blobs-1.7", "focal")
+    assert first.record is not None
+    arrays = opened.store.predictions(first.record)
+    confidence, predicted = arrays["test_logits"].double().softmax(-1).max(-1)
+    drawn = drawn_row(opened.records, opened.results, "blobs-1.7", "focal", "identity")
+    assert drawn.seed == first.config.seed
+    assert torch.equal(drawn.confidence, confidence.float().double())
+    assert torch.equal(drawn.correct, predicted == arrays["test_labels"])
 
 
 def test_row_scores_are_read_once_and_only_of_what_is_compared(

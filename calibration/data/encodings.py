@@ -1,0 +1,111 @@
+"""How the numbers of a table can enter a network: fitted maps of its numeric columns.
+
+Networks learn slowly from skewed columns and from thresholds, which trees find at once. TabM
+(Gorishniy et al. 2025) takes piecewise-linear encodings or quantiles, RealMLP (Holzmüller et al.
+2024) scales robustly and bends outliers. All are fitted on training rows, without labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+NumericInputs = Literal["standard", "robust", "quantile", "piecewise"]
+
+MOST_QUANTILES = 1000
+_TAIL = 1e-7  # beyond it Φ⁻¹ says more about rounding than about the data
+_BEND = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Robust:
+    """(x − median) / interquartile range, bent smoothly so that it stays within ±3.
+
+    Where the quartiles coincide, half the range takes their place.
+    """
+
+    median: Tensor
+    scale: Tensor
+
+    @classmethod
+    def fit(cls, values: Tensor) -> Self:
+        """Fit on training values (N, D) without gaps."""
+        low, quarter, median, three, high = _quantiles(values, 5)
+        spread = torch.where(three > quarter, three - quarter, (high - low) / 2)
+        return cls(median, torch.where(spread > 0, spread, 1.0))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Return float32 values (N, D)."""
+        scaled = (values.double() - self.median.to(values.device)) / self.scale.to(values.device)
+        return (scaled / (1 + (scaled / _BEND).square()).sqrt()).float()
+
+
+@dataclass(frozen=True, eq=False)
+class Quantiles:
+    """Φ⁻¹ of the share of training values below x: every column becomes standard normal.
+
+    Between ``quantiles`` (Q, D) shares are linear; of tied values, the middle share counts.
+    """
+
+    quantiles: Tensor
+
+    @classmethod
+    def fit(cls, values: Tensor) -> Self:
+        """Fit on training values (N, D) without gaps."""
+        return cls(_quantiles(values, max(2, min(MOST_QUANTILES, len(values)))))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Return float32 values (N, D)."""
+        known = self.quantiles.to(values.device).T.contiguous()
+        x = values.double().T.contiguous()
+        share = (_share(x, known) + 1 - _share(-x, -known.flip(1))) / 2
+        scores: Tensor = torch.special.ndtri(share.clamp(_TAIL, 1 - _TAIL))
+        return scores.T.float()
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseLinear:
+    """For each bin between two quantiles of a column, how far x has come in it, from 0 to 1.
+
+    A linear layer on it is a piecewise-linear function of the column (Gorishniy et al. 2022);
+    beyond the training values it is constant. ``edges`` holds those of every column.
+    """
+
+    edges: tuple[Tensor, ...]
+
+    @classmethod
+    def fit(cls, values: Tensor, bins: int) -> Self:
+        """Fit on training values (N, D) without gaps; equal edges become one."""
+        columns = (column.unique() for column in _quantiles(values, bins + 1).T)
+        # A column that is constant in training gets a bin of its own all the same.
+        return cls(tuple(c if len(c) > 1 else torch.cat([c, c + 1]) for c in columns))
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Return float32 values (N, bins of all columns)."""
+        blocks = []
+        for column, edges in zip(values.double().T, self.edges, strict=True):
+            known = edges.to(values.device)
+            blocks.append(((column[:, None] - known[:-1]) / known.diff()).clamp(0, 1).float())
+        return torch.cat(blocks, dim=1) if blocks else values.float()
+
+
+def _quantiles(values: Tensor, count: int) -> Tensor:
+    """``count`` evenly spaced quantiles (count, D) of the columns, in float64."""
+    levels = np.linspace(0, 1, count)
+    found = np.quantile(values.double().numpy(), levels, axis=0)
+    # Rounding in the interpolation must not put one below its predecessor.
+    return torch.from_numpy(np.maximum.accumulate(found, axis=0))
+
+
+def _share(x: Tensor, known: Tensor) -> Tensor:
+    """The share of each x (D, N) by its column's quantiles (D, Q): of tied ones the highest."""
+    steps = known.shape[1] - 1
+    place = torch.searchsorted(known, x, right=True).clamp(1, steps) - 1
+    low, high = known.gather(1, place), known.gather(1, place + 1)
+    within = (x - low) / torch.where(high > low, high - low, 1.0)
+    share = (place + within.clamp(0, 1)) / steps
+    return torch.where(x >= known[:, -1:], 1.0, torch.where(x < known[:, :1], 0.0, share))

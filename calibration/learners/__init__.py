@@ -1,0 +1,49 @@
+"""What can be trained: a network by a method, or an estimator; one file each."""
+
+from calibration.learners import (
+    catboost,
+    hist_gradient_boosting,
+    lightgbm,
+    logistic_regression,
+    random_forest,
+    xgboost,
+)
+from calibration.learners.catalogue import (
+    estimator_files,
+    learner,
+    learner_names,
+    make_learner,
+    trains_network,
+)
+from calibration.learners.estimator import (
+    LEARNERS,
+    BoosterHyperparameters,
+    Estimator,
+    EstimatorHyperparameters,
+    Task,
+)
+from calibration.learners.estimator_training import EstimatorTraining, FittedEstimator
+from calibration.learners.training import Training, begin
+
+__all__ = [
+    "LEARNERS",
+    "BoosterHyperparameters",
+    "Estimator",
+    "EstimatorHyperparameters",
+    "EstimatorTraining",
+    "FittedEstimator",
+    "Task",
+    "Training",
+    "begin",
+    "catboost",
+    "estimator_files",
+    "hist_gradient_boosting",
+    "learner",
+    "learner_names",
+    "lightgbm",
+    "logistic_regression",
+    "make_learner",
+    "random_forest",
+    "trains_network",
+    "xgboost",
+]

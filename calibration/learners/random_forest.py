@@ -1,0 +1,54 @@
+"""Random forests (Breiman 2001)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from calibration.complexity import MethodComplexity
+from calibration.hyperparameters import Choice, Integer
+from calibration.learners.estimator import LEARNERS, EstimatorHyperparameters
+from calibration.learners.scikit_learn import ScikitEstimator
+
+
+class RandomForestHyperparameters(EstimatorHyperparameters):
+    """``n_estimators`` trees, none deeper than ``max_depth`` (0: no limit).
+
+    Every split looks at ``max_features`` of the columns (a share, or their root or logarithm) and
+    leaves ``min_samples_leaf`` rows on both sides; ``criterion`` is what it improves.
+    """
+
+    n_estimators: Annotated[int, Field(ge=1, le=100_000), Choice((100, 300))] = 100
+    max_depth: Annotated[int, Field(ge=0, le=10_000)] = 0
+    max_features: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | Literal["sqrt", "log2"],
+        Choice(("sqrt", "log2", 0.25, 0.5, 0.75, 1.0)),
+    ] = "sqrt"
+    min_samples_leaf: Annotated[int, Field(ge=1, le=1_000_000), Integer(1, 50, log=True)] = 1
+    criterion: Annotated[Literal["gini", "entropy"], Choice(("gini", "entropy"))] = "gini"
+
+
+@LEARNERS.register("random_forest")
+class RandomForest(ScikitEstimator):
+    """The random forest of scikit-learn; missing numbers as they are, categories one-hot.
+
+    The space is that of Grinsztajn, Oyallon and Varoquaux (2022), without what rarely matters.
+    """
+
+    description = "trees on bootstrapped rows, averaged (scikit-learn)"
+    Hyperparameters = RandomForestHyperparameters
+    complexity = MethodComplexity.TREES
+    wants = "one-hot"
+
+    def make(self, seed: int, threads: int) -> Any:
+        """The classifier."""
+        from sklearn.ensemble import RandomForestClassifier
+
+        values = self.hyperparameters.model_dump()
+        values["max_depth"] = values["max_depth"] or None
+        return RandomForestClassifier(**values, random_state=seed, n_jobs=threads)
+
+    def settle(self) -> None:
+        """Predict with one thread: several add the trees' votes up in any order."""
+        self.model.set_params(n_jobs=1)

@@ -1,0 +1,128 @@
+"""What is asked of Slurm for a sweep, as the script that ``sbatch`` gets."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+
+from sweeps.errors import UserError
+from sweeps.host.slurm import comment, job_name
+
+TEMPLATE = Path(__file__).parent / "job.sh.j2"
+WARNING_SECONDS = 180
+"""How long before the time limit a sweep is asked to end in good order."""
+_SHORTEST_MINUTES = 10
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is asked for: the options of ``calsweep submit --slurm``; the counts are per node."""
+
+    partition: str | None = None
+    account: str | None = None
+    time: str | None = None
+    nodes: int = 1
+    cpus: int | None = None
+    gpus: str | None = None
+    memory: str | None = None
+    array: int | None = None
+    setup: Path | None = None
+    others: tuple[str, ...] = ()
+
+
+def sbatch_options(wish: Wish, sweep: str, store: str, directory: Path) -> list[str]:
+    """The options of ``sbatch``, as they stand in the script."""
+    named = {
+        "job-name": job_name(sweep),
+        "comment": comment(store),
+        "chdir": str(directory),
+        # After a restart what was printed before is still there.
+        "output": f"calsweep-{sweep}-{'%A_%a' if wish.array else '%j'}.out",
+        "open-mode": "append",
+        "nodes": str(wish.nodes),
+        "ntasks-per-node": "1",
+        "cpus-per-task": wish.cpus and str(wish.cpus),
+        "gpus-per-node": wish.gpus,
+        "mem": wish.memory,
+        "partition": wish.partition,
+        "account": wish.account,
+        "time": wish.time,
+        "signal": f"B:USR1@{WARNING_SECONDS}",
+        "array": wish.array and f"1-{wish.array}%1",
+    }
+    given = [f"--{name}={_quoted(value)}" for name, value in named.items() if value]
+    return [*given, "--requeue", *wish.others]
+
+
+def script(wish: Wish, sweep: str, spec: Path, store: str, how: Sequence[str]) -> str:
+    """The script that runs ``spec``; ``how`` are the options of ``calsweep run``.
+
+    Raises ``UserError`` for what Slurm would refuse only later, or never.
+    """
+    check(wish)
+    module = ["cluster.slurm.ray_nodes"] if wish.nodes > 1 else ["sweeps.cli", "run"]
+    words = [sys.executable, "-m", *module, str(spec), "--store", store, *how]
+    environment = Environment(
+        trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
+    )
+    return environment.from_string(TEMPLATE.read_text()).render(
+        options=sbatch_options(wish, sweep, store, Path.cwd()),
+        spec=shlex.quote(str(spec)),
+        digest=hashlib.sha256(spec.read_bytes()).hexdigest(),
+        words=shlex.join(words),
+        setup=shlex.quote(str(wish.setup.resolve())) if wish.setup else "",
+    )
+
+
+def check(wish: Wish) -> None:
+    """Raise ``UserError`` for what cannot be asked for."""
+    if wish.time is not None:
+        found = minutes(wish.time)
+        if found is None:
+            raise UserError(
+                f"--time: found {wish.time!r}; write it as Slurm does: minutes, hours:minutes:"
+                "seconds or days-hours, e.g. 12:00:00"
+            )
+        if found < _SHORTEST_MINUTES:
+            raise UserError(
+                f"--time: found {wish.time}; a job takes a minute to start and ends "
+                f"{WARNING_SECONDS} s before its limit: write at least {_SHORTEST_MINUTES} minutes"
+            )
+    if wish.setup is not None and not wish.setup.is_file():
+        raise UserError(f"--setup: there is no file {wish.setup}; name a shell file to be read")
+    for other in wish.others:
+        if not other.startswith("-") or "\n" in other:
+            raise UserError(
+                f"--sbatch: found {other!r}; write an option, as in --sbatch=--qos=long"
+            )
+
+
+def minutes(time: str) -> float | None:
+    """A time as Slurm writes it, in minutes; None if it is not one.
+
+    Forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,
+    days-hours:minutes:seconds.
+    """
+    found = _TIME.fullmatch(time)
+    if found is None:
+        return None
+    days, *rest = found.groups()
+    first, second, third = (int(part or 0) for part in rest)
+    if days is not None:
+        return int(days) * 1440 + first * 60 + second + third / 60
+    if rest[2] is not None:
+        return first * 60 + second + third / 60
+    return first + second / 60
+
+
+def _quoted(value: str) -> str:
+    # sbatch reads quotes, but no backslashes, in the lines of a script.
+    return f'"{value}"' if re.search(r"[\s#']", value) else value

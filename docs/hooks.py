@@ -1,0 +1,156 @@
+"""What MkDocs calls while it builds the site: the pages that are made from the program itself.
+
+The reference is printed by the code that the commands use, so that it cannot say anything else;
+documents of the repository become pages, so that nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from rich.console import Console
+
+ROOT = Path(__file__).parent.parent
+WIDTH = 100
+DOCUMENTS = {
+    "ARCHITECTURE.md": "built/architecture.md",
+    "cluster/SCALE.md": "built/scale.md",
+    "SECURITY.md": "built/security.md",
+    "CHANGELOG.md": "built/changes.md",
+    "CONTRIBUTING.md": "built/contributing.md",
+    "cluster/README.md": "how-to/cluster.md",
+    "cluster/mlflow/README.md": "how-to/mlflow-server.md",
+    "cluster/schedules/README.md": "how-to/nights.md",
+}
+"""The documents of the repository that are pages of the site."""
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
+REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    for path, text in pages():
+        files.append(File.generated(config, path, content=text))
+    for image in (ROOT / ".github" / "images").iterdir():
+        content = image.read_bytes()
+        files.append(File.generated(config, f"images/{image.name}", content=content))
+    return files
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Every generated page: its path in the site and its text."""
+    yield "reference/spec.md", spec_page()
+    yield "reference/commands.md", commands_page()
+    for kind in REGISTRIES:
+        yield f"reference/{kind}.md", registry_page(kind)
+    for document, page in DOCUMENTS.items():
+        yield page, relinked(document, page)
+
+
+def relinked(document: str, page: str) -> str:
+    """A document with its links leading to pages, or to nothing where the site has no page."""
+
+    def target(match: re.Match[str]) -> str:
+        words, link, anchor = match[1], match[2], match[3] or ""
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(document), link))
+        if place not in DOCUMENTS:
+            return words
+        return f"[{words}]({posixpath.relpath(DOCUMENTS[place], posixpath.dirname(page))}{anchor})"
+
+    return LINK.sub(target, (ROOT / document).read_text())
+
+
+def registry_page(kind: str) -> str:
+    """Everything about every entry, as ``calsweep KIND NAME`` prints it."""
+    from sweeps.cli.entry_view import print_entry
+    from sweeps.cli.listings import _registry
+
+    registry = _registry(kind)
+    lines = [f"# {kind.capitalize()}", "", f"`calsweep {kind}` lists them.", ""]
+    for name in registry:
+        printed = io.StringIO()
+        console = Console(file=printed, width=WIDTH, color_system=None)
+        print_entry(registry.kind, name, registry[name], console)
+        text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+        lines += [f"## `{name}`", "", "```text", text, "```", ""]
+    return "\n".join(lines)
+
+
+def commands_page() -> str:
+    """The help of every command."""
+    from sweeps.cli.main import _parser
+
+    parser = _parser()
+    lines = ["# Commands", "", "```text", _help(parser), "```", ""]
+    (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    for name, command in subparsers.choices.items():
+        lines += [f"## `calsweep {name}`", "", "```text", _help(command), "```", ""]
+    return "\n".join(lines)
+
+
+def _help(parser: argparse.ArgumentParser) -> str:
+    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=WIDTH)
+    return parser.format_help().rstrip()
+
+
+def spec_page() -> str:
+    """Every key of a spec, from the JSON Schema that editors are given."""
+    from sweeps.spec.json_schema import json_schema
+
+    schema = json_schema()
+    lines = [
+        "# Keys of a spec",
+        "",
+        "`calsweep schema > calsweep.json` gives editors the same.",
+        "",
+    ]
+    lines += _table(schema)
+    for name, part in schema["$defs"].items():
+        if "." not in name and part.get("properties"):
+            lines += ["", f"## {name}", "", _cell(part.get("description", "")), "", *_table(part)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(part: dict[str, Any]) -> list[str]:
+    lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
+    for key, about in part["properties"].items():
+        required = key in part.get("required", ())
+        default = "required" if required else f"`{about['default']}`" if "default" in about else ""
+        unit = f" ({about['unit']})" if about.get("unit") else ""
+        meaning = _cell(about.get("description", "") + unit)
+        lines.append(f"| `{key}` | {_cell(_values(about))} | {_cell(default)} | {meaning} |")
+    return lines
+
+
+def _values(about: dict[str, Any]) -> str:
+    """The type of a value in a few words."""
+    if "$ref" in about:
+        name = about["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})" if "." not in name else "value"
+    if "enum" in about:
+        return " \\| ".join(map(str, about["enum"]))
+    if "const" in about:
+        return str(about["const"])
+    for several in ("anyOf", "oneOf"):
+        if several in about:
+            return " or ".join(dict.fromkeys(_values(each) for each in about[several]))
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {_number(about[key])}" for key, sign in signs.items() if key in about]
+    return " ".join([str(about.get("type", "any")), *bounds])
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if float(value).is_integer() else f"{value:g}"
+
+
+def _cell(text: str) -> str:
+    """Text in a cell of a Markdown table."""
+    return " ".join(text.split()).replace("``", "`")

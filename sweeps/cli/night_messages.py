@@ -1,0 +1,87 @@
+"""What ``calsweep nightly`` tells those who are not at the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from sweeps.errors import UserError
+from sweeps.host.console import say
+from sweeps.host.secrets import masked
+
+if TYPE_CHECKING:
+    from sweeps.nightly.archive.nights import Nights
+    from sweeps.nightly.judge.verdict import Verdict
+    from sweeps.nightly.report.message import Message
+    from sweeps.nightly.report.webhook import Webhook
+    from sweeps.nightly.run.night import Night
+
+
+def webhook_of(options: argparse.Namespace) -> Webhook | None:
+    """The webhook that the command or its environment names. Raises ``UserError``."""
+    from sweeps.nightly.report.webhook import VARIABLE, read_webhook
+
+    given = options.webhook or os.environ.get(VARIABLE, "")
+    return read_webhook(given) if given else None
+
+
+def message_of(verdict: Verdict, report: Path, options: argparse.Namespace) -> Message:
+    """The verdict with links that lead somewhere: a path is one on this machine only."""
+    from sweeps.nightly.report.message import Message
+
+    base = (options.nights_url or os.environ.get("CALSWEEP_NIGHTS_URL", "")).rstrip("/")
+    links = {"report": f"{base}/{verdict.suite}/{verdict.night}/report.html"} if base else {}
+    links |= {"MLflow": verdict.link} if verdict.link else {}
+    return Message(
+        suite=verdict.suite,
+        night=verdict.night,
+        verdict=verdict.overall,
+        sentences=verdict.sentences,
+        ongoing=verdict.ongoing,
+        report=str(report.resolve()),
+        links=links,
+    )
+
+
+def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> int:
+    """``--watch``: 0 if a night has arrived, or 1, which the webhook hears of."""
+    from sweeps.nightly.report.message import Message
+    from sweeps.nightly.report.webhook import report_to
+    from sweeps.nightly.watch import WITHIN_SECONDS, watch
+
+    if options.print:
+        raise UserError("--watch with --print: write a line of your own for it; see the README")
+    webhook = webhook_of(options)
+    found = watch(nights, options.within or WITHIN_SECONDS)
+    say(console, found.words)
+    if found.arrived:
+        return 0
+    message = Message(nights.suite, found.night, "missing", [found.words])
+    problem = report_to(webhook, message) if webhook else ""
+    say(console, *([problem] if problem else []))
+    return 1
+
+
+@contextlib.contextmanager
+def alarm(webhook: Webhook | None, night: Night) -> Iterator[None]:
+    """Tell the webhook of a night that dies: nobody may be watching it."""
+    from sweeps.nightly.report.message import Message
+    from sweeps.nightly.report.webhook import report_to
+
+    try:
+        yield
+    except BaseException as error:
+        if webhook:
+            reason = masked(" ".join(str(error).split())) or type(error).__name__
+            words = [f"The night came to no verdict: {reason}"]
+            message = Message(night.suite.name, night.date, "incomplete", words)
+            problem = report_to(webhook, message)
+            if problem:
+                night.tell(problem)
+        raise

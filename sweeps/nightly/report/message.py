@@ -1,0 +1,93 @@
+"""What is said of a night elsewhere, in the forms that chat services and scripts take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_MOST_SENTENCES = 12
+_LONGEST = 2800
+"""Characters of a block's text: Slack takes 3000."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """How a night went, or that it did not. ``links`` lead to its pages, by what they show."""
+
+    suite: str
+    night: str
+    verdict: str
+    sentences: list[str]
+    ongoing: bool = False
+    report: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The night in a line."""
+        word = f"ongoing {self.verdict}" if self.ongoing else self.verdict
+        return f"{self.suite} {self.night}: {word}"
+
+
+def plain(message: Message) -> dict[str, Any]:
+    """For scripts."""
+    content: dict[str, Any] = {
+        "suite": message.suite,
+        "night": message.night,
+        "verdict": message.verdict,
+        "ongoing": message.ongoing,
+        "sentences": message.sentences,
+    }
+    content |= {"report": message.report} if message.report else {}
+    return content | ({"links": dict(message.links)} if message.links else {})
+
+
+def slack(message: Message) -> dict[str, Any]:
+    """For Slack's incoming webhooks: blocks, and a text where there is no room for them."""
+    links = " · ".join(f"<{url}|{_mrkdwn(name)}>" for name, url in message.links.items())
+    where = links or _mrkdwn(message.report)
+    texts = [_mrkdwn("\n".join(f"• {each}" for each in _some(message))), *([where] * bool(where))]
+    sections = [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in texts]
+    header = {"type": "header", "text": {"type": "plain_text", "text": message.title[:150]}}
+    return {"text": _mrkdwn(message.title), "blocks": [header, *sections]}
+
+
+def teams(message: Message) -> dict[str, Any]:
+    """For the webhooks of Teams' workflows: an adaptive card."""
+    body = [{"type": "TextBlock", "text": message.title, "size": "Large", "weight": "Bolder"}]
+    body += [{"type": "TextBlock", "text": each} for each in _some(message)]
+    if message.report and not message.links:
+        body.append({"type": "TextBlock", "text": message.report})
+    card = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": [{**block, "wrap": True} for block in body],
+        "actions": [
+            {"type": "Action.OpenUrl", "title": name, "url": url}
+            for name, url in message.links.items()
+        ],
+    }
+    attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
+    return {"type": "message", "attachments": [attachment]}
+
+
+FORMS: dict[str, Callable[[Message], dict[str, Any]]] = {
+    "json": plain,
+    "slack": slack,
+    "teams": teams,
+}
+"""By what stands before the webhook's address."""
+
+
+def _some(message: Message) -> list[str]:
+    """As many sentences as a chat has room for."""
+    some = [each[: _LONGEST // _MOST_SENTENCES] for each in message.sentences[:_MOST_SENTENCES]]
+    left = len(message.sentences) - len(some)
+    return [*some, *([f"… and {left} more."] if left else [])]
+
+
+def _mrkdwn(text: str) -> str:
+    """Slack's three special characters, which could also call everybody (``<!channel>``)."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
