@@ -32,6 +32,7 @@ from calibration.learners import Estimator, FittedEstimator, estimator_files, ma
 from calibration.methods import Learner, Method, make_method
 from calibration.models import FunctionalModel, build_embedded
 from calibration.optimisers import Adam
+from calibration.prior import Prior
 from calibration.seeds import seeded
 from calibration.training import PREDICTION_BATCH
 
@@ -68,7 +69,8 @@ class Description(BaseModel):
 
     It has a ``network`` or an ``estimator``.
     ``method`` is there if the training method learned a calibrator of the logits of its own;
-    ``about`` is for readers.
+    ``prior`` if probabilities are corrected for another frequency of the classes; ``about`` is
+    for readers.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -84,6 +86,7 @@ class Description(BaseModel):
     method: Named | None = None
     mixed_precision: bool = False
     threshold: float = 0.0
+    prior: Prior | None = None
     about: dict[str, Any] = {}
 
 
@@ -215,7 +218,8 @@ class Classifier:
             empty = torch.empty(0, dtype=torch.float64)
             rows = None if self.calibrator.top_label else empty.reshape(0, self.classes)
             return Prediction(torch.empty(0, dtype=torch.int64), empty, rows)
-        return interpret(self.calibrator(logits), logits)
+        output, prior = self.calibrator(logits), self.description.prior
+        return interpret(output if prior is None else prior.corrected(output), logits)
 
     @torch.no_grad()
     def logits(self, inputs: Tensor) -> Tensor:

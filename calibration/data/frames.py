@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -51,6 +51,24 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     if frame.empty:
         raise ValueError(f"{path}: there are no rows")
     return frame
+
+
+def read_texts(path: Path, frame: pd.DataFrame, names: list[str]) -> dict[str, Any]:
+    """Columns of a file that was read as ``frame``, as they stand in it.
+
+    Those of a CSV are texts: an id 007 stays what it is.
+    """
+    if {suffix.lower() for suffix in path.suffixes} & {".parquet", ".pq"} or not names:
+        return {name: frame[name].array for name in names}
+    texts = pd.read_csv(
+        path,
+        sep=_separator(path),
+        usecols=names,
+        dtype=str,
+        keep_default_na=False,
+        encoding="utf-8-sig",
+    )
+    return {name: texts[name].to_numpy(dtype=object) for name in names}
 
 
 def _line(error: Exception) -> str:

@@ -56,6 +56,24 @@ class NpzFile:
                 for name, info in members.items()
             }
 
+    def columns(
+        self, rows: int, without: Iterable[str]
+    ) -> tuple[dict[str, NDArray[Any]], list[str]]:
+        """The other arrays with one value for each of ``rows``, and those that cannot be read."""
+        found: dict[str, NDArray[Any]] = {}
+        unreadable = []
+        for name in self.names:
+            if name in without:
+                continue
+            try:
+                with _complaints(self.path), _opened(self.path) as archive:
+                    shape = _header(archive, self._member(archive, name), name).shape
+                if shape == (rows,):
+                    found |= self.arrays([name])
+            except ValueError:
+                unreadable.append(name)
+        return found, unreadable
+
     def _member(self, archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
         found = [info for info in archive.infolist() if info.filename in (name, f"{name}.npy")]
         if len(found) != 1:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from calibration.data.npz import CLASS_NAMES, NpzFile, class_names_in
 
 ScoreKind = Literal["logits", "probabilities"]
+DeclaredKind = Literal["probability", "logit"]
 
 SCORES: dict[str, ScoreKind] = {
     "logits": "logits",
@@ -23,8 +25,42 @@ _TEST = "test_"
 
 
 @dataclass(frozen=True)
+class Reading:
+    """What a user says of a file, where it does not speak for itself.
+
+    ``label`` names the column of labels of a table. A binary problem needs one score only: the
+    column or array ``score`` (found where there is but one), whose ``kind`` and ``positive``
+    class, the one it speaks for, are never guessed. ``remembered`` are these two as they were
+    declared when a calibrator was fitted, ``classes`` its classes: they count where the user says
+    nothing else. ``drop_unlabelled`` leaves out rows without a label.
+    """
+
+    label: str | None = None
+    score: str | None = None
+    kind: DeclaredKind | None = None
+    positive: str | None = None
+    remembered: tuple[DeclaredKind, str] | None = None
+    classes: tuple[str, ...] | None = None
+    drop_unlabelled: bool = False
+
+    @property
+    def declares_score(self) -> bool:
+        """Whether anything is said of a single score."""
+        return any(said is not None for said in (self.score, self.kind, self.positive))
+
+    @property
+    def single(self) -> tuple[DeclaredKind | None, str | None]:
+        """The kind of a single score and the class it speaks for, as far as they are known."""
+        kind, positive = self.remembered or (None, None)
+        return self.kind or kind, self.positive or positive
+
+
+@dataclass(frozen=True)
 class Found:
-    """Arrays as they lie in a file, not yet checked; ``kind`` is None where it is not said."""
+    """Arrays as they lie in a file, not yet checked; ``kind`` is None where it is not said.
+
+    ``carried`` are further columns or arrays of one value per row, which stay with the rows.
+    """
 
     path: Path
     scores: NDArray[Any]
@@ -36,37 +72,61 @@ class Found:
     taken: str
     notes: tuple[str, ...] = ()
     column: bool = False
+    carried: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one score per row, not one for every class."""
+        return self.scores.ndim == 1 or (self.scores.ndim == 2 and self.scores.shape[1] == 1)
 
 
-def npz_parts(path: Path, *, labelled: bool) -> list[Found]:
+def npz_parts(path: Path, reading: Reading, *, labelled: bool) -> list[Found]:
     """The one set of predictions in an NPZ file, or the validation and the test set.
 
     Nothing is unpickled. Raises ``ValueError`` if the file is damaged or arrays are missing.
     """
     stored = NpzFile(path)
-    chosen = [_npz_choice(stored, prefix, labelled) for prefix in _npz_prefixes(stored.names)]
+    wanted = tuple(SCORES) if reading.score is None else (reading.score,)
+    prefixes = _npz_prefixes(stored.names, wanted)
+    chosen = [_npz_choice(stored, prefix, wanted, labelled) for prefix in prefixes]
     named = [CLASS_NAMES] if CLASS_NAMES in stored.names else []
-    content = stored.arrays([*(name for choice in chosen for name in choice if name), *named])
+    used = [name for choice in chosen for name in choice if name]
+    content = stored.arrays([*used, *named])
     names = class_names_in(content[CLASS_NAMES], path) if named else None
-    return [_npz_part(stored, content, names, scores, label) for scores, label in chosen]
+    parts = [_npz_part(stored, content, names, scores, label) for scores, label in chosen]
+    # With labels something is fitted, and rows go nowhere that anything could stay with.
+    return parts if labelled else [_with_carried(stored, part) for part in parts]
 
 
-def _npz_prefixes(names: tuple[str, ...]) -> list[str]:
+def _with_carried(stored: NpzFile, part: Found) -> Found:
+    carried, unreadable = stored.columns(
+        len(part.scores) if part.scores.ndim else 0, {part.scores_name, CLASS_NAMES, *SCORES}
+    )
+    lost = f"{part.path}: cannot be read, and is not kept: {', '.join(unreadable)}"
+    notes = (*part.notes, lost) if unreadable else part.notes
+    return replace(part, carried=carried, notes=notes)
+
+
+def _npz_prefixes(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
     """How the names of each set of predictions begin."""
     for prefix in VALIDATION:
-        if any(f"{prefix}{name}" in names for name in SCORES):
-            both = any(f"{_TEST}{name}" in names for name in SCORES)
+        if any(f"{prefix}{name}" in names for name in wanted):
+            both = any(f"{_TEST}{name}" in names for name in wanted)
             return [prefix, _TEST] if both else [prefix]
     return [""]
 
 
-def _npz_choice(stored: NpzFile, prefix: str, labelled: bool) -> tuple[str, str | None]:
+def _npz_choice(
+    stored: NpzFile, prefix: str, wanted: tuple[str, ...], labelled: bool
+) -> tuple[str, str | None]:
     """The arrays of scores and, where they are wanted, of labels."""
-    scores = next((prefix + name for name in SCORES if prefix + name in stored.names), None)
+    scores = next((prefix + name for name in wanted if prefix + name in stored.names), None)
     if scores is None:
+        lacking = f"is no array {prefix + wanted[0]!r}, which --score names"
+        if wanted == tuple(SCORES):
+            lacking = f"is neither {prefix + 'logits'!r} nor {prefix + 'probs'!r}"
         raise ValueError(
-            f"{stored.path}: there is neither {prefix + 'logits'!r} nor {prefix + 'probs'!r}; "
-            f"found {', '.join(sorted(stored.names)) or 'nothing'}"
+            f"{stored.path}: there {lacking}; found {', '.join(sorted(stored.names)) or 'nothing'}"
         )
     if not labelled:
         return scores, None
@@ -86,14 +146,14 @@ def _npz_part(
     scores: str,
     label: str | None,
 ) -> Found:
-    kind = next(name for name in SCORES if scores.endswith(name))
+    kind = next((name for name in SCORES if scores.endswith(name)), scores)
     prefix = scores.removesuffix(kind)
     unused = [prefix + name for name in SCORES if prefix + name in stored.names]
     return Found(
         path=stored.path,
         scores=content[scores],
         scores_name=scores,
-        kind=SCORES[kind],
+        kind=SCORES.get(kind),
         labels=None if label is None else content[label],
         labels_name=label or "",
         class_names=class_names,

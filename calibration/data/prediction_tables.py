@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
 
-from calibration.data.frames import check_names, read_frame
-from calibration.data.prediction_files import LABELS, Found, ScoreKind
+from calibration.data.frames import check_names, read_frame, read_texts
+from calibration.data.prediction_files import LABELS, Found, Reading, ScoreKind
 
 PREFIXES: dict[str, ScoreKind] = {
     "logit_": "logits",
@@ -19,36 +19,87 @@ PREFIXES: dict[str, ScoreKind] = {
     "prob_": "probabilities",
     "p_": "probabilities",
 }
-LONE_SCORES = ("logit", "logits", "prob", "probs", "probability", "p")
+LONE_SCORES = ("logit", "logits", "prob", "probs", "probability", "p", "score", "scores")
 _REMEDY = "call the columns of scores logit_CLASS or prob_CLASS"
 NOT_SCORES = ("id", "index", "row", "predicted", "prediction", "confidence", "class")
 """Columns that tables of predictions often have beside those of the classes."""
 
 
-def table_part(path: Path, label: str | None, *, labelled: bool) -> Found:
+def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
     """The predictions in a CSV or Parquet file.
 
     Scores are the columns whose names begin with ``logit_``, ``prob_`` or ``p_`` and go on
     with the class. Where there are none, they are the columns of numbers, which must then be
     called like the labels, or 0…K−1 if those are numbers: a column such as an age is not a class.
-    Raises ``ValueError`` naming the column that is missing, too many or of the wrong kind.
+    A single one is taken for that of a binary problem. Raises ``ValueError`` naming the column
+    that is missing, too many or of the wrong kind.
     """
     frame = read_frame(path)
-    if label is not None:
-        check_names([label], frame, str(path), "label")
-    target = label or _label_column(frame, path, labelled)
+    for role, given in (("label", reading.label), ("score", reading.score)):
+        if given is not None:
+            check_names([given], frame, str(path), role)
+    target = reading.label or _label_column(frame, path, labelled)
     others = [name for name in frame.columns if name != target]
-    kind, names, prefix = _prefixed(others)
+    kind, names, prefix = _score_columns(frame, others, target, path, reading, labelled)
     if not names:
-        values = None
-        if labelled and target is not None:
-            values = _label_values(frame[target])
-        names = _unprefixed(frame, others, values, path)
-    if len(names) < 2:
         raise ValueError(
             f"{path}: no columns of scores beside the labels; found {', '.join(frame.columns[:20])}"
             f"; {_REMEDY}"
         )
+    _check_numbers(frame, names, path)
+    ignored = [name for name in others if name not in names]
+    kept = ignored if target is None else [*ignored, target]
+    single = len(names) == 1
+    shown = f"column {names[0]!r}" if single else f"columns {names[0]} … {names[-1]}"
+    used = () if not ignored else (f"{path}: not used: {', '.join(ignored)}",)
+    return Found(
+        path=path,
+        scores=frame[names].to_numpy(np.float64),
+        scores_name=shown,
+        kind=kind,
+        labels=None if target is None or not labelled else _label_values(frame[target]),
+        labels_name=f"column {target!r}",
+        class_names=None if single else tuple(name.removeprefix(prefix) for name in names),
+        taken=shown,
+        notes=used if labelled else (),
+        column=True,
+        # With labels something is fitted, and rows go nowhere that anything could stay with.
+        carried={} if labelled else read_texts(path, frame, kept),
+    )
+
+
+def _score_columns(
+    frame: pd.DataFrame,
+    others: list[str],
+    target: str | None,
+    path: Path,
+    reading: Reading,
+    labelled: bool,
+) -> tuple[ScoreKind | None, list[str], str]:
+    """The columns of scores, their kind where it is said, and what stands before the classes."""
+    if reading.score is not None:
+        return None, [reading.score], ""
+    kind, names, prefix = _prefixed(others)
+    if names:
+        return kind, names, prefix
+    numbers = [
+        name
+        for name in others
+        if types.is_numeric_dtype(frame[name]) and name.lower() not in NOT_SCORES
+    ]
+    values = _label_values(frame[target]) if labelled and target is not None else None
+    lone = _lone(numbers, values, reading)
+    if lone is not None:
+        return None, [lone], ""
+    if reading.declares_score:
+        raise ValueError(
+            f"{path}: which column is the score? Name it with --score; found "
+            f"{', '.join(numbers[:20]) or 'no column of numbers'}"
+        )
+    return None, _unprefixed(numbers, others, values, path), ""
+
+
+def _check_numbers(frame: pd.DataFrame, names: list[str], path: Path) -> None:
     for name in names:
         if not types.is_numeric_dtype(frame[name]):
             wrong = next(v for v in frame[name] if not isinstance(v, int | float | np.number))
@@ -58,19 +109,6 @@ def table_part(path: Path, label: str | None, *, labelled: bool) -> Found:
             raise ValueError(
                 f"{path}: column {name!r} has no value in row {missing[0]} (counted from 0)"
             )
-    ignored = [name for name in others if name not in names]
-    return Found(
-        path=path,
-        scores=frame[names].to_numpy(np.float64),
-        scores_name=f"columns {names[0]} … {names[-1]}",
-        kind=kind,
-        labels=None if target is None else _label_values(frame[target]),
-        labels_name=f"column {target!r}",
-        class_names=tuple(name.removeprefix(prefix) for name in names),
-        taken=f"columns {names[0]} … {names[-1]}",
-        notes=(f"{path}: not used: {', '.join(ignored)}",) if ignored else (),
-        column=True,
-    )
 
 
 def _label_column(frame: pd.DataFrame, path: Path, labelled: bool) -> str | None:
@@ -98,15 +136,10 @@ def _prefixed(names: list[str]) -> tuple[ScoreKind | None, list[str], str]:
 
 
 def _unprefixed(
-    frame: pd.DataFrame, names: list[str], labels: NDArray[Any] | None, path: Path
+    numbers: list[str], names: list[str], labels: NDArray[Any] | None, path: Path
 ) -> list[str]:
     """Columns of scores that no prefix marks; ``labels`` are None where none are wanted."""
-    numbers = [
-        name
-        for name in names
-        if types.is_numeric_dtype(frame[name]) and name.lower() not in NOT_SCORES
-    ]
-    values = set() if labels is None else set(labels.astype(str).tolist())
+    values = set() if labels is None else set(labels.astype(str).tolist()) - {""}
     if labels is not None and labels.dtype.kind in "bUO" and values <= set(names):
         beside = [name for name in numbers if name not in values]
         if not beside:
@@ -115,7 +148,6 @@ def _unprefixed(
             f"{path}: no label is {beside[0]!r}, the name of a column of numbers; {_REMEDY} for "
             f"every class, also those that no row has, or leave out what is not a class"
         )
-    _check_not_lone(numbers, path, labelled=labels is not None)
     if labels is None or set(numbers) == {str(k) for k in range(len(numbers))}:
         return numbers
     if not numbers:
@@ -132,23 +164,20 @@ def _unprefixed(
     )
 
 
-def _check_not_lone(names: list[str], path: Path, *, labelled: bool) -> None:
-    """Raise if one column alone looks like scores: the probability of one of two classes."""
+def _lone(numbers: list[str], labels: NDArray[Any] | None, reading: Reading) -> str | None:
+    """The one column that looks like scores, or is the only one of numbers."""
+    if labels is not None and labels.dtype.kind in "bUO":
+        values = set(labels.astype(str).tolist()) - {""}
+        if values <= set(numbers):  # columns called like the classes
+            return None
     # Without labels to tell, p may be a class.
-    marks = [mark for mark in PREFIXES if labelled or mark != "p_"]
-    alone = [name for name in LONE_SCORES if labelled or name != "p"]
-    lone = [name for name in names if name.lower() in alone or name.startswith(tuple(marks))]
-    if len(lone) != 1:
-        return
-    other = (
-        f"logit_0 = 0 and logit_1 = {lone[0]}"
-        if lone[0].lower().startswith("logit")
-        else f"prob_0 = 1 − {lone[0]} and prob_1 = {lone[0]}"
-    )
-    raise ValueError(
-        f"{path}: {lone[0]!r} is the only column of scores, and every class needs one; of two "
-        f"classes write both: {other}"
-    )
+    told = labels is not None or reading.single != (None, None)
+    marks = [mark for mark in PREFIXES if told or mark != "p_"]
+    alone = [name for name in LONE_SCORES if told or name != "p"]
+    lone = [name for name in numbers if name.lower() in alone or name.startswith(tuple(marks))]
+    if len(lone) == 1:
+        return lone[0]
+    return numbers[0] if len(numbers) == 1 else None
 
 
 def _label_values(column: pd.Series[Any]) -> NDArray[Any]:

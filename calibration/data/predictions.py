@@ -2,12 +2,14 @@
 
 NPZ: an array ``logits`` (N, K), or ``probs`` or ``probabilities``, and ``labels`` (N); or two
 such sets, named ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels``. Tables: a
-column of labels, and a column of scores for each class.
+column of labels, and a column of scores for each class. Of two classes one score is enough, in
+a column or an array (N), if ``Reading`` declares what it is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.data.paths import check_file
-from calibration.data.prediction_files import Found, ScoreKind, npz_parts
+from calibration.data.prediction_files import Found, Reading, ScoreKind, npz_parts
+from calibration.data.prediction_labels import class_numbers, is_number, without_missing
+from calibration.data.rounding import SUM_TOLERANCE, logarithms, rounding_of
+from calibration.data.single_scores import two_classes
 
-LEAST_PROBABILITY = 1e-12
-_SUM_TOLERANCE = 2.0**-8
-LEAST_ROWS = 10
+__all__ = ["Reading", "StoredPredictions", "read_labelled_predictions", "read_predictions"]
+
 MOST_LOGIT = 1e6
 
 
@@ -29,6 +33,8 @@ class StoredPredictions:
 
     Probabilities have become logits: their logarithms. ``class_names`` are those of the
     file's columns, or the numbers 0…K−1; ``notes`` say what was taken and what was changed.
+    ``carried`` are the file's other columns or arrays of one value per row; ``score`` is what was
+    declared of a single score, if there was one.
     """
 
     name: str
@@ -37,6 +43,8 @@ class StoredPredictions:
     class_names: tuple[str, ...]
     kind: ScoreKind
     notes: tuple[str, ...]
+    carried: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    score: dict[str, str] | None = None
 
     @property
     def classes(self) -> int:
@@ -44,28 +52,30 @@ class StoredPredictions:
         return int(self.logits.shape[1])
 
 
-def read_predictions(path: Path, *, label: str | None = None) -> StoredPredictions:
+def read_predictions(path: Path, reading: Reading | None = None) -> StoredPredictions:
     """The predictions in a file; labels are ignored, whatever they are.
 
     Raises ``ValueError`` naming the file, the array or column, and what would be right.
     """
-    parts = _found(path, label, labelled=False)
+    how = reading or Reading()
+    parts = _found(path, how, labelled=False)
     if len(parts) > 1:
         raise ValueError(
             f"{path}: holds the predictions of two sets, {parts[0].scores_name!r} and "
             f"{parts[1].scores_name!r}; give a file with one"
         )
-    return _checked(parts[0], labelled=False)
+    return _checked(parts[0], how, labelled=False)
 
 
 def read_labelled_predictions(
-    path: Path, *, label: str | None = None
+    path: Path, reading: Reading | None = None
 ) -> tuple[StoredPredictions, StoredPredictions | None]:
     """The labelled predictions in a file, and the test set's if the file holds both.
 
     Raises ``ValueError`` naming the file, the array or column, and what would be right.
     """
-    parts = [_checked(found, labelled=True) for found in _found(path, label, labelled=True)]
+    how = reading or Reading()
+    parts = [_checked(found, how, labelled=True) for found in _found(path, how, labelled=True)]
     if len(parts) == 1:
         return parts[0], None
     check_same_classes(parts[0], parts[1], f"{path}: val_…", f"{path}: test_…")
@@ -98,24 +108,68 @@ def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
     """
     numbers = tuple(str(k) for k in range(len(one)))
     for names, others in ((one, other), (other, one)):
-        if names == numbers and not any(map(_is_number, others)):
+        if names == numbers and not any(map(is_number, others)):
             return None
     return next((k for k in range(len(one)) if one[k] != other[k]), None)
 
 
-def _found(path: Path, label: str | None, *, labelled: bool) -> list[Found]:
+def _found(path: Path, reading: Reading, *, labelled: bool) -> list[Found]:
     if path.suffix.lower() != ".npz":
         check_file(path)
         from calibration.data.prediction_tables import table_part  # pandas takes a second
 
-        return [table_part(path, label, labelled=labelled)]
-    if label is not None:
+        return [table_part(path, reading, labelled=labelled)]
+    if reading.label is not None:
         raise ValueError(f"{path}: --label names a column of a table; in an NPZ use 'labels'")
-    return npz_parts(path, labelled=labelled)
+    return npz_parts(path, reading, labelled=labelled)
 
 
-def _checked(found: Found, *, labelled: bool) -> StoredPredictions:
+def _checked(found: Found, reading: Reading, *, labelled: bool) -> StoredPredictions:
+    left_out = ""
+    if not found.is_single and (found.scores.ndim != 2 or 0 in found.scores.shape):
+        raise ValueError(
+            f"{found.path}: {found.scores_name} must have the shape (N, K): N rows and K classes; "
+            f"found {found.scores.shape}"
+        )
+    if labelled:
+        found, left_out = without_missing(found, len(found.scores), drop=reading.drop_unlabelled)
+    made = _single(found, reading) if found.is_single else _of_every_class(found, reading)
+    scores, names, kind, taken, notes = made
+    taken = f"{found.path}: {len(scores)} × {scores.shape[1]}, {taken}"
+    labels = None
+    if labelled:
+        labels, way = class_numbers(found, names)
+        taken += f", labels as {way}"
+    said = [taken, *found.notes, *([left_out] if left_out else []), *notes]
+    logits = scores
+    if kind == "probabilities":
+        logits, changes = logarithms(scores, found.path)
+        said += changes
+    else:
+        _check_logits(scores, f"{found.path}: {found.scores_name}")
+    declared = None
+    if found.is_single:
+        declared = dict(zip(("kind", "positive"), map(str, reading.single), strict=True))
+    return StoredPredictions(
+        found.path.stem, logits, labels, names, kind, tuple(said), found.carried, declared
+    )
+
+
+_Made = tuple[NDArray[Any], tuple[str, ...], ScoreKind, str, tuple[str, ...]]
+
+
+def _single(found: Found, reading: Reading) -> _Made:
+    both = two_classes(found, reading)
+    return both.scores, both.names, both.kind, both.taken, both.notes
+
+
+def _of_every_class(found: Found, reading: Reading) -> _Made:
     origin = f"{found.path}: {found.scores_name}"
+    if reading.kind is not None or reading.positive is not None:
+        raise ValueError(
+            f"{origin}: there is a score for each class; leave out --score-kind and --positive, "
+            "which are for one score per row"
+        )
     scores = _scores(found.scores, origin)
     kind = found.kind or _guessed_kind(scores, origin)
     names = found.class_names or tuple(str(k) for k in range(scores.shape[1]))
@@ -124,39 +178,15 @@ def _checked(found: Found, *, labelled: bool) -> StoredPredictions:
             f"{found.path}: class_names names {len(names)} classes, but "
             f"{found.scores_name} has {scores.shape[1]}"
         )
-    taken = f"{found.path}: {len(scores)} × {scores.shape[1]}, {found.taken} taken as {kind}"
-    labels = None
-    if labelled:
-        labels, reading = _labels(found, names, len(scores))
-        taken += f", labels as {reading}"
-    notes = [taken, *found.notes]
-    logits = scores
     if kind == "probabilities":
         _check_probabilities(scores, origin, found.column)
-        logits, least, zeros = _logarithms(scores)
-        if zeros:
-            notes.append(
-                f"{found.path}: {zeros} probabilities of 0, which has no logarithm, count as "
-                f"{least:.2g}; stored logits, or more digits, would tell them apart"
-            )
-    else:
-        _check_logits(scores, origin)
-    return StoredPredictions(found.path.stem, logits, labels, names, kind, tuple(notes))
+    return scores, names, kind, f"{found.taken} taken as {kind}", ()
 
 
 def _scores(array: NDArray[Any], origin: str) -> NDArray[Any]:
     """Float32 or float64 (N, K), finite."""
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{origin} must be numbers, found the type {array.dtype}")
-    if array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1):
-        raise ValueError(
-            f"{origin} must have a column for each class, found the shape {array.shape}; "
-            "of two classes store both, e.g. np.stack([1 - p, p], 1)"
-        )
-    if array.ndim != 2 or 0 in array.shape:
-        raise ValueError(
-            f"{origin} must have the shape (N, K): N rows and K classes; found {array.shape}"
-        )
     wide = array.dtype if array.dtype in (np.float32, np.float64) else np.float64
     scores = np.array(array, dtype=wide, order="C")
     bad = ~np.isfinite(scores)
@@ -172,10 +202,10 @@ def _scores(array: NDArray[Any], origin: str) -> NDArray[Any]:
 
 def _guessed_kind(scores: NDArray[Any], origin: str) -> ScoreKind:
     """Rows that are not negative and sum to 1 are probabilities."""
-    if scores.min() < 0 or scores.max() > 1 + _SUM_TOLERANCE:
+    if scores.min() < 0 or scores.max() > 1 + SUM_TOLERANCE:
         return "logits"
     sums = scores.sum(1, dtype=np.float64)
-    right = np.abs(sums - 1) <= _SUM_TOLERANCE
+    right = np.abs(sums - 1) <= rounding_of(scores).tolerance(scores.shape[1])
     if right.all():
         return "probabilities"
     if right.mean() < 0.5:
@@ -208,107 +238,10 @@ def _check_probabilities(scores: NDArray[Any], origin: str, column: bool) -> Non
             f"class {place} (counted from 0); if they are logits, call them {name}"
         )
     sums = scores.sum(1, dtype=np.float64)
-    wrong = np.flatnonzero(np.abs(sums - 1) > _SUM_TOLERANCE)
+    allowed = rounding_of(scores).tolerance(scores.shape[1])
+    wrong = np.flatnonzero(np.abs(sums - 1) > allowed)
     if len(wrong):
         raise ValueError(
             f"{origin} must sum to 1 over the classes, found {sums[wrong[0]]:.6g} in row "
             f"{wrong[0]} (counted from 0); if they are logits, call them {name}"
         )
-
-
-def _logarithms(scores: NDArray[Any]) -> tuple[NDArray[np.float64], float, int]:
-    """log p, float64; what 0 counts as, and how often.
-
-    A 0 is a number too small for the file: it counts as the least that occurs in it, or as
-    1e-12 where that is less.
-    """
-    zeros = scores == 0
-    least = min(LEAST_PROBABILITY, float(scores[~zeros].min()))
-    logits = np.log(np.maximum(scores.astype(np.float64), least))
-    return logits, least, int(zeros.sum())
-
-
-def _labels(found: Found, names: tuple[str, ...], rows: int) -> tuple[NDArray[np.int64], str]:
-    """Class numbers (N,), and how labels were read: as names or as the numbers 0…K−1."""
-    origin = f"{found.path}: {found.labels_name}"
-    labels = found.labels
-    if labels is None:  # the files' readers have asked for them
-        raise ValueError(f"{found.path}: there are no labels")
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    if labels.ndim == 2 and labels.shape[1] == len(names):
-        raise ValueError(
-            f"{origin} must be class numbers (N,), found the shape {labels.shape}; "
-            "of one-hot rows store labels.argmax(1)"
-        )
-    if labels.shape != (rows,):
-        raise ValueError(
-            f"{origin} must be one class number per row, shape ({rows},), found {labels.shape}"
-        )
-    codes, reading = _codes(labels, names, origin, found.column)
-    if rows < LEAST_ROWS:
-        raise ValueError(f"{origin}: {rows} rows are too few to fit or judge anything on")
-    if (codes == codes[0]).all():
-        raise ValueError(
-            f"{origin}: all {rows} rows are of class {names[codes[0]]!r}; "
-            "nothing can be learnt from one class"
-        )
-    return codes, reading
-
-
-def _codes(
-    labels: NDArray[Any], names: tuple[str, ...], origin: str, column: bool
-) -> tuple[NDArray[np.int64], str]:
-    """Class numbers, and in words how the labels were read.
-
-    The classes' names alone decide how, never the labels that happen to occur, or two files of
-    one classifier might be read differently. Labels that are numbers are numbers of classes,
-    unless the classes are themselves called by numbers.
-    """
-    if labels.dtype.kind == "f":
-        raise ValueError(
-            f"{origin} must be whole numbers, found the type {labels.dtype}"
-            + (", with values missing" if np.isnan(labels).any() else "")
-            + "; store them as integers, e.g. labels.astype(int)"
-        )
-    if labels.dtype.kind not in "biuOUST":
-        raise ValueError(f"{origin} must be class numbers or names, found {labels.dtype}")
-    if labels.dtype.kind == "b" and not {"True", "False"} & set(names):
-        labels = labels.astype(np.int64)
-    counted = set(names) == {str(k) for k in range(len(names))}
-    numbers, last = labels.dtype.kind in "iu", len(names) - 1
-    if numbers and (counted or not any(map(_is_number, names))):
-        wrong = labels[(labels < 0) | (labels >= len(names))]
-        if len(wrong):
-            raise ValueError(
-                f"{origin} must lie in 0…{last} for {len(names)} classes, found "
-                f"{wrong[0]}" + ("; are they counted from 1?" if labels.min() == 1 else "")
-            )
-        if not counted:
-            return labels.astype(np.int64), f"class numbers 0…{last}"
-    texts, where = np.unique(labels.astype(str), return_inverse=True)
-    places = {name: place for place, name in enumerate(names)}
-    shown = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-    unknown = next((str(text) for text in texts if text not in places), None)
-    if unknown is None:
-        codes = np.array([places[text] for text in texts], dtype=np.int64)[where]
-        in_order = counted and list(names) == sorted(names, key=int)
-        return codes, f"class numbers 0…{last}" if in_order else f"class names {shown}"
-    if numbers:
-        rename = f"call the columns …_0 to …_{last}" if column else f"make class_names 0 to {last}"
-        raise ValueError(
-            f"{origin}: found {unknown}, which is none of the classes {shown}; write their names "
-            f"as labels, or, if labels are class numbers 0…{last}, {rename}"
-        )
-    raise ValueError(f"{origin}: {unknown!r} is none of the classes {shown}")
-
-
-def _is_number(name: str) -> bool:
-    """Whether a class is called by what a label that is a number might mean."""
-    if name.lower() in ("true", "false"):
-        return True
-    try:
-        float(name)
-    except ValueError:
-        return False
-    return True

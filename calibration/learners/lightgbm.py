@@ -90,10 +90,10 @@ class LightGBM(Estimator):
         return log_odds(self._margins(inputs, 0, rounds))
 
     def _margins(self, inputs: Matrix, start: int, rounds: int) -> Matrix:
-        found: Matrix = self.model.predict(
+        found = self.model.predict(
             inputs, raw_score=True, start_iteration=start, num_iteration=rounds, num_threads=1
         )
-        return found
+        return np.asarray(found, dtype=np.float64)
 
     def save(self, rounds: int) -> bytes:
         """LightGBM's text."""

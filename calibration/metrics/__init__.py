@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from calibration.metrics.floor import NoiseFloor, noise_floor
     from calibration.metrics.kde import kde_ece
     from calibration.metrics.kernel import mmce
+    from calibration.metrics.one_vs_rest import auroc, average_precision
     from calibration.metrics.panels import panel
     from calibration.metrics.proper_scores import (
         BrierParts,
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
         error,
         nll,
         nll_from_logits,
+    )
+    from calibration.metrics.rare import (
+        BlindSpots,
+        base_rate,
+        blind_spots,
+        rare_class_bias,
+        rare_class_ece,
     )
     from calibration.metrics.refinement import (
         NllParts,
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
         aurc,
         risk_coverage_curve,
     )
+    from calibration.metrics.skill import balanced_error, brier_skill
     from calibration.metrics.smooth import sece, smooth_ece
     from calibration.metrics.synthetic import posterior_gap, true_ce
     from calibration.metrics.top_label import (
@@ -56,12 +65,14 @@ if TYPE_CHECKING:
         l2_debiased,
         mce,
         mce_with_count,
+        overconfidence,
     )
 
 __all__ = [
     "METRICS",
     "BinRobustness",
     "Bins",
+    "BlindSpots",
     "BrierParts",
     "MaximumError",
     "Metric",
@@ -72,11 +83,17 @@ __all__ = [
     "accuracy_at_coverage",
     "ace",
     "aurc",
+    "auroc",
     "average_ce",
+    "average_precision",
+    "balanced_error",
+    "base_rate",
     "bin_robustness",
+    "blind_spots",
     "bootstrap_intervals",
     "brier",
     "brier_decomposition",
+    "brier_skill",
     "classwise_ace",
     "classwise_ece",
     "ece",
@@ -93,8 +110,11 @@ __all__ = [
     "nll_decomposition_from_logits",
     "nll_from_logits",
     "noise_floor",
+    "overconfidence",
     "panel",
     "posterior_gap",
+    "rare_class_bias",
+    "rare_class_ece",
     "reliability_curve",
     "risk_coverage_curve",
     "sece",
@@ -104,7 +124,17 @@ __all__ = [
 
 _HOMES = (
     *("top_label", "proper_scores", "classwise", "kernel", "smooth", "selective", "refinement"),
-    *("kde", "reliability", "floor", "synthetic", "bootstrap", "panels"),
+    *(
+        "one_vs_rest",
+        "rare",
+        "skill",
+        "kde",
+        "reliability",
+        "floor",
+        "synthetic",
+        "bootstrap",
+        "panels",
+    ),
 )
 
 

@@ -188,7 +188,7 @@ def recomputed(
     return resampled, torch.zeros_like(resampled[0])
 
 
-def _mean(losses: Callable[[Predictions], Tensor]) -> Resample:
+def mean_resample(losses: Callable[[Predictions], Tensor]) -> Resample:
     """A score: the mean of one number per sample."""
 
     def resample(
@@ -201,7 +201,7 @@ def _mean(losses: Callable[[Predictions], Tensor]) -> Resample:
     return resample
 
 
-def _norm(make: Callable[[Predictions, int], Summed], *, biased: bool = True) -> Resample:
+def norm_resample(make: Callable[[Predictions, int], Summed], *, biased: bool = True) -> Resample:
     """A calibration error: a norm of sums of gaps, which noise raises unless it is debiased."""
 
     def resample(
@@ -225,18 +225,18 @@ def resampled_aurc(
     return values, torch.zeros_like(values[0])
 
 
-resampled_error = _mean(lambda predictions: (~predictions.correct).double())
-resampled_accuracy = _mean(lambda predictions: predictions.correct.double())
-resampled_nll = _mean(nll_losses)
-resampled_brier = _mean(brier_losses)
-resampled_ece = _norm(features.ece_features)
-resampled_ace = _norm(features.ace_features)
-resampled_classwise_ece = _norm(features.classwise_ece_features)
-resampled_ks = _norm(features.ks_features)
-resampled_kuiper = _norm(features.kuiper_features)
-resampled_smooth_ece = _norm(features.smooth_features)
-resampled_kde_ece = _norm(kde_features)
-resampled_l2_debiased = _norm(features.l2_features, biased=False)
+resampled_error = mean_resample(lambda predictions: (~predictions.correct).double())
+resampled_accuracy = mean_resample(lambda predictions: predictions.correct.double())
+resampled_nll = mean_resample(nll_losses)
+resampled_brier = mean_resample(brier_losses)
+resampled_ece = norm_resample(features.ece_features)
+resampled_ace = norm_resample(features.ace_features)
+resampled_classwise_ece = norm_resample(features.classwise_ece_features)
+resampled_ks = norm_resample(features.ks_features)
+resampled_kuiper = norm_resample(features.kuiper_features)
+resampled_smooth_ece = norm_resample(features.smooth_features)
+resampled_kde_ece = norm_resample(kde_features)
+resampled_l2_debiased = norm_resample(features.l2_features, biased=False)
 
 
 def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:

@@ -58,14 +58,14 @@ def mean_of(losses: Tensor) -> Summed:
 
 def ece_features(predictions: Predictions, bins: int) -> Summed:
     """Gap per equal-width bin; ECE is the sum of their absolute values."""
-    gap = _gap(predictions) / len(predictions.confidence)
+    gap = signed_gap(predictions) / len(predictions.confidence)
     index = width_index(predictions.confidence, bins)
     return Summed(dense(bins, lambda part: one_hot(index[part], bins) * gap[part, None]), _l1)
 
 
 def ace_features(predictions: Predictions, bins: int) -> Summed:
     """Gap per equal-mass bin, the bins being those of the original sample."""
-    gap = _gap(predictions) / len(predictions.confidence)
+    gap = signed_gap(predictions) / len(predictions.confidence)
     member = mass_membership(predictions.ranked, predictions.confidence, bins)
     return Summed(dense(bins, lambda part: member(part) * gap[part, None]), _l1)
 
@@ -115,7 +115,7 @@ def kuiper_features(predictions: Predictions, bins: int) -> Summed:
 
 def smooth_features(predictions: Predictions, bins: int) -> Summed:
     """Gap smoothed with the bandwidth that ``smooth_ece`` finds in the original sample."""
-    confidence, gap = predictions.confidence, _gap(predictions)
+    confidence, gap = predictions.confidence, signed_gap(predictions)
     _, bandwidth = fixed_point(*smoothers(predictions))
     mesh = torch.linspace(
         0, 1, max(200, round(3 / bandwidth)), dtype=torch.float64, device=gap.device
@@ -178,7 +178,8 @@ def mass_membership(ranked: Ranked, confidence: Tensor, bins: int) -> Callable[[
     return member
 
 
-def _gap(predictions: Predictions) -> Tensor:
+def signed_gap(predictions: Predictions) -> Tensor:
+    """Confidence minus correctness of each sample."""
     return predictions.confidence - predictions.correct.double()
 
 
@@ -187,7 +188,7 @@ def _l1(sums: Tensor) -> Tensor:
 
 
 def _cumulative_features(predictions: Predictions, norm: Callable[[Tensor], Tensor]) -> Summed:
-    gap = _gap(predictions) / len(predictions.confidence)
+    gap = signed_gap(predictions) / len(predictions.confidence)
     ranked = predictions.ranked
     points = min(CUMULATIVE_POINTS, ranked.samples)
     ends = mass_ranks(ranked.samples, points, gap.device)[1:] - 1

@@ -15,6 +15,9 @@ predictions, before any verdict was simulated or shown:
   (2 · 0.05² = 0.005). Half a point of error with certain predictions would move it by 0.01.
 
 The others are not compared, and have none.
+
+For rare classes: AUROC, average precision and Brier skill have their place beside the base rate
+where a network is looked at closely; the leaderboard stays as narrow as it was.
 """
 
 from __future__ import annotations
@@ -95,6 +98,89 @@ _LISTED = (
         binned=True,
         needs="rows",
         shown=Shown.DETAIL,
+    ),
+    Metric(
+        name="auroc",
+        title="AUROC",
+        description="area under the ROC curve; one-vs-rest mean if K > 2",
+        compute=f"{HERE}.one_vs_rest:auroc_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_auroc",
+        unit="score",
+        direction="maximize",
+        needs="rows",
+        shown=Shown.DETAIL,
+    ),
+    Metric(
+        name="average_precision",
+        title="average precision",
+        description="of the rarer of two classes; one-vs-rest mean if K > 2",
+        compute=f"{HERE}.one_vs_rest:average_precision_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_average_precision",
+        unit="score",
+        direction="maximize",
+        needs="rows",
+        shown=Shown.DETAIL,
+    ),
+    Metric(
+        name="brier_skill",
+        title="Brier skill",
+        description="1 minus Brier over that of always saying the base rates",
+        compute=f"{HERE}.skill:brier_skill_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_brier_skill",
+        unit="score",
+        direction="maximize",
+        bounds=(-math.inf, 1.0),
+        needs="rows",
+        shown=Shown.DETAIL,
+    ),
+    Metric(
+        name="base_rate",
+        title="base rate",
+        description="share of the rarest class",
+        compute=f"{HERE}.rare:base_rate_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_base_rate",
+        direction="none",
+        needs="rows",
+        shown=Shown.DETAIL,
+    ),
+    Metric(
+        name="rare_class_ece",
+        title="rare-class ECE",
+        description="equal-mass binned error of the rarest class's probability",
+        compute=f"{HERE}.rare:rare_class_ece_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_rare_class_ece",
+        binned=True,
+        needs="rows",
+        shown=Shown.FURTHER,
+    ),
+    Metric(
+        name="rare_class_bias",
+        title="rare-class bias",
+        description="mean probability of the rarest class minus its share",
+        compute=f"{HERE}.rare:rare_class_bias_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_rare_class_bias",
+        direction="none",
+        bounds=(-1.0, 1.0),
+        needs="rows",
+    ),
+    Metric(
+        name="balanced_error",
+        title="balanced error",
+        description="share of wrong top labels, mean over classes",
+        compute=f"{HERE}.skill:balanced_error_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_balanced_error",
+        needs="rows",
+        shown=Shown.FURTHER,
+    ),
+    Metric(
+        name="overconfidence",
+        title="over-confidence",
+        description="mean confidence minus accuracy: above 0 over-, below under-",
+        compute=f"{HERE}.top_label:overconfidence_of",
+        resample=f"{HERE}.bootstrap_influences:resampled_overconfidence",
+        direction="none",
+        bounds=(-1.0, 1.0),
+        shown=Shown.FURTHER,
     ),
     # One lonely sample decides mce and weighs as much as a thousand in average_ce, and resamples
     # say nothing about such a sample; mmce is a matter of all pairs, and classwise_ace would cost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -30,6 +31,13 @@ class Predictions:
         self._rows = rows
         self._pairs = pairs
         self._posterior = posterior
+        self._shared: dict[str, Tensor] = {}
+
+    def shared(self, name: str, make: Callable[[Predictions], Tensor]) -> Tensor:
+        """What several metrics of another module are made from: made once, and kept."""
+        if name not in self._shared:
+            self._shared[name] = make(self)
+        return self._shared[name]
 
     @classmethod
     def of(cls, first: Data, second: Data, posterior: Tensor | None = None) -> Predictions:

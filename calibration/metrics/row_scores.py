@@ -57,6 +57,11 @@ def row_scores(
         made.correct,
         nll_losses(made).float() if rows else None,
         brier_losses(made).float() if rows else None,
-        hashlib.sha256(labels.to(torch.int64).cpu().numpy().tobytes()).hexdigest(),
+        labels_digest(labels),
         groups,
     )
+
+
+def labels_digest(labels: Tensor) -> str:
+    """What tells one set of test rows from another: a digest of their labels (N)."""
+    return hashlib.sha256(labels.to(torch.int64).cpu().numpy().tobytes()).hexdigest()

@@ -55,6 +55,20 @@ def ece_of(predictions: Predictions, bins: int) -> Tensor:
 
 
 @torch.no_grad()
+def overconfidence(probabilities: Data, labels: Data) -> Tensor:
+    """Mean confidence minus accuracy: positive if over-confident, negative if under-confident.
+
+    ECE with a single bin, before the sign is taken away: gaps of opposite sign cancel.
+    """
+    return overconfidence_of(Predictions.of(probabilities, labels))
+
+
+def overconfidence_of(predictions: Predictions) -> Tensor:
+    """``overconfidence`` of checked predictions."""
+    return (predictions.confidence - predictions.correct.double()).mean(-1)
+
+
+@torch.no_grad()
 def mce(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
     """Maximum calibration error: max |acc_m - conf_m| over non-empty equal-width bins.
 

@@ -28,7 +28,7 @@ def with_intervals(
     networks err on the same rows. A metric without such intervals then has none. A single seed
     has the bootstrap interval over its test rows alone, where one was made; else NaN.
     """
-    measured = {name for name, metric in METRICS.items() if metric.direction != "none"}
+    measured = {name for name, metric in METRICS.items() if metric.unit != "count"}
     names = [name for name in tidy.columns if name.removeprefix("large_") in measured]
     counts = tidy.groupby(GROUPS)[names].count().loc[pd.MultiIndex.from_frame(table[GROUPS])]
     shared = table["dataset"].isin(list(crossed)).to_numpy()

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from sweeps.cli.arguments import Subparsers, add_store, add_sweep, opened
+from sweeps.errors import UserError
 from sweeps.host.console import complain, say
 
 
@@ -38,6 +39,12 @@ def add(commands: Subparsers) -> None:
         "--row", metavar="ROW", help='another row than the winner, e.g. "focal + temperature"'
     )
     export.add_argument("--seed", type=int, help="another network than the row's best")
+    export.add_argument(
+        "--prior",
+        metavar="CLASS=SHARE",
+        help="how frequent classes will be where it is used, e.g. fraud=0.002 (several with "
+        "commas): corrects its probabilities, and no test figure",
+    )
     export.add_argument("--register", metavar="NAME", help="register it in MLflow by this name")
     export.add_argument("--alias", default="winner", help="its alias there (default: winner)")
     export.add_argument(
@@ -58,6 +65,7 @@ def _share(text: str) -> float:
 
 
 def _export(options: argparse.Namespace, console: Console) -> int:
+    from calibration.prior import parsed_prior
     from sweeps.export.choice import choose
     from sweeps.export.markdown import confidence, percent
     from sweeps.export.package import Wish, assemble
@@ -66,6 +74,10 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.tracking import TrackingError
 
+    try:
+        prior = None if options.prior is None else parsed_prior(options.prior)
+    except ValueError as error:
+        raise UserError(str(error)) from error
     check_tracking_option(options.tracking)
     check_place(options.out)
     sweep = opened(options)
@@ -79,7 +91,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
         tracking=options.tracking,
     )
     wish = Wish(options.accuracy, options.coverage)
-    package = assemble(sweep.loaded, sweep.store, chosen, wish)
+    package = assemble(sweep.loaded, sweep.store, chosen, wish, prior)
     write(package, options.out)
     seed = chosen.trial.config.seed
     say(console, f"{chosen.label} on {chosen.dataset}, seed {seed}: {options.out}")
@@ -88,6 +100,9 @@ def _export(options: argparse.Namespace, console: Console) -> int:
         say(console, f"abstains below a confidence of {threshold}; on test rows it answers "
             f"{percent(package.on_test.coverage)}, "
             f"{percent(package.on_test.accuracy)} of them right")  # fmt: skip
+    if prior is not None:
+        say(console, f"corrected for the deployment prior {options.prior}; test figures stay those "
+            "before the correction")  # fmt: skip
     if registration is not None:
         try:
             found = register(registration, sweep.spec, sweep.store, package, options.out)

@@ -16,15 +16,17 @@ from sweeps.host.console import say
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from calibration.calibrators import Calibrator
+    from calibration.data.prediction_files import Reading
     from calibration.data.predictions import StoredPredictions
     from sweeps.posthoc import StoredEvaluation
+    from sweeps.posthoc.files import SavedCalibrator
 
 _MANY_CLASSES = 1000
 """Up to here the calibrators that are called fast are."""
 _FILES = (
     "NPZ with 'logits' or 'probs' and 'labels', or CSV or Parquet with a column of labels and "
-    "columns logit_CLASS or prob_CLASS"
+    "columns logit_CLASS or prob_CLASS; of two classes one score is enough (--score-kind, "
+    "--positive)"
 )
 
 
@@ -45,7 +47,13 @@ def add(commands: Subparsers) -> None:
         "--calibrators", default="fast", help="fast, all, or names with commas (default: fast)"
     )
     posthoc.add_argument("--bins", type=_count, default=15, help="bins of ECE (default: 15)")
-    posthoc.add_argument("--label", metavar="COLUMN", help="the column of labels in a table")
+    _add_reading(posthoc)
+    posthoc.add_argument(
+        "--missing-labels",
+        choices=("refuse", "drop"),
+        default="refuse",
+        help="what to do with rows without a label (default: refuse)",
+    )
     posthoc.add_argument("--seed", type=int, default=0, help="of folds and resamples")
     posthoc.add_argument(
         "--out", type=Path, default=Path("posthoc"), metavar="DIR", help="(default: posthoc)"
@@ -53,6 +61,7 @@ def add(commands: Subparsers) -> None:
     posthoc.add_argument(
         "--save", type=Path, metavar="FILE", help="save the best calibrator, e.g. best.json"
     )
+    _add_prior(posthoc, "for apply to correct for; needs --save, and changes no figure here")
     posthoc.set_defaults(command=_posthoc)
     apply = commands.add_parser("apply", help="apply a saved calibrator to stored predictions")
     apply.add_argument("map", type=Path, metavar="MAP", help="what posthoc --save wrote")
@@ -60,8 +69,46 @@ def add(commands: Subparsers) -> None:
     apply.add_argument(
         "--out", type=Path, required=True, metavar="OUT", help="an .npz, .csv or .parquet file"
     )
-    apply.add_argument("--label", metavar="COLUMN", help="the column of labels in a table")
+    _add_reading(apply)
+    _add_prior(apply, "to correct the probabilities for")
     apply.set_defaults(command=_apply)
+
+
+def _add_reading(command: argparse.ArgumentParser) -> None:
+    """What a file does not say itself."""
+    command.add_argument("--label", metavar="COLUMN", help="the column of labels in a table")
+    command.add_argument(
+        "--score", metavar="NAME", help="the column or array that is the one score per row"
+    )
+    command.add_argument(
+        "--score-kind", choices=("probability", "logit"), help="what the one score per row is"
+    )
+    command.add_argument(
+        "--positive", metavar="CLASS", help="the class that the one score per row speaks for"
+    )
+
+
+def _add_prior(command: argparse.ArgumentParser, purpose: str) -> None:
+    command.add_argument(
+        "--prior",
+        metavar="CLASS=SHARE",
+        help="how frequent classes will be, e.g. fraud=0.002 (several with commas), " + purpose,
+    )
+
+
+def _reading(options: argparse.Namespace, saved: SavedCalibrator | None = None) -> Reading:
+    """What the options say of the files, or else the saved calibrator."""
+    from calibration.data.prediction_files import Reading
+
+    return Reading(
+        label=options.label,
+        score=options.score,
+        kind=options.score_kind,
+        positive=options.positive,
+        remembered=None if saved is None else saved.score,
+        classes=None if saved is None else saved.class_names,
+        drop_unlabelled=saved is None and options.missing_labels == "drop",
+    )
 
 
 def _count(text: str) -> int:
@@ -75,6 +122,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         validation, test = _read(options)
         calibrators = _calibrators(options.calibrators)
         _check_places(options)
+        prior = _prior(options, validation)
         from sweeps.posthoc import evaluate_stored
         from sweeps.posthoc.evaluation import notes_on
 
@@ -85,7 +133,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         evaluation = evaluate_stored(
             validation, test, calibrators, bins=options.bins, seed=options.seed
         )
-        written = _write(evaluation, options)
+        written = _write(evaluation, options, prior)
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     from sweeps.posthoc.terminal import print_evaluation
@@ -100,14 +148,15 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
 def _read(options: argparse.Namespace) -> tuple[StoredPredictions, StoredPredictions | None]:
     from calibration.data.predictions import check_same_classes, read_labelled_predictions
 
-    validation, test = read_labelled_predictions(options.validation, label=options.label)
+    reading = _reading(options)
+    validation, test = read_labelled_predictions(options.validation, reading)
     if options.test is None:
         return validation, test
     if test is not None:
         raise ValueError(
             f"{options.validation}: holds a test set already; leave {options.test} out"
         )
-    test, second = read_labelled_predictions(options.test, label=options.label)
+    test, second = read_labelled_predictions(options.test, reading)
     if second is not None:
         raise ValueError(f"{options.test}: holds two sets; a test file has one")
     check_same_classes(validation, test, str(options.validation), str(options.test))
@@ -146,17 +195,39 @@ def _check_places(options: argparse.Namespace) -> None:
     """Before the work, not after it: results must have somewhere to go."""
     if options.out.exists() and not options.out.is_dir():
         raise ValueError(f"--out: {options.out} is a file; name a directory")
+    if options.prior is not None and options.save is None:
+        raise ValueError(
+            "--prior: nothing here is corrected, only what apply makes of a saved calibrator; "
+            "add --save FILE"
+        )
     if options.save is not None and options.save.is_dir():
         raise ValueError(f"--save: {options.save} is a directory; name a file, e.g. best.json")
 
 
-def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[str]:
+def _prior(options: argparse.Namespace, validation: StoredPredictions) -> dict[str, float] | None:
+    """The deployment prior to save, if one is asked for and can be."""
+    from calibration.metrics.rare import class_shares
+    from calibration.prior import deployment_prior, parsed_prior
+
+    if options.prior is None or validation.labels is None:
+        return None
+    import torch
+
+    wanted = parsed_prior(options.prior)
+    shares = class_shares(torch.from_numpy(validation.labels), validation.classes)
+    deployment_prior(wanted, validation.class_names, shares)
+    return wanted
+
+
+def _write(
+    evaluation: StoredEvaluation, options: argparse.Namespace, prior: dict[str, float] | None
+) -> list[str]:
     from sweeps.posthoc.files import saved_winner, write_whole
     from sweeps.posthoc.page import evaluation_page
     from sweeps.report.csv_table import csv
 
     # The saved calibrator first: if it cannot be written, nothing is.
-    content = {} if options.save is None else {options.save: saved_winner(evaluation)}
+    content = {} if options.save is None else {options.save: saved_winner(evaluation, prior)}
     content |= {
         options.out / "report.html": evaluation_page(evaluation).encode(),
         options.out / "results.csv": csv(evaluation.results),
@@ -171,46 +242,57 @@ def _write(evaluation: StoredEvaluation, options: argparse.Namespace) -> list[st
             f"best calibrator  {evaluation.winner}, "
             f"saved: calsweep apply {options.save} FILE --out OUT"
         )
+    if prior is not None:
+        lines.append(
+            f"prior     {options.prior}: apply will correct for it; the figures above are of "
+            "rows whose classes are as frequent as in the file, and stay as they are"
+        )
     return lines
 
 
 def _apply(options: argparse.Namespace, console: Console) -> int:
     from calibration.data.predictions import read_predictions
+    from calibration.prior import parsed_prior
     from sweeps.posthoc.files import OUTPUTS, applied, read_calibrator, write_whole
+    from sweeps.posthoc.wording import correction, kept_note
 
     try:
         suffix = options.out.suffix.lower()
         if suffix not in OUTPUTS or options.out.is_dir():
             raise ValueError(f"--out: found {options.out}; name a file *{', *'.join(OUTPUTS)}")
-        calibrator, names = read_calibrator(options.map)
-        stored = read_predictions(options.file, label=options.label)
-        _check_fit(options, stored, calibrator._classes or 0, names)
-        output = _output(calibrator, stored, options.map)
+        saved = read_calibrator(options.map)
+        wanted = None if options.prior is None else parsed_prior(options.prior)
+        prior = saved.prior_for(wanted)
+        stored = read_predictions(options.file, _reading(options, saved))
+        _check_fit(options, stored, saved)
+        output = _output(saved, stored)
+        output = output if prior is None else prior.corrected(output)
         write_whole(options.out, applied(output, stored, suffix))
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from error
     kind = "probabilities" if output.ndim == 2 else "confidences of the predicted class"
-    say(console, *stored.notes, f"{count(len(output), 'row')} of {kind}: {options.out}")
+    say(console, *stored.notes, *kept_note(stored))
+    if prior is not None:
+        say(console, correction(prior, stored.class_names))
+    say(console, f"{count(len(output), 'row')} of {kind}: {options.out}")
     return 0
 
 
-def _output(calibrator: Calibrator, stored: StoredPredictions, path: Path) -> Tensor:
+def _output(saved: SavedCalibrator, stored: StoredPredictions) -> Tensor:
     import torch
 
     try:
-        return calibrator(torch.from_numpy(stored.logits))
+        return saved.calibrator(torch.from_numpy(stored.logits))
     except Exception as error:  # a damaged calibrator, or a user's own
-        raise ValueError(f"{path}: fails on {stored.name}: {error}") from error
+        raise ValueError(f"{saved.path}: fails on {stored.name}: {error}") from error
 
 
 def _check_fit(
-    options: argparse.Namespace,
-    stored: StoredPredictions,
-    classes: int,
-    names: tuple[str, ...] | None,
+    options: argparse.Namespace, stored: StoredPredictions, saved: SavedCalibrator
 ) -> None:
     from calibration.data.predictions import names_differ
 
+    classes, names = saved.calibrator._classes or 0, saved.class_names
     if stored.classes != classes:
         raise ValueError(
             f"{options.file} has {stored.classes} classes, but the calibrator in {options.map} was "

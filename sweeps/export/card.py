@@ -29,6 +29,7 @@ def card(package: Package, out: Path) -> str:
         "Data": _data(package),
         "Training": _training(package),
         "Results on test rows": _results(package),
+        "Deployment prior": _prior(package),
         "Abstention": _abstention(package),
         "How it was chosen": _choice(package),
         "What it is not good for": _limits(package),
@@ -37,7 +38,8 @@ def card(package: Package, out: Path) -> str:
     }
     blocks = []
     for title, lines in sections.items():
-        blocks.append("\n".join([*([f"## {title}", ""] if title else []), *lines]))
+        if content := list(lines):
+            blocks.append("\n".join([*([f"## {title}", ""] if title else []), *content]))
     return visible("\n\n".join(blocks)) + "\n"
 
 
@@ -141,6 +143,28 @@ def _results(package: Package) -> Iterator[str]:
         f"this network{' and over seeds for the mean' if count > 1 else ''}. The noise floor is "
         "the ECE that these confidences would show by chance if they were perfectly calibrated: "
         "an ECE near it is as good as can be told from so many rows."
+    )
+
+
+def _prior(package: Package) -> Iterator[str]:
+    prior, names = package.description.prior, package.description.class_names
+    if prior is None:
+        return
+    yield (
+        "Its probabilities are corrected for classes that are more or less frequent where it is "
+        "used: p′(k) ∝ p(k)·π′(k)/π(k) (Saerens et al. 2002). That is right where the rows of each "
+        "class look as they did, and only the classes' frequencies differ."
+    )
+    yield ""
+    yield "| class | share of the validation rows, π | share in deployment, π′ |"
+    yield "|---|---|---|"
+    shown = list(zip(names, prior.calibrated, prior.deployed, strict=True))
+    for name, old, new in shown[:_MANY_CLASSES]:
+        yield f"| {code(name)} | {percent(old)} | {percent(new)} |"
+    yield ""
+    yield (
+        "**The results above are those before this correction**, on test rows as they are: test "
+        "rows with the old frequencies cannot judge it, and no figure was weighted for the new."
     )
 
 

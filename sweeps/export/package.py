@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from calibration.abstention import (
     attainable_accuracy,
     coverage_threshold,
 )
-from calibration.calibrators import CALIBRATORS
+from calibration.calibrators import CALIBRATORS, Calibrator
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
@@ -28,7 +29,9 @@ from calibration.learners import Estimator, learner, make_learner
 from calibration.learners.encoding import encoder_for
 from calibration.learners.estimator import TRAINING_SETTINGS
 from calibration.methods import Method
+from calibration.metrics.rare import class_shares
 from calibration.models import MODELS
+from calibration.prior import Prior, deployment_prior
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import stored_model
 from sweeps.errors import UserError
@@ -73,12 +76,19 @@ class Package:
         return self.classifier.description
 
 
-def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Package:
+def assemble(
+    loaded: LoadedSpec,
+    store: Store,
+    chosen: Chosen,
+    wish: Wish,
+    prior: Mapping[str, float] | None = None,
+) -> Package:
     """Make the chosen network a model of its own; nothing is written.
 
-    Raises ``UserError`` if no threshold reaches what is wished for or the network cannot be saved,
-    ``StoreError`` if the store has lost it, or if the network or the calibrator do not do what the
-    record says.
+    ``prior`` are shares of classes where it is to be used, for which its probabilities are then
+    corrected. Raises ``UserError`` if that cannot be, if no threshold reaches what is wished for
+    or the network cannot be saved, ``StoreError`` if the store has lost it, or if the network or
+    the calibrator do not do what the record says.
     """
     config, record = chosen.trial.config, chosen.record
     dataset = loaded.datasets[chosen.dataset]
@@ -98,6 +108,9 @@ def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Pa
     threshold = _threshold(sure, right, wish)
     calibrator = calibrators.fit(chosen.calibrator, logits, labels)
     description = _description(loaded.spec.name, chosen, dataset, splits, made, threshold, wish)
+    if prior is not None:
+        corrected = _prior(prior, dataset.class_names, labels, calibrator, wish)
+        description = description.model_copy(update={"prior": corrected})
     classifier = Classifier(description, model, calibrator)
     check_network(classifier, splits, logits, chosen)
     test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
@@ -121,6 +134,29 @@ def assemble(loaded: LoadedSpec, store: Store, chosen: Chosen, wish: Wish) -> Pa
         test_range=(float(test.confidence.min()), float(test.confidence.max())),
         train_share=counts / counts.sum(),
     )
+
+
+def _prior(
+    wanted: Mapping[str, float],
+    names: Sequence[str],
+    labels: Tensor,
+    calibrator: Calibrator,
+    wish: Wish,
+) -> Prior:
+    if wish != Wish():
+        raise UserError(
+            "--prior: a threshold by --accuracy or --coverage is chosen on rows whose classes have "
+            "other frequencies, and would promise nothing where it is used; leave one of them out"
+        )
+    if calibrator.top_label:
+        raise UserError(
+            "--prior: the row's calibrator gives the confidence of the predicted class only, and "
+            "probabilities of all classes are needed; name another row with --row"
+        )
+    try:
+        return deployment_prior(wanted, names, class_shares(labels, len(names)))
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:

@@ -17,6 +17,7 @@ from calibration.data.predictions import StoredPredictions, check_same_classes
 from calibration.evaluation import LabelledLogits
 from calibration.memory import COPIES, available_memory, check_fits
 from calibration.metrics.bootstrap import resample_counts
+from calibration.metrics.rare import class_shares
 from calibration.text import visible
 from calibration.threads import threads
 from sweeps.analysis.results import leaderboard
@@ -30,6 +31,8 @@ from sweeps.posthoc.verdicts import (
     judge,
     resamples_for,
 )
+from sweeps.report.blindness import blind_sentences
+from sweeps.report.class_view import ClassView
 from sweeps.report.wording import listed
 
 METHOD = "predictions"
@@ -42,9 +45,12 @@ class StoredEvaluation:
     ``results`` has one row per calibrator, with the columns that a sweep's results have;
     ``leaderboard`` is ordered by cross-fitted validation NLL and marks the ``winner``;
     ``comparisons`` are with the predictions as they are; ``confidences`` gives (confidence,
-    correct) of the measured rows for each calibrator; ``failed`` the calibrators that raised, with
-    the reason. ``cross_fitted`` says that there was no test file; ``folds`` is how many the
-    validation rows were cut into, ``resamples`` how often the measured rows were drawn again.
+    correct) of the measured rows for each calibrator, ``classes`` each class's; ``failed`` the
+    calibrators that raised, with the reason. ``cross_fitted`` says that there was no test file;
+    ``folds`` is how many the validation rows were cut into, ``resamples`` how often the measured
+    rows were drawn again.
+    ``fitted_shares`` and ``measured_shares`` are the classes' shares of the rows fitted and
+    measured on, ``score`` what a single score was declared to be.
     """
 
     name: str
@@ -59,7 +65,11 @@ class StoredEvaluation:
     comparisons: pd.DataFrame
     calibrators: dict[str, Calibrator]
     confidences: dict[str, tuple[NDArray[np.float64], NDArray[np.bool_]]]
+    classes: dict[str, ClassView]
     class_names: tuple[str, ...]
+    fitted_shares: tuple[float, ...]
+    measured_shares: tuple[float, ...]
+    score: dict[str, str] | None
     failed: dict[str, str]
     notes: tuple[str, ...]
 
@@ -67,6 +77,14 @@ class StoredEvaluation:
     def winner(self) -> str:
         """The calibrator of least cross-fitted validation NLL."""
         return str(self.leaderboard.loc[self.leaderboard["winner"], "calibrator"].iloc[0])
+
+    @property
+    def blindness(self) -> str:
+        """That top-label ECE is blind here, and what the winner comes to instead; else nothing."""
+        chosen = self.leaderboard[self.leaderboard["winner"]].iloc[0]
+        row = {str(column): value for column, value in chosen.items()}
+        name = "as they are, the predictions" if self.winner == UNCALIBRATED else self.winner
+        return blind_sentences(self.measured_shares, self.class_names, row, name)
 
     def verdict(self, calibrator: str, metric: str) -> str:
         """What is shown of a calibrator against none; "not measured" if it has no such metric."""
@@ -127,7 +145,15 @@ def evaluate_stored(
             calibrator: (found.confidence.numpy(), found.correct.numpy())
             for calibrator, found in judged.items()
         },
+        classes={
+            calibrator: found.classes
+            for calibrator, found in judged.items()
+            if found.classes is not None
+        },
         class_names=validation.class_names,
+        fitted_shares=tuple(class_shares(setting.validation.labels, validation.classes)),
+        measured_shares=tuple(class_shares(setting.measured.labels, validation.classes)),
+        score=validation.score,
         failed=failed,
         notes=notes_on(validation, test),
     )

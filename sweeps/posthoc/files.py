@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,10 @@ from torch import Tensor
 
 from calibration.calibrators import Calibrator
 from calibration.calibrators.saving import ABOUT, load_calibrator, save_calibrator
+from calibration.data.prediction_files import DeclaredKind
 from calibration.data.predictions import StoredPredictions
+from calibration.data.single_scores import KINDS
+from calibration.prior import Prior, deployment_prior
 from sweeps.posthoc.evaluation import StoredEvaluation
 
 OUTPUTS = (".npz", ".csv", ".parquet")
@@ -37,21 +41,73 @@ def write_whole(path: Path, content: bytes) -> None:
         raise ValueError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def saved_winner(evaluation: StoredEvaluation) -> bytes:
-    """The winner as JSON, with what one would want to know of it later."""
+class SavedCalibrator(NamedTuple):
+    """A calibrator from a file, and what was saved with it, where it was.
+
+    ``shares`` are those of the classes among the rows it was fitted on, ``prior`` those by class
+    for which its probabilities are to be corrected, ``score`` what a single score was declared to
+    be.
+    """
+
+    path: Path
+    calibrator: Calibrator
+    class_names: tuple[str, ...] | None
+    shares: tuple[float, ...] | None
+    prior: dict[str, float] | None
+    score: tuple[DeclaredKind, str] | None
+
+    def prior_for(self, wanted: Mapping[str, float] | None) -> Prior | None:
+        """The correction for ``wanted``, or else for what was saved; None where neither is.
+
+        Raises ``ValueError`` if there are no probabilities, or no shares, to correct.
+        """
+        shares = self.prior if wanted is None else wanted
+        if shares is None:
+            return None
+        check_correctable(self.calibrator)
+        if self.shares is None or self.class_names is None:
+            raise ValueError(
+                f"--prior: {self.path} does not say how frequent the classes were among the rows "
+                "it was fitted on; fit it again with calsweep posthoc --save"
+            )
+        return deployment_prior(shares, self.class_names, self.shares)
+
+
+def check_correctable(calibrator: Calibrator) -> None:
+    """Raise ``ValueError`` unless a calibrator gives probabilities of all classes."""
+    if calibrator.top_label:
+        raise ValueError(
+            "--prior: the calibrator gives the confidence of the predicted class only, and "
+            "probabilities of all classes are needed: fit another, calsweep posthoc --calibrators"
+        )
+
+
+def saved_winner(evaluation: StoredEvaluation, prior: Mapping[str, float] | None = None) -> bytes:
+    """The winner as JSON, with what one would want to know of it later.
+
+    Raises ``ValueError`` if its output cannot be corrected for ``prior``.
+    """
     row = evaluation.leaderboard[evaluation.leaderboard["winner"]].iloc[0]
-    about = {
+    calibrator = evaluation.calibrators[evaluation.winner]
+    about: dict[str, Any] = {
         "fitted_on": evaluation.notes[0] if evaluation.notes else evaluation.name,
         "chosen_by": "least cross-fitted validation NLL",
         "validation/nll": float(row["validation/nll"]),
         "class_names": list(evaluation.class_names),
+        "class_shares": list(evaluation.fitted_shares),
     }
-    saved = save_calibrator(evaluation.calibrators[evaluation.winner]) | {ABOUT: about}
+    if evaluation.score is not None:
+        about["score"] = evaluation.score
+    if prior is not None:
+        check_correctable(calibrator)
+        deployment_prior(prior, evaluation.class_names, evaluation.fitted_shares)
+        about["prior"] = dict(prior)
+    saved = save_calibrator(calibrator) | {ABOUT: about}
     return (json.dumps(saved, indent=1, allow_nan=False) + "\n").encode()
 
 
-def read_calibrator(path: Path) -> tuple[Calibrator, tuple[str, ...] | None]:
-    """A saved calibrator and the names of its classes, where they are known.
+def read_calibrator(path: Path) -> SavedCalibrator:
+    """A saved calibrator.
 
     Raises ``ValueError`` naming the file if it is absent or not a saved calibrator.
     """
@@ -65,33 +121,63 @@ def read_calibrator(path: Path) -> tuple[Calibrator, tuple[str, ...] | None]:
         calibrator = load_calibrator(saved)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    about = saved.get(ABOUT)
-    names = about.get("class_names") if isinstance(about, dict) else None
-    if not isinstance(names, list) or len(names) != saved["classes"]:
-        return calibrator, None
-    return calibrator, tuple(map(str, names))
+    found = saved.get(ABOUT)
+    about: dict[str, Any] = found if isinstance(found, dict) else {}
+    names, shares = (_of_classes(about.get(n), saved) for n in ("class_names", "class_shares"))
+    try:
+        return SavedCalibrator(
+            path,
+            calibrator,
+            None if names is None else tuple(map(str, names)),
+            None if shares is None else tuple(map(float, shares)),
+            _numbers(about.get("prior")),
+            _score(about.get("score")),
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {ABOUT}: {error}") from error
+
+
+def _of_classes(values: object, saved: Mapping[str, Any]) -> list[Any] | None:
+    there = isinstance(values, list) and len(values) == saved["classes"]
+    return values if there else None  # type: ignore[return-value]
+
+
+def _numbers(values: object) -> dict[str, float] | None:
+    if not isinstance(values, dict):
+        return None
+    return {str(name): float(value) for name, value in values.items()}
+
+
+def _score(value: object) -> tuple[DeclaredKind, str] | None:
+    """What was declared of a single score, if it is what can be."""
+    if not isinstance(value, dict) or value.get("kind") not in KINDS:
+        return None
+    return value["kind"], str(value.get("positive"))
 
 
 def applied(output: Tensor, stored: StoredPredictions, suffix: str) -> bytes:
     """A calibrator's output as an NPZ, CSV or Parquet file.
 
-    Columns ``class``, ``confidence`` and ``prob_CLASS`` for each class; arrays ``classes``
-    (numbers), ``confidence``, ``probabilities`` and ``class_names``. A calibrator of the top label
+    First what was carried along: ids stay with their rows. Then columns ``class``,
+    ``confidence`` and ``prob_CLASS`` for each class; arrays ``classes`` (numbers),
+    ``confidence``, ``probabilities`` and ``class_names``. A calibrator of the top label
     gives no probabilities. Class names are the user's own data and stay as they are, to be
     joined with other files: no apostrophe keeps a spreadsheet from computing ``=A1``.
     """
     rows = output.ndim == 2
     predicted = (output.numpy() if rows else stored.logits).argmax(-1)
     confidence = (output.amax(-1) if rows else output).numpy()
+    kept = {name: stored.carried[name] for name in kept_names(stored)}
     buffer = io.BytesIO()
     if suffix == ".npz":
         arrays: dict[str, Any] = {"classes": predicted, "confidence": confidence}
         if rows:
             arrays["probabilities"] = output.numpy()
+        arrays |= {name: _plain(values) for name, values in kept.items()}
         np.savez_compressed(buffer, class_names=np.array(stored.class_names), **arrays)
         return buffer.getvalue()
     names = np.array(stored.class_names, dtype=object)
-    frame = pd.DataFrame({"class": names[predicted], "confidence": confidence})
+    frame = pd.DataFrame({**kept, "class": names[predicted], "confidence": confidence})
     if rows:
         columns = [f"prob_{name}" for name in stored.class_names]
         frame = pd.concat([frame, pd.DataFrame(output.numpy(), columns=columns)], axis=1)
@@ -99,3 +185,16 @@ def applied(output: Tensor, stored: StoredPredictions, suffix: str) -> bytes:
         return frame.to_csv(index=False).encode()
     frame.to_parquet(buffer, index=False)
     return buffer.getvalue()
+
+
+def kept_names(stored: StoredPredictions) -> list[str]:
+    """What of the file stays with the rows: all but what bears the name of a result."""
+    ours = {"class", "classes", "confidence", "probabilities", "class_names", "file"}
+    ours |= {f"prob_{name}" for name in stored.class_names}
+    return [name for name in stored.carried if name not in ours]
+
+
+def _plain(values: Any) -> Any:
+    """An array without objects, which an NPZ does not hold."""
+    array = np.asarray(values)
+    return array.astype(str) if array.dtype.kind == "O" else array

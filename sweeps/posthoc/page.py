@@ -14,10 +14,12 @@ from sweeps.posthoc.evaluation import METHOD, StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
 from sweeps.report.attempts import Attempts
 from sweeps.report.chart import looks
+from sweeps.report.class_view import ClassView
 from sweeps.report.document import PageBudget, PagePart, document
 from sweeps.report.leaderboard_table import RowVerdict, leaderboard_table
 from sweeps.report.section import DrawnPredictions
 from sweeps.report.sections.bins import bins_and_abstention
+from sweeps.report.sections.classes import class_reliability
 from sweeps.report.sections.reliability import reliability_diagrams
 from sweeps.report.templates import NOTHING, macro
 from sweeps.report.wording import number
@@ -35,8 +37,10 @@ def evaluation_page(evaluation: StoredEvaluation) -> str:
             for calibrator, (confidence, correct) in evaluation.confidences.items()
         },
         {named[calibrator]: evaluation.verdict(calibrator, "ece") for calibrator in named},
-        [*_findings(evaluation), *evaluation.notes],
+        [*_findings(evaluation), *filter(None, [evaluation.blindness]), *evaluation.notes],
         evaluation.bins,
+        {named[calibrator]: view for calibrator, view in evaluation.classes.items()},
+        evaluation.class_names,
     )
 
 
@@ -48,13 +52,16 @@ def posthoc_page(
     verdicts: Mapping[str, str],
     notes: Sequence[str],
     bins: int,
+    classes: Mapping[str, ClassView] | None = None,
+    class_names: Sequence[str] = (),
 ) -> str:
     """One HTML file on the calibrators that were tried on somebody's predictions.
 
     ``leaderboard`` has a row per calibrator, best first, as a sweep's has; ``tidy`` the same with
     bootstrap intervals (METRIC_low, METRIC_high), used where the leaderboard has none of its
     own. ``shown`` holds (confidence, correct) by the row's name, ``verdicts`` words on a row
-    against the predictions as they are, ``notes`` sentences for the top of the page. A table
+    against the predictions as they are, ``notes`` sentences for the top of the page, ``classes``
+    each class's reliability by the row's name. A table
     or chart that cannot be made is logged and named; the others are there.
     """
     room, attempts = PageBudget(), Attempts()
@@ -82,6 +89,13 @@ def posthoc_page(
     diagrams = attempts.part(
         "the reliability diagrams",
         lambda: reliability_diagrams(room, shown, bins, "", "figures/predictions"),
+        NOTHING,
+    )
+    won = rows[rows["winner"]] if "winner" in rows else rows
+    best = label(METHOD, str(won["calibrator"].iloc[0])) if len(won) else ""
+    diagrams += attempts.part(
+        "the diagrams of classes",
+        lambda: class_reliability(room, classes or {}, class_names, best),
         NOTHING,
     )
     diagrams += attempts.part(

@@ -15,7 +15,7 @@ from sweeps.host.text_table import TextColumn, TextTable
 from sweeps.posthoc.evaluation import StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
 from sweeps.report.columns import DECIDING_HEAD, DECIDING_TITLE, deciding_first
-from sweeps.report.terminal import not_shown
+from sweeps.report.terminal import not_shown, print_blindness
 from sweeps.report.wording import convergence_note, count, dagger, number
 
 _AS_IS = "as is"
@@ -83,6 +83,7 @@ def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
         highlight=False,
         markup=False,
     )
+    print_blindness(filter(None, [evaluation.blindness]), console)
 
 
 def _with_interval(row: pd.Series[Any], metric: str) -> str:

@@ -14,6 +14,7 @@ from calibration.calibrators import Calibrator
 from calibration.evaluation import FOLDS, LabelledLogits, cross_fitted, interval_metrics, scores
 from calibration.metrics import METRICS, Shown
 from calibration.metrics.bootstrap import Resampled, interval_of, resampled_metrics
+from sweeps.report.class_view import ClassView, class_view
 
 MANY_ROWS = 20_000
 
@@ -55,7 +56,7 @@ class Judged:
 
     ``row`` holds the columns of the tidy table; ``resampled`` the metrics that are compared,
     on resamples that are the same for every calibrator; ``confidence`` and ``correct`` (N,) are for
-    reliability diagrams.
+    reliability diagrams, ``classes`` for those of classes (None of a top-label calibrator).
     """
 
     calibrator: Calibrator
@@ -63,6 +64,7 @@ class Judged:
     resampled: dict[str, Resampled]
     confidence: Tensor
     correct: Tensor
+    classes: ClassView | None
 
 
 def judge(name: str, setting: EvaluationSetup) -> Judged:
@@ -103,7 +105,8 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
     confidence = output if top_label else output.amax(-1)
     main = METRICS.names(Shown.HEADLINE)
     compared = {metric: resampled[metric] for metric in main if metric in resampled}
-    return Judged(fitted, row, compared, confidence, correct)
+    classes = class_view(output, test.labels, bins)
+    return Judged(fitted, row, compared, confidence, correct, classes)
 
 
 def resamples_for(rows: int) -> int:

@@ -66,10 +66,10 @@ def training_bytes(loaded: LoadedSpec) -> float:
 
 def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     space = spec.space(row)
-    largest = {
+    extreme = {
         hyperparameter: extremes(domain)[-1] for hyperparameter, domain in space.searched.items()
     }
-    method = make_method(spec.methods[row].method, space.fixed | largest)
+    method = make_method(spec.methods[row].method, space.fixed | extreme)
     rows = len(splits.train.labels)
     size = spec.row_training(row).batch_size
     batch = rows if size == "full" else min(int(size), rows)

@@ -15,6 +15,7 @@ from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.results import failed_calibrators, headline_rows, label
 from sweeps.errors import UserError
 from sweeps.report.attempts import Attempts
+from sweeps.report.class_view import ClassView, class_view_of_scores
 from sweeps.spec import ORACLE
 
 CURVES = {
@@ -27,13 +28,17 @@ _Points = list[tuple[float, float]]
 
 
 class ShownRow(NamedTuple):
-    """One row of the leaderboard on the test data of one seed."""
+    """One row of the leaderboard on the test data of one seed.
+
+    ``classes`` is None where the stored scores of its rows do not tell each class's probability.
+    """
 
     row: str
     calibrator: str
     seed: int
     confidence: Tensor
     correct: Tensor
+    classes: ClassView | None = None
 
     @property
     def pair(self) -> tuple[Tensor, Tensor]:
@@ -143,7 +148,11 @@ def drawn_row(
             f"trial {trial.key}: what its test rows scored with {calibrator!r} is not stored; "
             "the sweep's next run evaluates it again"
         )
-    return ShownRow(row, calibrator, int(first["seed"]), scores.confidence.double(), scores.correct)
+    data = sweep.loaded.datasets[dataset]
+    labels = data.test(trial.config.seed).labels if data.classes == 2 else None
+    classes = class_view_of_scores(scores, labels, sweep.spec.bins)
+    pair = scores.confidence.double(), scores.correct
+    return ShownRow(row, calibrator, int(first["seed"]), *pair, classes)
 
 
 def _curves(sweep: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:

@@ -16,6 +16,7 @@ from sweeps.analysis.results import headline_rows, label
 from sweeps.analysis.selection import CHOSEN_BY
 from sweeps.analysis.verdicts import PRIMARY
 from sweeps.host.text_table import ALWAYS, TextColumn, TextTable
+from sweeps.report.blindness import blindness
 from sweeps.report.columns import DECIDING_HEAD, DECIDING_TITLE, deciding_first
 from sweeps.report.wording import (
     convergence_note,
@@ -151,6 +152,13 @@ def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console)
         highlight=False,
         markup=False,  # a row may be called [red]
     )
+    print_blindness(blindness(sweep, analysis).values(), console)
+
+
+def print_blindness(sentences: Iterable[str], console: Console) -> None:
+    """Say where top-label ECE is blind: what the table leaves out decides there."""
+    for said in sentences:
+        console.print(said, style="yellow", highlight=False, markup=False)
 
 
 def not_shown(left: Iterable[Sequence[str]]) -> str:

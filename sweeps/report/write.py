@@ -19,6 +19,7 @@ from sweeps.analysis.row_evidence import About
 from sweeps.host.console import Terminal, width_of
 from sweeps.report import exports
 from sweeps.report.attempts import Attempts
+from sweeps.report.blindness import blindness
 from sweeps.report.csv_table import csv
 from sweeps.report.escaping import markdown_text
 from sweeps.report.figures import Drawing, figures
@@ -102,6 +103,7 @@ def summary(sweep: SweepRecords, analysis: Analysis) -> str:
         return f"# {sweep.spec.name}\n\n{trials} No confirmed trial.\n"
     sentences = [*recommended(analysis), trials]
     sentences += [*map(str, headlines(sweep, analysis).values()), across(analysis)]
+    sentences += [*blindness(sweep, analysis).values()]
     sentences += [outdated(sweep, analysis), looks(sweep)]
     return f"# {sweep.spec.name}\n\n{exports.markdown(analysis, [s for s in sentences if s])}"
 

@@ -5,6 +5,7 @@ A new section is a module with a ``section``, and its place in this list.
 
 from sweeps.report.sections import (
     bins,
+    classes,
     facts,
     leaderboard,
     pictures,
@@ -25,6 +26,7 @@ SECTIONS = (
     facts.section,
     leaderboard.section,
     reliability.section,
+    classes.section,
     trade_offs.section,
     bins.section,
     training.section,

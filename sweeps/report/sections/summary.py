@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from sweeps.report.blindness import blindness
 from sweeps.report.headline import across, headlines, outdated
 from sweeps.report.section import ReportContext, Section
 from sweeps.report.templates import rendered
@@ -14,6 +15,7 @@ def _summary(context: ReportContext) -> Markup:
     found = analysis.recommendation
     told = headlines(sweep, analysis)
     answers = [(advice, told[advice.dataset]) for advice in found.datasets]
+    more = [across(analysis), outdated(sweep, analysis)]
     return context.room.take(
         rendered(
             "summary",
@@ -21,7 +23,7 @@ def _summary(context: ReportContext) -> Markup:
             baseline=analysis.baseline,
             overall=found.sentence if len(answers) > 1 else "",
             answers=answers,
-            sentences=[across(analysis), outdated(sweep, analysis)],
+            sentences=[*blindness(sweep, analysis).values(), *more],
         )
     )
 

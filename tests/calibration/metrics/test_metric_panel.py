@@ -30,6 +30,8 @@ def test_confidences_get_the_metrics_that_make_sense(draw) -> None:
     probabilities, labels = draw(700, 6)
     found = metrics.panel(probabilities.max(-1).values, probabilities.argmax(-1) == labels)
     lacking = {"nll", "brier", "classwise_ece", "classwise_ace", "true_ce", "posterior_gap"}
+    lacking |= {"auroc", "average_precision", "brier_skill", "balanced_error"}
+    lacking |= {"base_rate", "rare_class_ece", "rare_class_bias"}
     assert set(metrics.METRICS.names()) - set(found) == lacking
 
 

@@ -133,13 +133,19 @@ def test_resampled_class_wise_error_is_that_of_the_resamples(draw, bins: int) ->
 
 @pytest.mark.parametrize("name", bootstrap.with_intervals())
 def test_every_metric_can_be_resampled_by_computing_it_again(draw, name: str) -> None:
-    """Exactly so where neither bins nor bandwidths move with the resample."""
-    predictions = Predictions.of(*draw(300, 3))
-    counts = bootstrap.resample_counts(300, 4, seed=5)
+    """Exactly so where neither bins nor bandwidths move with the resample, nor is it linear."""
+    probabilities, labels = draw(400, 3)
+    # The last class is the rarest on every resample.
+    kept = ((labels != 2) | (torch.arange(400) % 3 == 0)).nonzero().squeeze(-1)
+    predictions = Predictions.of(probabilities[kept], labels[kept])
+    counts = bootstrap.resample_counts(len(kept), 4, seed=5)
     metric = metrics.METRICS[name]
     fast, _ = metric.resampled(predictions, 15, counts)
     slow, bias = bootstrap.recomputed(metric, predictions, 15, counts)
     moving = {"ace": 0.25, "smooth_ece": 0.15, "kde_ece": 0.05, "ks": 0.02, "kuiper": 0.02}
+    moving |= {"rare_class_ece": 0.4}
+    linear = {"auroc": 0.005, "average_precision": 0.03, "brier_skill": 0.02}
+    moving |= linear | {"balanced_error": 0.03}
     assert fast.tolist() == pytest.approx(slow.tolist(), rel=moving.get(name, 1e-10))
     assert bias == 0
 

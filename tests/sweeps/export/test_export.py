@@ -13,6 +13,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from calibration import metrics
 from calibration.deployment import Classifier
@@ -206,6 +207,27 @@ def test_a_map_of_the_top_label_gives_confidences_alone(swept: Swept, tmp_path: 
     logits = swept.store.predictions(swept.store.record(about["key"]))["test_logits"]
     names = described(out)["class_names"]
     assert found["class"].tolist() == [names[i] for i in logits.argmax(1)]
+
+
+def test_a_prior_corrects_what_is_predicted_and_no_test_figure(
+    swept: Swept, winner: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "model"
+    assert swept.export("table", out, "--row", "standard + temperature", "--prior", "old=0.6") == 0
+    assert "test figures stay" in capsys.readouterr().out
+    labels = swept.store.predictions(swept.store.record(described(out)["about"]["key"]))
+    shares = torch.bincount(labels["validation_labels"]).double()
+    shares /= shares.sum()
+    others = 0.4 * shares / (shares[0] + shares[2])
+    deployed = torch.tensor([others[0], 0.6, others[2]])  # mid, old, young
+    weighted = swept.expected(out) * (deployed / shares)
+    expected = weighted / weighted.sum(1, keepdim=True)
+    found = mlflow.pyfunc.load_model(str(out)).predict(swept.test)
+    assert torch.allclose(torch.tensor(found["probabilities"].tolist()), expected, atol=1e-6)
+    card = (out / "README.md").read_text()
+    assert "| `old` |" in card.split("## Deployment prior")[1]
+    assert "results above are those before this correction" in card
+    assert "Deployment prior" not in (winner / "README.md").read_text()
 
 
 @pytest.mark.parametrize("dataset", ["digits", "blobs-1.7"])

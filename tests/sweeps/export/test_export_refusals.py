@@ -42,6 +42,14 @@ def test_the_wanted_accuracy_is_promised_or_refused(
         ("table", ["--register", "a/b"], ["--register", "'a/b'"]),
         ("table", ["--register", "a", "--alias", "v2"], ["--alias", "'v2'"]),
         ("table", ["--tracking", "nowhere"], ["--tracking", "nowhere"]),
+        ("table", ["--prior", "0.5"], ["--prior: found '0.5'", "CLASS=SHARE"]),
+        ("table", ["--prior", "tall=0.5"], ["no class 'tall'", "mid, old, young"]),
+        ("table", ["--prior", "old=0.5", "--coverage", "0.9"], ["--prior", "leave one of them"]),
+        (
+            "table",
+            ["--prior", "old=1", "--row", "joint + isotonic_top_label"],
+            ["--prior", "--row"],
+        ),
         ("nothing", [], ["no sweep 'nothing'", "several, table"]),
     ],
 )

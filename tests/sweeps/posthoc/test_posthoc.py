@@ -200,8 +200,8 @@ BAD_SUM = np.where(np.arange(40)[:, None] == 7, 0.2, softmax(Z))
     [
         ({"labels": Y}, ["neither 'logits' nor 'probs'", "found labels"]),
         ({"logits": Z}, ["no array 'labels'"]),
-        ({"logits": Z[:, 0], "labels": Y}, ["(40,)", "np.stack"]),
-        ({"logits": Z[:, :1], "labels": Y}, ["(40, 1)", "np.stack"]),
+        ({"logits": Z[:, 0], "labels": Y}, ["one score per row", "--score-kind logit"]),
+        ({"logits": Z[:, :1], "labels": Y}, ["one score per row", "--positive CLASS"]),
         ({"logits": Z[:0], "labels": Y[:0]}, ["(0, 3)"]),
         ({"logits": Z[None], "labels": Y}, ["(1, 40, 3)", "(N, K)"]),
         ({"logits": Z.astype(str), "labels": Y}, ["logits must be numbers"]),

@@ -135,10 +135,10 @@ def test_numbers_shifted_between_files_are_not_the_same_classes(
         (["ant", "bee", "cat"], CLASSES[Y.clip(1)], ["no label is 'ant'", "prob_CLASS"]),
         (["ant", "bee", "cat"], Y, ["labels are numbers", "0…2", "ant, bee, cat", "prob_CLASS"]),
         (["1", "2", "3"], Y + 1, ["labels are numbers", "0…2", "1, 2, 3", "prob_CLASS"]),
-        (["prob", "age", "height"], Y % 2, ["'prob' is the only", "prob_0 = 1 − prob"]),
-        (["prob_1", "age", "height"], Y % 2, ["'prob_1' is the only", "prob_0 = 1 − prob_1"]),
-        (["p", "age", "height"], Y % 2, ["'p' is the only", "prob_0 = 1 − p and"]),
-        (["logit", "age", "height"], Y % 2, ["'logit' is the only", "logit_0 = 0"]),
+        (["prob", "age", "height"], Y % 2, ["column 'prob'", "--score-kind probability"]),
+        (["prob_1", "age", "height"], Y % 2, ["column 'prob_1'", "--positive"]),
+        (["p", "age", "height"], Y % 2, ["column 'p'", "--score-kind probability"]),
+        (["logit", "age", "height"], Y % 2, ["column 'logit'", "--score-kind logit"]),
     ],
 )
 def test_columns_that_may_be_no_classes_are_refused(

@@ -1,0 +1,81 @@
+"""Probabilities that were written with few digits: what they may have been before."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEAST_PROBABILITY = 1e-12
+SUM_TOLERANCE = 2.0**-8
+MOST_OFF = 0.1
+"""A sum of rounded probabilities that misses 1 by more is a mistake, however many there are."""
+MOST_DECIMALS = 6
+MOST_DECIMALS_FLOAT32 = 4
+"""Further ones are within what a float32 is rounded by itself."""
+
+
+class Rounding(NamedTuple):
+    """Probabilities are multiples of 10**-decimals; None: they are not known to be rounded."""
+
+    decimals: int | None
+
+    @property
+    def half_unit(self) -> float:
+        """The largest number that is rounded to 0."""
+        assert self.decimals is not None, "asked of rounded probabilities only"
+        return float(0.5 * 10.0**-self.decimals)
+
+    def tolerance(self, classes: int) -> float:
+        """How far from 1 a row of probabilities may sum: each is off by half a unit at most."""
+        if self.decimals is None:
+            return SUM_TOLERANCE
+        return max(SUM_TOLERANCE, min(MOST_OFF, classes * self.half_unit + 1e-9))
+
+
+def rounding_of(probabilities: NDArray[Any]) -> Rounding:
+    """To how many decimals all probabilities are rounded, if it is to few.
+
+    Certain predictions, all of them 0 or 1, are not called rounded: nothing says to what.
+    """
+    most = MOST_DECIMALS_FLOAT32 if probabilities.dtype == np.float32 else MOST_DECIMALS
+    values = np.asarray(probabilities, dtype=np.float64)
+    precision = 1e-7 if probabilities.dtype == np.float32 else 1e-14
+    for decimals in range(most + 1):
+        scaled = values * 10**decimals
+        if (np.abs(scaled - np.rint(scaled)) <= precision * 10**decimals + 1e-12).all():
+            return Rounding(decimals or None)
+    return Rounding(None)
+
+
+def logarithms(probabilities: NDArray[Any], path: object) -> tuple[NDArray[np.float64], list[str]]:
+    """log p, float64, and what was changed for it.
+
+    A 0 has no logarithm. Where probabilities are rounded it counts as half the rounding unit;
+    else as the least that occurs in the file, or 1e-12 where that is less. Rows that sum to
+    something else than 1 because they are rounded are scaled, which the softmax of logits does.
+    """
+    values = np.asarray(probabilities, dtype=np.float64)
+    rounding = rounding_of(probabilities)
+    zeros = values == 0
+    number = int(zeros.sum())
+    notes = []
+    if rounding.decimals is None:
+        least = min(LEAST_PROBABILITY, float(values[~zeros].min()))
+        if number:
+            notes.append(
+                f"{path}: {number} probabilities of 0, which has no logarithm, count as "
+                f"{least:.2g}; stored logits, or more digits, would tell them apart"
+            )
+        return np.log(np.maximum(values, least)), notes
+    off = int((np.abs(values.sum(1) - 1) > 1e-9).sum())
+    changes = []
+    if number:
+        changes.append(f"{number} of them read 0 and count as {rounding.half_unit:g}")
+    if off:
+        changes.append(f"{off} rows that do not sum to 1 are scaled to it")
+    if changes:
+        places = f"{rounding.decimals} decimal{'s' if rounding.decimals > 1 else ''}"
+        notes.append(f"{path}: probabilities are rounded to {places}: {', and '.join(changes)}")
+    return np.log(np.maximum(values, rounding.half_unit)), notes

@@ -1,0 +1,181 @@
+"""How well each class's probability ranks its own rows before the others.
+
+AUROC and average precision look at the order of the probabilities alone: no monotone calibrator
+that treats all classes alike changes them for two classes. Functions take probabilities
+(..., N, K) and labels (..., N), return a float64 tensor of the batch shape and raise
+``ValueError`` on malformed input.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from calibration.metrics.checks import Data
+from calibration.metrics.predictions import Predictions
+from calibration.metrics.ranking import rank
+from calibration.metrics.rare import rarest_class
+
+
+class RankedClass(NamedTuple):
+    """One class against the rest, by distinct probabilities from low to high: groups (G).
+
+    ``positive`` and ``negative`` count the rows of each group, ``precision`` is the share of
+    positives among rows at or above it, ``above`` the number of these.
+    """
+
+    level: Tensor
+    positive: Tensor
+    negative: Tensor
+    above: Tensor
+    precision: Tensor
+
+    @property
+    def wins(self) -> Tensor:
+        """The negatives that a positive of each group is ranked before, ties as halves (G)."""
+        return self.negative.cumsum(0) - self.negative / 2
+
+    @property
+    def losses(self) -> Tensor:
+        """The positives that are ranked before a negative of each group, ties as halves (G)."""
+        return self.positive.sum() - self.positive.cumsum(0) + self.positive / 2
+
+    @property
+    def auroc(self) -> Tensor:
+        """P(a positive is ranked before a negative) + P(tied)/2."""
+        pairs = self.positive.sum() * self.negative.sum()
+        return (self.positive * self.wins).sum() / pairs
+
+    @property
+    def average_precision(self) -> Tensor:
+        """Σ over thresholds of the recall gained there times the precision there."""
+        return (self.positive * self.precision).sum() / self.positive.sum()
+
+
+def ranked_class(probability: Tensor, positive: Tensor) -> RankedClass:
+    """Rank probabilities (N) of a class whose rows are ``positive`` (N)."""
+    ranked = rank(probability.double(), positive)
+    level = ranked.confidence
+    inner = (level[1:] != level[:-1]).nonzero().squeeze(-1) + 1
+    ends = torch.cat([inner, inner.new_tensor([len(level)])])
+    starts = torch.cat([inner.new_zeros(1), inner])
+    hits = ranked.cumulative_correct
+    found = hits[ends] - hits[starts]
+    above = (len(level) - starts).double()
+    return RankedClass(
+        level[starts],
+        found,
+        (ends - starts).double() - found,
+        above,
+        (hits[-1] - hits[starts]) / above,
+    )
+
+
+@torch.no_grad()
+def auroc(probabilities: Data, labels: Data) -> Tensor:
+    """Area under the ROC curve: the chance that a row of the class is ranked before another row.
+
+    Hanley & McNeil 1982; ties count half. Of two classes there is one such area; of several it
+    is the mean over classes, each against the rest (Provost & Domingos 2001, unweighted), and
+    classes without a row have none. NaN where all rows are of one class.
+    """
+    return auroc_of(Predictions.of_rows(probabilities, labels))
+
+
+def auroc_of(predictions: Predictions) -> Tensor:
+    """``auroc`` of checked predictions."""
+    return _means(predictions)[..., 0]
+
+
+@torch.no_grad()
+def average_precision(probabilities: Data, labels: Data) -> Tensor:
+    """Average precision: Σ_t (recall_t - recall_{t-1})·precision_t over distinct thresholds t.
+
+    No interpolation (Davis & Goadrich 2006). Of two classes it is that of the rarer, whose
+    share is what knowing nothing would give; of several the mean over classes, each against
+    the rest, without classes that have no row. NaN where all rows are of one class.
+    """
+    return average_precision_of(Predictions.of_rows(probabilities, labels))
+
+
+def average_precision_of(predictions: Predictions) -> Tensor:
+    """``average_precision`` of checked predictions."""
+    return _means(predictions)[..., 1]
+
+
+def _means(predictions: Predictions) -> Tensor:
+    """AUROC and average precision (..., 2), made in one go: sorting is most of the work."""
+    return predictions.shared("one_vs_rest", _means_of)
+
+
+def _means_of(predictions: Predictions) -> Tensor:
+    probabilities, labels = predictions.rows
+    *batch, samples, classes = probabilities.shape
+    pieces = zip(
+        probabilities.reshape(-1, samples, classes), labels.reshape(-1, samples), strict=True
+    )
+    values = []
+    for rows, truth in pieces:
+        found = [_areas(rows[:, k], truth == k) for k in compared_classes(truth, classes)]
+        values.append(torch.stack(found).mean(0) if found else rows.new_full((2,), torch.nan))
+    return torch.stack(values).double().view(*batch, 2)
+
+
+def _areas(probability: Tensor, positive: Tensor) -> Tensor:
+    ranked = ranked_class(probability, positive)
+    return torch.stack([ranked.auroc, ranked.average_precision])
+
+
+def compared_classes(labels: Tensor, classes: int) -> list[int]:
+    """The classes whose areas are averaged: of two the rarer, of several all that occur.
+
+    None where all rows are of one class.
+    """
+    there = torch.bincount(labels, minlength=classes).nonzero().squeeze(-1).tolist()
+    if len(there) < 2:
+        return []
+    return [rarest_class(labels, classes)] if classes == 2 else there
+
+
+def influences(predictions: Predictions) -> Tensor:
+    """What one more of a row would add to AUROC and to average precision, (N, 2).
+
+    Of AUROC these are the structural components of DeLong et al. 1988, centred; of average
+    precision the derivative by the weight of the row. They sum to 0.
+    """
+    return predictions.shared("one_vs_rest_influences", _influences_of)
+
+
+def _influences_of(predictions: Predictions) -> Tensor:
+    probabilities, labels = predictions.rows
+    samples, classes = probabilities.shape
+    total = torch.zeros(samples, 2, dtype=torch.float64, device=labels.device)
+    compared = compared_classes(labels, classes)
+    for k in compared:
+        positive = labels == k
+        column = probabilities[:, k].double().contiguous()
+        ranked = ranked_class(column, positive)
+        group = torch.searchsorted(ranked.level, column)
+        of_positives, of_negatives = _derivatives(ranked)
+        total += torch.where(positive[:, None], of_positives[group], of_negatives[group])
+    return total / max(1, len(compared))
+
+
+def _derivatives(ranked: RankedClass) -> tuple[Tensor, Tensor]:
+    """Of both areas by the weight of a positive and of a negative row of each group, (G, 2)."""
+    hits, others = ranked.positive.sum(), ranked.negative.sum()
+    area, precision = ranked.auroc, ranked.average_precision
+    # A row lowers the precision at every threshold that accepts it, and raises it if positive.
+    gained = (ranked.positive / ranked.above).cumsum(0)
+    lost = (ranked.positive * ranked.precision / ranked.above).cumsum(0)
+    positive = torch.stack(
+        [
+            (ranked.wins / others - area) / hits,
+            (ranked.precision - precision + gained - lost) / hits,
+        ],
+        dim=-1,
+    )
+    negative = torch.stack([(ranked.losses / hits - area) / others, -lost / hits], dim=-1)
+    return positive, negative
