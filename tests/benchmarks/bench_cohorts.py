@@ -65,7 +65,9 @@ def problem(line: Line) -> Splits:
     rows = Part(inputs.double(), labels)
     names = tuple(map(str, range(CLASSES)))
     dataset = FixedDataset("drawn", "table", rows, names, test=rows)
-    return dataset.split(Protocol(name="bench", validation=100, meta_validation=1), 0)
+    return dataset.split(
+        Protocol(name="bench", validation=100, meta_validation=1), 0, held_out=False
+    )
 
 
 def run_of(line: Line, splits: Splits, place: int) -> TrainingRun:
