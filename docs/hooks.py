@@ -135,9 +135,14 @@ def spec_page() -> str:
     ]
     lines += _table(schema)
     for name, part in schema["$defs"].items():
-        if "." not in name and part.get("properties"):
+        if _has_section(name, part):
             lines += ["", f"## {name}", "", _cell(part.get("description", "")), "", *_table(part)]
     return "\n".join(lines) + "\n"
+
+
+def _has_section(name: str, part: dict[str, Any]) -> bool:
+    """Settings of their own; those of single methods and values are on the pages of these."""
+    return name[:1].isupper() and "." not in name and bool(part.get("properties"))
 
 
 def _table(part: dict[str, Any]) -> list[str]:
@@ -155,7 +160,8 @@ def _values(about: dict[str, Any]) -> str:
     """The type of a value in a few words."""
     if "$ref" in about:
         name = about["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})" if "." not in name else "value"
+        named = name[:1].isupper() and "." not in name
+        return f"[{name}](#{name.lower()})" if named else name.partition(".")[0]
     if "enum" in about:
         return " \\| ".join(map(str, about["enum"]))
     if "const" in about:
