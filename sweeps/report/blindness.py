@@ -52,7 +52,7 @@ def blindness(sweep: SweepRecords, analysis: Analysis) -> dict[str, str]:
     table = analysis.leaderboard
     for name, dataset in sweep.loaded.datasets.items():
         rows = table if table.empty else table[(table["dataset"] == name) & table["winner"]]
-        chosen: Mapping[str, Any] = {} if rows.empty else rows.iloc[0].to_dict()
+        chosen = {} if rows.empty else {str(k): v for k, v in rows.iloc[0].items()}
         labels = dataset.test(sweep.spec.seed + 1).labels
         shares = class_shares(labels, dataset.classes)
         said = blind_sentences(shares, dataset.class_names, chosen, "the chosen row")

@@ -20,7 +20,7 @@ _Floats = NDArray[np.float64]
 class ClassBins(NamedTuple):
     """Bins of a class's probability: rows, mean probability, share of the class, each (M)."""
 
-    count: _Floats
+    rows: _Floats
     mean: _Floats
     share: _Floats
 
@@ -53,14 +53,14 @@ def class_bins(probability: Tensor, positive: Tensor) -> ClassBins:
 def class_chart(title: str, name: str, probability: Tensor, positive: Tensor) -> Chart:
     """The share of the class by its probability, with intervals; axes end where the bins do."""
     bins = class_bins(probability, positive)
-    low, high = wilson_interval(bins.share * bins.count, bins.count)
-    band_low, band_high = noise_band(bins.mean, bins.count)
+    low, high = wilson_interval(bins.share * bins.rows, bins.rows)
+    band_low, band_high = noise_band(bins.mean, bins.rows)
     over = bins.mean > bins.share
     end = min(1.0, 1.15 * float(max(bins.mean.max(), bins.share.max(), 1e-4)))
     hover = [
         f"probability {p:.4f}, share {s:.4f}<br>95 % interval {lo:.4f} to {hi:.4f}<br>"
         f"{int(n)} test points, {round(s * n)} of the class"
-        for p, s, lo, hi, n in zip(bins.mean, bins.share, low, high, bins.count, strict=True)
+        for p, s, lo, hi, n in zip(bins.mean, bins.share, low, high, bins.rows, strict=True)
     ]
     band: dict[str, Any] = {
         "type": "bar",

@@ -27,23 +27,23 @@ def test_bins_hold_every_row_once_and_ties_together(levels: list[int], seed: int
     p = torch.tensor(levels, dtype=torch.float64) / 40
     positive = torch.from_numpy(np.random.default_rng(seed).random(len(levels))) < p
     bins = class_bins(p, positive)
-    assert bins.count.sum() == len(levels)
-    assert (bins.count * bins.mean).sum() == pytest.approx(p.sum().item(), abs=1e-9)
-    assert (bins.count * bins.share).sum() == pytest.approx(positive.sum().item(), abs=1e-9)
-    assert len(bins.count) <= max(1, min(MOST_BINS, p.sum().item() // LEAST_EXPECTED))
+    assert bins.rows.sum() == len(levels)
+    assert (bins.rows * bins.mean).sum() == pytest.approx(p.sum().item(), abs=1e-9)
+    assert (bins.rows * bins.share).sum() == pytest.approx(positive.sum().item(), abs=1e-9)
+    assert len(bins.rows) <= max(1, min(MOST_BINS, p.sum().item() // LEAST_EXPECTED))
     assert (np.diff(bins.mean) > 0).all()
     # Labels decide nothing about the bins.
-    assert class_bins(p, ~positive).count.tolist() == bins.count.tolist()
+    assert class_bins(p, ~positive).rows.tolist() == bins.rows.tolist()
 
 
 def test_a_rare_class_is_spread_over_bins_of_about_equal_expectation() -> None:
     z = torch.randn(5000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     p = (1.5 * z - 5).sigmoid()
     bins = class_bins(p, p > 0.1)
-    assert len(bins.count) == 10
-    expected = bins.count * bins.mean
+    assert len(bins.rows) == 10
+    expected = bins.rows * bins.mean
     assert expected == pytest.approx(np.full(10, p.sum().item() / 10), rel=0.1)
-    assert bins.count[0] > 50 * bins.count[-1]
+    assert bins.rows[0] > 50 * bins.rows[-1]
 
 
 def drawn(classes: int) -> tuple[torch.Tensor, torch.Tensor]:
