@@ -156,7 +156,8 @@ class Cohort:
             same = len(states) == len(runs)
             if same and all(run.state is state for run, state in zip(runs, states, strict=True)):
                 return stacked
-        return _stack([run.state for run in runs])
+        stacked_now: TrainState = _stack([run.state for run in runs])
+        return stacked_now
 
     def _place(self, run: TrainingRun) -> int:
         return next(place for place, other in enumerate(self.runs) if other is run)

@@ -18,7 +18,7 @@ from sweeps.errors import UserError
 from sweeps.host.console import complain, say
 from sweeps.host.slurm import ENDED, WAITING, Job, jobs, slurm_says
 
-STOP_SECONDS = 600.0
+_STOP_SECONDS = 600.0
 """What a sweep has to end in good order before its job is cancelled by force."""
 _LOOK_SECONDS = 2.0
 _SETTINGS = ("partition", "account", "time", "nodes", "cpus", "gpus", "memory", "array", "setup")
@@ -68,13 +68,13 @@ def submit(
     options: argparse.Namespace, sweep: str, path: Path, how: Sequence[str], console: Console
 ) -> int:
     """Submit a sweep that was checked; the command's exit code."""
-    from cluster.slurm.script import Wish, script
+    from cluster.slurm.script import JobRequest, script
 
     _check(options)
     store = place(options.store)
     settings = {name: getattr(options, name) for name in _SETTINGS if getattr(options, name)}
-    wish = Wish(**settings, others=tuple(options.sbatch))
-    written = script(wish, sweep, path.resolve(), store, how)
+    request = JobRequest(**settings, others=tuple(options.sbatch))
+    written = script(request, sweep, path.resolve(), store, how)
     if options.write is not None:
         options.write.write_text(written)
         say(console, f"wrote {options.write}; submit it with sbatch {options.write}")
@@ -140,7 +140,7 @@ def _stop(number: str) -> None:
     began, asked = time.monotonic(), ""
     while not _has_ended(number, about := _about(number)):
         state, turn = about["JobState"], about.get("Restarts", "0")
-        late = time.monotonic() - began > STOP_SECONDS
+        late = time.monotonic() - began > _STOP_SECONDS
         if late and state == "COMPLETING":
             raise UserError(
                 f"Slurm job {number} is cancelled, but its nodes have not let it go yet"

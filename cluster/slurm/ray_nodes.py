@@ -29,9 +29,10 @@ from sweeps.host import allocation
 from sweeps.host.console import complain
 from sweeps.host.slurm import slurm_says
 from sweeps.host.workspace import workspace
+from sweeps.ray_backend.local_ray import BackendError
 
 JOIN = "--join"
-_TRIES = 3
+_TRIES = 10
 _STARTED, _TOO_SLOW = "Ray runtime started", "timed out during startup"
 """What Ray prints when a node is up, and when it is not after 30 s, which are fixed in its code."""
 _END_SECONDS = 30.0
@@ -122,7 +123,7 @@ def _free_port(address: str) -> int:
 def _ray(here: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Ray on this node, with what is allocated here, as long as the context lasts.
 
-    Raises ``UserError`` if it does not start.
+    Raises ``BackendError`` if it does not start.
     """
     words = [str(Path(sys.executable).parent / "ray"), "start", "--block", *options]
     words += [f"--node-ip-address={here}", f"--num-cpus={allocation.cpus().number}"]
@@ -141,9 +142,9 @@ def _ray(here: str, *options: str) -> Iterator[subprocess.Popen[str]]:
             if _is_up(process, log):
                 break
             if number + 1 == _TRIES or _TOO_SLOW not in log.read_text():
-                raise UserError(
-                    f"Ray did not start on {socket.gethostname()}: "
-                    f"{' '.join(log.read_text().split())[-300:]}"
+                raise BackendError(
+                    f"Ray did not start on {socket.gethostname()}, tried {number + 1} times: "
+                    f"{log.read_text().strip().rpartition(chr(10))[2][:300]}"
                 )
         try:
             yield process

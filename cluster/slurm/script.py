@@ -23,7 +23,7 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 @dataclass(frozen=True)
-class Wish:
+class JobRequest:
     """What is asked for: the options of ``calsweep submit --slurm``; the counts are per node."""
 
     partition: str | None = None
@@ -38,67 +38,67 @@ class Wish:
     others: tuple[str, ...] = ()
 
 
-def sbatch_options(wish: Wish, sweep: str, store: str, directory: Path) -> list[str]:
+def sbatch_options(request: JobRequest, sweep: str, store: str, directory: Path) -> list[str]:
     """The options of ``sbatch``, as they stand in the script."""
     named = {
         "job-name": job_name(sweep),
         "comment": comment(store),
         "chdir": str(directory),
         # After a restart what was printed before is still there.
-        "output": f"calsweep-{sweep}-{'%A_%a' if wish.array else '%j'}.out",
+        "output": f"calsweep-{sweep}-{'%A_%a' if request.array else '%j'}.out",
         "open-mode": "append",
-        "nodes": str(wish.nodes),
+        "nodes": str(request.nodes),
         "ntasks-per-node": "1",
-        "cpus-per-task": wish.cpus and str(wish.cpus),
-        "gpus-per-node": wish.gpus,
-        "mem": wish.memory,
-        "partition": wish.partition,
-        "account": wish.account,
-        "time": wish.time,
+        "cpus-per-task": request.cpus and str(request.cpus),
+        "gpus-per-node": request.gpus,
+        "mem": request.memory,
+        "partition": request.partition,
+        "account": request.account,
+        "time": request.time,
         "signal": f"B:USR1@{WARNING_SECONDS}",
-        "array": wish.array and f"1-{wish.array}%1",
+        "array": request.array and f"1-{request.array}%1",
     }
     given = [f"--{name}={_quoted(value)}" for name, value in named.items() if value]
-    return [*given, "--requeue", *wish.others]
+    return [*given, "--requeue", *request.others]
 
 
-def script(wish: Wish, sweep: str, spec: Path, store: str, how: Sequence[str]) -> str:
+def script(request: JobRequest, sweep: str, spec: Path, store: str, how: Sequence[str]) -> str:
     """The script that runs ``spec``; ``how`` are the options of ``calsweep run``.
 
     Raises ``UserError`` for what Slurm would refuse only later, or never.
     """
-    check(wish)
-    module = ["cluster.slurm.ray_nodes"] if wish.nodes > 1 else ["sweeps.cli", "run"]
+    check(request)
+    module = ["cluster.slurm.ray_nodes"] if request.nodes > 1 else ["sweeps.cli", "run"]
     words = [sys.executable, "-m", *module, str(spec), "--store", store, *how]
     environment = Environment(
         trim_blocks=True, keep_trailing_newline=True, undefined=StrictUndefined
     )
     return environment.from_string(TEMPLATE.read_text()).render(
-        options=sbatch_options(wish, sweep, store, Path.cwd()),
+        options=sbatch_options(request, sweep, store, Path.cwd()),
         spec=shlex.quote(str(spec)),
         digest=hashlib.sha256(spec.read_bytes()).hexdigest(),
         words=shlex.join(words),
-        setup=shlex.quote(str(wish.setup.resolve())) if wish.setup else "",
+        setup=shlex.quote(str(request.setup.resolve())) if request.setup else "",
     )
 
 
-def check(wish: Wish) -> None:
+def check(request: JobRequest) -> None:
     """Raise ``UserError`` for what cannot be asked for."""
-    if wish.time is not None:
-        found = minutes(wish.time)
+    if request.time is not None:
+        found = minutes(request.time)
         if found is None:
             raise UserError(
-                f"--time: found {wish.time!r}; write it as Slurm does: minutes, hours:minutes:"
+                f"--time: found {request.time!r}; write it as Slurm does: minutes, hours:minutes:"
                 "seconds or days-hours, e.g. 12:00:00"
             )
         if found < _SHORTEST_MINUTES:
             raise UserError(
-                f"--time: found {wish.time}; a job takes a minute to start and ends "
+                f"--time: found {request.time}; a job takes a minute to start and ends "
                 f"{WARNING_SECONDS} s before its limit: write at least {_SHORTEST_MINUTES} minutes"
             )
-    if wish.setup is not None and not wish.setup.is_file():
-        raise UserError(f"--setup: there is no file {wish.setup}; name a shell file to be read")
-    for other in wish.others:
+    if request.setup is not None and not request.setup.is_file():
+        raise UserError(f"--setup: there is no file {request.setup}; name a shell file to be read")
+    for other in request.others:
         if not other.startswith("-") or "\n" in other:
             raise UserError(
                 f"--sbatch: found {other!r}; write an option, as in --sbatch=--qos=long"

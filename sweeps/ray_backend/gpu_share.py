@@ -75,10 +75,10 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     batch = rows if size == "full" else min(int(size), rows)
     one = splits.transform(splits.train.inputs[:2])
     network = build_model(spec.model.name, spec.model.options, tuple(one.shape[1:]), classes)
-    all_layers, largest = (size / len(one) for size in _output_bytes(network, one))
+    all_layers, largest_layer = (size / len(one) for size in _output_bytes(network, one))
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
     # A step keeps what every layer made, a prediction only what goes into and out of one of them.
-    kept = max(batch * method.window * all_layers, min(rows, PREDICTION_BATCH) * largest)
+    kept = max(batch * method.window * all_layers, min(rows, PREDICTION_BATCH) * largest_layer)
     parts = (splits.train, splits.validation, splits.meta_validation)
     # Images stay there as they are stored, a byte for each value, and are prepared batch by batch.
     stored = splits.train.inputs[:2] if splits.train.inputs.dtype == torch.uint8 else one

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cluster.slurm.ray_nodes import worker_command
-from cluster.slurm.script import Wish, minutes, script
+from cluster.slurm.script import JobRequest, minutes, script
 from sweeps.cli.main import main
 from tests.waiting import output_of, wait_for
 
@@ -44,7 +44,7 @@ def outcome(place: Path, number: int | None, code: int, **job: str) -> tuple[int
 
     ``number`` is the signal that the script gets first; None: it gets none.
     """
-    made = script(Wish(), "here", place / "spec.yaml", "/runs", ())
+    made = script(JobRequest(), "here", place / "spec.yaml", "/runs", ())
     words = re.compile(r"^sweep=.*$", re.MULTILINE)
     (place / "job.sh").write_text(words.sub(f"sweep=({place}/bin/sweep)", made))
     log = place / "told.log"
@@ -100,7 +100,7 @@ def test_the_jobs_of_an_array_follow_each_other(
 
 
 def test_a_changed_spec_is_not_run(place: Path) -> None:
-    made = script(Wish(), "here", place / "spec.yaml", "/runs", ())
+    made = script(JobRequest(), "here", place / "spec.yaml", "/runs", ())
     (place / "spec.yaml").write_text(SPEC + "seed: 3\n")
     variables = os.environ | {"SLURM_JOB_ID": "7"}
     done = subprocess.run(["bash"], input=made, capture_output=True, text=True, env=variables)
