@@ -12,6 +12,8 @@ give every member the bits that it has alone, in any company. Two kinds of kerne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -110,11 +112,8 @@ class _MeanNll(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, int | None], log_p: Tensor, labels: Tensor
     ) -> tuple[Tensor, int]:
-        def member(values: Tensor, dim: int | None, place: int) -> Tensor:
-            return values if dim is None else values.select(dim, place)
+        def members(values: Tensor, dim: int | None) -> Iterable[Tensor]:
+            return repeat(values, info.batch_size) if dim is None else values.unbind(dim)
 
-        found = [
-            _MeanNll.apply(member(log_p, in_dims[0], k), member(labels, in_dims[1], k))  # type: ignore[no-untyped-call]
-            for k in range(info.batch_size)
-        ]
-        return torch.stack(found), 0
+        pairs = zip(members(log_p, in_dims[0]), members(labels, in_dims[1]), strict=True)
+        return torch.stack([F.nll_loss(*pair) for pair in pairs]), 0
