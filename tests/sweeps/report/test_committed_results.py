@@ -22,7 +22,10 @@ from sweeps.store import Store
 
 RESULTS = SPECS / "results"
 PAGE = Path(__file__).parents[3] / "docs" / "pages" / "papers" / "index.md"
-TABLES = ("bo4sc_table1", "bo4sc_ablation", "bo4sc_figure3", "meta_regularization_small")
+TABLES = (
+    *("bo4sc_table1", "bo4sc_ablation", "bo4sc_figure3"),
+    *("meta_regularization_small", "cifar10_small"),
+)
 
 
 def committed(name: str) -> tuple[pd.DataFrame, PublishedTable]:
@@ -49,7 +52,7 @@ def test_the_documentation_shows_what_was_committed() -> None:
         assert line in text
 
 
-@pytest.mark.parametrize("name", ["bo4sc_ablation", "bo4sc_figure3"])
+@pytest.mark.parametrize("name", ["bo4sc_ablation", "bo4sc_figure3", "cifar10_small"])
 def test_the_documentation_shows_the_tables_of_one_dataset(name: str) -> None:
     text = PAGE.read_text()
     for row in table_rows(*committed(name))[1:]:
