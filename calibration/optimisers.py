@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 OptimiserState = dict[str, Tensor]
 
@@ -53,13 +54,13 @@ class Optimiser(Protocol):
         gradient: Tensor,
         state: OptimiserState,
         *,
-        lr: float,
-        weight_decay: float,
+        lr: Tensor,
+        weight_decay: Tensor,
     ) -> tuple[Tensor, OptimiserState, Pullback]:
         """``update`` of plain values, and the adjoint of its derivative there.
 
         What autograd would do through ``update``, in half of the operations and without a graph
-        of them. Nothing here is to be differentiated again, so numbers are plain.
+        of them. Nothing here is to be differentiated again.
         """
 
 
@@ -100,10 +101,14 @@ class Adam:
         step = state["step"] + 1
         mean = torch.lerp(state["mean"], gradient, 1 - self.beta1)
         square = torch.lerp(state["square"], gradient * gradient, 1 - self.beta2)
-        unbiased_mean = mean / (1 - self.beta1**step)
-        unbiased_square = square / (1 - self.beta2**step)
-        direction = unbiased_mean / ((unbiased_square + self.eps_root).sqrt() + self.eps)
-        return parameters - lr * direction, {"step": step, "mean": mean, "square": square}
+        bias1, bias2 = self._biases(step)
+        after = {"step": step, "mean": mean, "square": square}
+        if torch.is_grad_enabled():
+            root = (square / bias2 + self.eps_root).sqrt() + self.eps
+            return parameters - lr * (mean / bias1 / root), after
+        # Nobody differentiates through this step: the same numbers without new tensors.
+        root = (square / bias2).add_(self.eps_root).sqrt_().add_(self.eps)
+        return parameters - (mean / bias1).div_(root).mul_(lr), after
 
     def linearise(
         self,
@@ -111,35 +116,44 @@ class Adam:
         gradient: Tensor,
         state: OptimiserState,
         *,
-        lr: float,
-        weight_decay: float,
+        lr: Tensor,
+        weight_decay: Tensor,
     ) -> tuple[Tensor, OptimiserState, Pullback]:
         """With r = √(v̂ + eps_root) and s = r + eps: ∂θ/∂m̂ = −lr/s, ∂θ/∂v̂ = lr · m̂/(2 r s²)."""
         step = state["step"] + 1
-        bias1, bias2 = 1 - self.beta1 ** float(step), 1 - self.beta2 ** float(step)
-        decayed = torch.add(gradient, parameters, alpha=weight_decay)
+        # In float64: rounded once, as numbers of the host would be, without waiting for them.
+        bias1, bias2 = self._biases(step.double())
+        rate = (lr.double() / bias1).to(lr.dtype)
+        slope = (lr.double() / (2 * bias1 * bias2)).to(lr.dtype)
+        decayed = torch.addcmul(gradient, parameters, weight_decay)
         mean = torch.lerp(state["mean"], decayed, 1 - self.beta1)
         square = torch.lerp(state["square"], decayed * decayed, 1 - self.beta2)
-        root = (square / bias2).add_(self.eps_root).sqrt_()
+        root = (square / bias2.to(square.dtype)).add_(self.eps_root).sqrt_()
         scale = root + self.eps
-        moved = torch.addcdiv(parameters, mean, scale, value=-lr / bias1)
+        moved = parameters - rate * mean / scale
 
         def pullback(
             moved_bar: Tensor, state_bar: OptimiserState
         ) -> tuple[Tensor, Tensor, OptimiserState]:
             share = moved_bar / scale
-            mean_bar = torch.add(state_bar["mean"], share, alpha=-lr / bias1)
-            square_bar = torch.addcdiv(
-                state_bar["square"], share * mean, root * scale, value=lr / (2 * bias1 * bias2)
-            )
+            mean_bar = torch.addcmul(state_bar["mean"], share, -rate)
+            square_bar = state_bar["square"] + slope * (share * mean) / (root * scale)
             gradient_bar = torch.addcmul(
                 (1 - self.beta1) * mean_bar, decayed, square_bar, value=2 * (1 - self.beta2)
             )
-            parameters_bar = torch.add(moved_bar, gradient_bar, alpha=weight_decay)
+            parameters_bar = torch.addcmul(moved_bar, gradient_bar, weight_decay)
             before_bar = {"mean": self.beta1 * mean_bar, "square": self.beta2 * square_bar}
             return parameters_bar, gradient_bar, before_bar
 
         return moved, {"step": step, "mean": mean, "square": square}, pullback
+
+    def _biases(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """1 − β1^step and 1 − β2^step."""
+        if is_batchedtensor(step) and not step.dim():
+            # A vector of 16 powers and a single one are rounded by different kernels; strided
+            # values all go through the one for single powers, as a network's alone does.
+            step = torch.stack([step, step])[0]
+        return 1 - self.beta1**step, 1 - self.beta2**step
 
 
 @dataclass(frozen=True)
@@ -175,14 +189,14 @@ class SGD:
         gradient: Tensor,
         state: OptimiserState,
         *,
-        lr: float,
-        weight_decay: float,
+        lr: Tensor,
+        weight_decay: Tensor,
     ) -> tuple[Tensor, OptimiserState, Pullback]:
         """The update is linear: its adjoint needs cotangents only."""
-        decayed = torch.add(gradient, parameters, alpha=weight_decay)
+        decayed = torch.addcmul(gradient, parameters, weight_decay)
         velocity = torch.add(decayed, state["velocity"], alpha=self.momentum)
         direction = decayed + self.momentum * velocity if self.nesterov else velocity
-        moved = torch.add(parameters, direction, alpha=-lr)
+        moved = torch.addcmul(parameters, direction, -lr)
 
         def pullback(
             moved_bar: Tensor, state_bar: OptimiserState
@@ -193,7 +207,7 @@ class SGD:
                 gradient_bar = velocity_bar + direction_bar
             else:
                 gradient_bar = velocity_bar = state_bar["velocity"] + direction_bar
-            parameters_bar = torch.add(moved_bar, gradient_bar, alpha=weight_decay)
+            parameters_bar = torch.addcmul(moved_bar, gradient_bar, weight_decay)
             return parameters_bar, gradient_bar, {"velocity": self.momentum * velocity_bar}
 
         return moved, {"velocity": velocity}, pullback

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
+from torch import Tensor
+from torch._C._functorch import is_batchedtensor
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
@@ -41,3 +43,13 @@ def seeded(seed: int, *purpose: str | int) -> Iterator[torch.Generator]:
         torch.default_generator.set_state(before)
         for device, state in before_on.items():
             torch.cuda.set_rng_state(state, device)
+
+
+def replayed(number: Tensor, *purpose: str | int) -> AbstractContextManager[object]:
+    """``seeded`` by a number that was drawn on the CPU, for passes that must share their masks.
+
+    In a cohort nothing is seeded: there, networks that draw are refused.
+    """
+    if is_batchedtensor(number):
+        return nullcontext()
+    return seeded(int(number.numpy()), *purpose)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Any, Literal, Self
 
 import torch
@@ -27,7 +27,7 @@ from calibration.data import Part, Splits
 from calibration.data.transforms import category_blocks, encoded
 from calibration.hyperparameters import Settings
 from calibration.kernels import Kernels
-from calibration.methods import Batch, Learner, Method, Seen, TrainState
+from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
 from calibration.metrics import METRICS
 from calibration.models import FunctionalModel, Output, build_embedded
 from calibration.optimisers import SGD, Adam, Optimiser
@@ -115,6 +115,7 @@ class TrainingRun:
         device: str | torch.device = "cpu",
     ) -> None:
         self.method = method
+        self.architecture = (model, repr(sorted(model_options.items())), classes)
         self.config = config
         self.seed = seed
         self.device = torch.device(device)
@@ -189,34 +190,44 @@ class TrainingRun:
         batches at once makes T passes, and the row is that of the last one.
         """
         start = time.perf_counter()
-        lr_factor = self.config.lr_factor(self.epoch)
-        progress = torch.full_like(self.numbers["lr"], self.epoch / self.config.epochs)
-        numbers = self.numbers | {"lr": self.numbers["lr"] * lr_factor, "progress": progress}
-        totals: dict[str, Tensor] = {}
-        batches = 0
-        before = self.epoch
-        bfloat16 = self.config.mixed_precision
-        kernels = bfloat16_kernels(self.device) if bfloat16 else nullcontext()
-        with torch.no_grad(), kernels, seeded(self.seed, "epoch", self.epoch) as generator:
-            for window in self._windows(generator):
+        numbers = self.numbers_now()
+        totals = Totals()
+        with torch.no_grad(), self._kernels(), seeded(self.seed, "epoch", self.epoch) as generator:
+            for window in self.windows(generator):
                 self.state, logged = self.method.steps(
                     self.learner, self.state, window, numbers, generator
                 )
-                totals = {k: totals.get(k, 0.0) + v for k, v in logged.items()}
-                batches += 1
-            self.epoch += len(window) if self._full_batch else 1
+                totals.add(logged)
+        row = self.end_epoch(self.passes(window), totals.means(), numbers)
+        self.seconds += time.perf_counter() - start
+        return row
+
+    def passes(self, window: list[Batch]) -> int:
+        """How many epochs go by with a window of these batches, the last of its epoch."""
+        return len(window) if self._full_batch else 1
+
+    def numbers_now(self) -> Numbers:
+        """The real-valued hyperparameters as the next epoch's steps get them."""
+        progress = torch.full_like(self.numbers["lr"], self.epoch / self.config.epochs)
+        lr = self.numbers["lr"] * self.config.lr_factor(self.epoch)
+        return self.numbers | {"lr": lr, "progress": progress}
+
+    def end_epoch(self, passes: int, means: dict[str, float], numbers: Numbers) -> dict[str, float]:
+        """What follows the last step of an epoch of ``passes`` over the data: the row."""
+        before = self.epoch
+        self.epoch += passes
+        with torch.no_grad(), self._kernels():
             self.state = self.method.end_epoch(
                 self.learner, self.state, self._see_held_out, numbers
             )
         row = {"epoch": float(self.epoch), "train/lr": float(numbers["lr"])}
-        row |= {f"train/{k}": float(v) / batches for k, v in totals.items()}
+        row |= {f"train/{name}": mean for name, mean in means.items()}
         if _crossed(before, self.epoch, self.config.evaluate_every) or self._last_epoch:
             row |= self._validate(numbers)
         due = _crossed(before, self.epoch, max(1, self.config.epochs // SNAPSHOTS))
         if due or self._last_epoch:
             self._take_snapshot()
         self.curve.append(row)
-        self.seconds += time.perf_counter() - start
         return row
 
     def predict(self, part: Part) -> Tensor:
@@ -301,6 +312,9 @@ class TrainingRun:
         self.snapshots, self.curve, self.epoch, self.seconds = snapshots, curve, epoch, seconds
         self.looks = looks
 
+    def _kernels(self) -> AbstractContextManager[None]:
+        return bfloat16_kernels(self.device) if self.config.mixed_precision else nullcontext()
+
     def _on_device(self, part: Part) -> Part:
         inputs = part.inputs
         if inputs.dtype != torch.uint8:  # images are prepared batch by batch, to save memory
@@ -323,29 +337,44 @@ class TrainingRun:
     def _last_epoch(self) -> bool:
         return self.epoch >= self.config.epochs
 
+    def windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
+        """The next epoch's batches, as many at a time as ``Method.steps`` wants.
+
+        Nothing in here waits for the device.
+        """
+        phase = self.method.phase(self.epoch / self.config.epochs)
+        for batches in self._windows(generator):
+            drawn = self.method.draw(batches, generator)
+            batches[0] = batches[0]._replace(drawn=drawn)
+            yield [batch._replace(phase=phase) for batch in batches] if phase else batches
+
     def _windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
         samples = len(self.train.labels)
         if self._full_batch:
             passes = min(self.method.window, self.config.epochs - self.epoch)
-            whole = torch.arange(samples)
             if self.config.augmentation == "none":
-                yield [self._batch(whole, generator)] * passes
+                yield [self._batch(None, generator)] * passes
             else:
+                whole = torch.arange(samples, device=self.device)
                 yield [self._batch(whole, generator) for _ in range(passes)]
             return
         assert isinstance(self.config.batch_size, int)
-        shuffled = torch.randperm(samples, generator=generator).split(self.config.batch_size)
+        order = torch.randperm(samples, generator=generator).to(self.device, non_blocking=True)
+        shuffled = order.split(self.config.batch_size)
         # A window ends with its epoch, so that an epoch stays one pass over the data.
         for orders in _grouped(shuffled, self.method.window):
             yield [self._batch(rows, generator) for rows in orders]
 
-    def _batch(self, rows: Tensor, generator: torch.Generator) -> Batch:
-        rows = rows.to(self.device)
-        inputs = self.train.inputs[rows]
+    def _batch(self, rows: Tensor | None, generator: torch.Generator) -> Batch:
+        """The training rows at these positions; all of them as they are without any."""
+        if rows is None:
+            inputs, labels = self.train.inputs, self.train.labels
+            rows = torch.arange(len(labels), device=self.device)
+        else:
+            inputs, labels = self.train.inputs[rows], self.train.labels[rows]
         if self.config.augmentation == "crop_flip":
             inputs = crop_and_flip(inputs, generator)
-        held_out = self._held_out_batch(generator)
-        return Batch(self._prepare(inputs), self.train.labels[rows], rows, held_out)
+        return Batch(self._prepare(inputs), labels, rows, self._held_out_batch(generator))
 
     def _held_out_batch(self, generator: torch.Generator) -> Part | None:
         """As many held-out rows as the method wants, or a whole batch has; all for full batches.
@@ -359,8 +388,8 @@ class TrainingRun:
             size = self.method.held_out_batch or size
         if size == "full" or size >= available:
             return self.held_out._replace(inputs=self._prepare(self.held_out.inputs))
-        rows = torch.randperm(available, generator=generator)[:size].to(self.device)
-        taken = self.held_out.take(rows)
+        rows = torch.randperm(available, generator=generator)[:size]
+        taken = self.held_out.take(rows.to(self.device, non_blocking=True))
         return taken._replace(inputs=self._prepare(taken.inputs))
 
     @torch.no_grad()
@@ -423,6 +452,24 @@ class TrainingRun:
             name: _thinned(value.detach().cpu(), SNAPSHOT_ROWS) for name, value in taken.items()
         }
         self.snapshots.append({"epoch": torch.tensor(self.epoch)} | rows)
+
+
+class Totals:
+    """Sums of what the steps of an epoch log."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.count = 0
+
+    def add(self, logged: dict[str, Tensor]) -> None:
+        """One more step's values; of its names only those of the last step stay."""
+        sums = self.sums
+        self.sums = {k: sums[k] + v if k in sums else v for k, v in logged.items()}
+        self.count += 1
+
+    def means(self) -> dict[str, float]:
+        """The averages over the steps."""
+        return {name: float(total) / self.count for name, total in self.sums.items()}
 
 
 def _crossed(before: int, after: int, every: int) -> bool:

@@ -12,11 +12,14 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
 WIDTH = 100
@@ -29,17 +32,21 @@ DOCUMENTS = {
     "cluster/README.md": "how-to/cluster.md",
     "cluster/mlflow/README.md": "how-to/mlflow-server.md",
     "cluster/schedules/README.md": "how-to/nights.md",
+    "cluster/slurm/README.md": "how-to/slurm.md",
 }
 """The documents of the repository that are pages of the site."""
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
+PAGES, IMAGES = "docs/pages", ".github/images"
+LINK = re.compile(r"(!?\[[^\]]+\])\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
+    from mkdocs.structure.files import File
+
     for path, text in pages():
         files.append(File.generated(config, path, content=text))
-    for image in (ROOT / ".github" / "images").iterdir():
+    for image in (ROOT / IMAGES).iterdir():
         content = image.read_bytes()
         files.append(File.generated(config, f"images/{image.name}", content=content))
     return files
@@ -52,33 +59,47 @@ def pages() -> Iterator[tuple[str, str]]:
     for kind in REGISTRIES:
         yield f"reference/{kind}.md", registry_page(kind)
     for document, page in DOCUMENTS.items():
-        yield page, relinked(document, page)
+        yield page, relinked((ROOT / document).read_text(), document, page)
 
 
-def relinked(document: str, page: str) -> str:
-    """A document with its links leading to pages, or to nothing where the site has no page."""
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Let links that lead out of the pages, as they do in the repository, lead to pages."""
+    return relinked(markdown, f"{PAGES}/{page.file.src_uri}", page.file.src_uri)
+
+
+def relinked(text: str, source: str, page: str) -> str:
+    """The text of the file ``source`` with its links as ``page`` of the site needs them.
+
+    A link to a file that is no page becomes plain words.
+    """
 
     def target(match: re.Match[str]) -> str:
         words, link, anchor = match[1], match[2], match[3] or ""
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(document), link))
-        if place not in DOCUMENTS:
-            return words
-        return f"[{words}]({posixpath.relpath(DOCUMENTS[place], posixpath.dirname(page))}{anchor})"
+        place = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
+        if place.startswith(f"{PAGES}/"):
+            return match[0]
+        if place.startswith(f"{IMAGES}/"):
+            found = place.replace(IMAGES, "images")
+        elif place in DOCUMENTS:
+            found = DOCUMENTS[place]
+        else:
+            return words.strip("![]")
+        return f"{words}({posixpath.relpath(found, posixpath.dirname(page) or '.')}{anchor})"
 
-    return LINK.sub(target, (ROOT / document).read_text())
+    return LINK.sub(target, text)
 
 
 def registry_page(kind: str) -> str:
     """Everything about every entry, as ``calsweep KIND NAME`` prints it."""
     from sweeps.cli.entry_view import print_entry
-    from sweeps.cli.listings import _registry
+    from sweeps.cli.listings import entry_of, names_of
 
-    registry = _registry(kind)
     lines = [f"# {kind.capitalize()}", "", f"`calsweep {kind}` lists them.", ""]
-    for name in registry:
+    for name in names_of(kind):
         printed = io.StringIO()
         console = Console(file=printed, width=WIDTH, color_system=None)
-        print_entry(registry.kind, name, registry[name], console)
+        word, entry = entry_of(kind, name)
+        print_entry(word, name, entry, console)
         text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
         lines += [f"## `{name}`", "", "```text", text, "```", ""]
     return "\n".join(lines)
@@ -114,9 +135,14 @@ def spec_page() -> str:
     ]
     lines += _table(schema)
     for name, part in schema["$defs"].items():
-        if "." not in name and part.get("properties"):
+        if _has_section(name, part):
             lines += ["", f"## {name}", "", _cell(part.get("description", "")), "", *_table(part)]
     return "\n".join(lines) + "\n"
+
+
+def _has_section(name: str, part: dict[str, Any]) -> bool:
+    """Settings of their own; those of single methods and values are on the pages of these."""
+    return name[:1].isupper() and "." not in name and bool(part.get("properties"))
 
 
 def _table(part: dict[str, Any]) -> list[str]:
@@ -134,7 +160,8 @@ def _values(about: dict[str, Any]) -> str:
     """The type of a value in a few words."""
     if "$ref" in about:
         name = about["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})" if "." not in name else "value"
+        named = name[:1].isupper() and "." not in name
+        return f"[{name}](#{name.lower()})" if named else name.partition(".")[0]
     if "enum" in about:
         return " \\| ".join(map(str, about["enum"]))
     if "const" in about:

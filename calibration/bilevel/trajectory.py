@@ -85,8 +85,8 @@ def advance(
             point.parameters,
             slope.detach(),
             point.optimiser,
-            lr=float(problem.lr),
-            weight_decay=float(problem.weight_decay),
+            lr=problem.lr,
+            weight_decay=problem.weight_decay,
         )
     return Point(parameters, optimiser, loss), pullback
 

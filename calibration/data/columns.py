@@ -18,6 +18,7 @@ from pandas.api import types
 from torch import Tensor
 
 from calibration.data.frames import check_names
+from calibration.data.texts import as_text
 
 UNKNOWN_CODE = -1.0
 MISSING_CODE = -2.0
@@ -32,13 +33,6 @@ class Column(NamedTuple):
     name: str
     kind: Literal["numeric", "categorical"]
     categories: tuple[str, ...] = ()
-
-
-def as_text(value: object) -> str:
-    """Return a label or category as text; a missing value elsewhere makes 3 a 3.0, so undo it."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
 
 
 def infer_columns(

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calibration.data.columns import as_text
+from calibration.data.texts import as_text
 
 
 def class_names_of(values: pd.Series[Any], origin: str) -> tuple[str, ...]:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from pandas.api import types
 from torch import Tensor
 
-from calibration.data.columns import as_text, holds_texts
+from calibration.data.columns import holds_texts
 from calibration.data.dataset import FOLD_NAMES, DatasetOptions, Part
+from calibration.data.texts import as_text
 
 _Column = pd.Series  # of any type: a column of a table, or an array of an NPZ file
 

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.data.columns import as_text
 from calibration.data.prediction_files import DeclaredKind, Found, Reading, ScoreKind
+from calibration.data.texts import as_text
 
-KINDS: dict[DeclaredKind, ScoreKind] = {"probability": "probabilities", "logit": "logits"}
+SCORE_KINDS: dict[DeclaredKind, ScoreKind] = {"probability": "probabilities", "logit": "logits"}
 _SHOWN = 10
 
 
@@ -48,7 +48,7 @@ def two_classes(found: Found, reading: Reading) -> TwoClasses:
     if names[0] == positive:
         both.reverse()
     taken = f"{found.taken} taken as the {kind} of {positive!r}"
-    return TwoClasses(np.stack(both, 1), names, KINDS[kind], taken, notes)
+    return TwoClasses(np.stack(both, 1), names, SCORE_KINDS[kind], taken, notes)
 
 
 def undeclared(found: Found, reading: Reading) -> str:

@@ -50,6 +50,7 @@ class CatBoost(Estimator):
     package = "catboost"
     file = "catboost.cbm"
     wants = "native"
+    all_at_once = True
 
     def parameters(self, task: Task) -> dict[str, Any]:
         """What CatBoost is told."""

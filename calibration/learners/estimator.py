@@ -93,6 +93,8 @@ class Estimator(ABC):
     or those of a network, standardised, without gaps, categories one-hot."""
     most_categories: ClassVar[int | None] = None
     """How many categories of a column are told apart; the rarest further ones count as missing."""
+    all_at_once: ClassVar[bool] = False
+    """All rounds are trained before the first is told of."""
     needs_held_out: ClassVar[bool] = False
 
     def __init__(self, hyperparameters: EstimatorHyperparameters) -> None:

@@ -33,9 +33,10 @@ from calibration.methods.method import (
 )
 from calibration.objectives import confidence_bce, sece
 from calibration.optimisers import Adam
-from calibration.seeds import seeded
+from calibration.seeds import replayed
 
 CHAOTIC_STEPS = 100
+WARM = "warm"
 # Bites where weights are not projected; within [0, 1] the bounds themselves are the clip. Tighter
 # ones (0.1, 0.25) calibrated worse on Blobs 1.7 from 5 inner steps on.
 LARGEST_MOVE = 1.0
@@ -120,6 +121,20 @@ class Bo4sc(Method):
         """The inner steps between two outer ones."""
         return self.hyperparameters.inner_steps
 
+    @property
+    def alone(self) -> str:
+        """Engines differentiate by autograd, which ``torch.vmap`` does not see through."""
+        return "hypergradients by autograd"
+
+    def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
+        """A seed, so that an engine may repeat a step with the same units dropped out."""
+        return {"masks": torch.randint(2**31, (), generator=generator)}
+
+    def phase(self, progress: float) -> str:
+        """``WARM`` before the first outer step."""
+        chosen = self.hyperparameters
+        return WARM if chosen.restart == "warm" and progress < chosen.warm_share else ""
+
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
         """Every sample weighs 1; with them Adam's moments and θ⁰, where they are needed."""
         weights = parameters.new_ones(learner.samples)
@@ -156,13 +171,13 @@ class Bo4sc(Method):
         held_out = batches[-1].held_out
         assert held_out is not None, "the trainer provides what needs_held_out asks for"
         begin, count = self._begin(learner, state, len(batches))
-        draw = int(torch.randint(2**31, (), generator=generator))
+        masks = (batches[0].drawn or self.draw(batches, generator))["masks"]
         passed = [begin.buffers]
 
         def inner_loss(parameters: Tensor, weights: Tensor, step: int) -> Tensor:
             batch = batches[step % len(batches)]
             # Engines may compute a step again: the same dropout mask, the same statistics.
-            with seeded(draw, "inner", step):
+            with replayed(masks, "inner", step):
                 output, buffers = learner.forward(
                     parameters, passed[step], batch.inputs, training=True
                 )
@@ -179,7 +194,7 @@ class Bo4sc(Method):
             inner_loss, learner.optimiser, numbers["lr"], numbers["weight_decay"], count
         )
         memory = state.method
-        if self._warm(numbers):
+        if batches[0].phase == WARM:
             point = start(begin.parameters, begin.optimiser)
             parameters, optimiser, loss = train(problem, point, memory["weights"], range(count))
             logs = {"loss": loss}
@@ -226,11 +241,6 @@ class Bo4sc(Method):
                 return F.cross_entropy(logits, labels)
             case "sece":
                 return sece(logits, labels)
-
-    def _warm(self, numbers: Numbers) -> bool:
-        if self.hyperparameters.restart == "initial":
-            return False
-        return bool(numbers["progress"] < numbers["warm_share"])
 
     def _moved(
         self,

@@ -39,7 +39,7 @@ from calibration.methods.method import (
 from calibration.methods.side_variables import adam_step, concern, side_variable
 from calibration.models import Output
 from calibration.optimisers import SGD
-from calibration.seeds import seeded
+from calibration.seeds import replayed
 
 
 def _known_engine(name: str) -> str:
@@ -80,6 +80,9 @@ class MetaHyperparameters(EngineHyperparameters, MethodHyperparameters):
     lookahead: Literal["head", "all"] = "head"
 
 
+STARTED = "started"
+
+
 class Trained(NamedTuple):
     """What an inner loss may look at: the output on a batch, its labels, the last layer."""
 
@@ -95,6 +98,7 @@ class MetaMethod(Method):
 
     complexity = MethodComplexity.BILEVEL
     hyperparameters: MetaHyperparameters
+    read_by_the_host = ("outer_beta2",)
 
     @property
     @abstractmethod
@@ -117,6 +121,19 @@ class MetaMethod(Method):
     def held_out_batch(self) -> int | None:
         """``outer_batch`` rows."""
         return self.hyperparameters.outer_batch
+
+    @property
+    def alone(self) -> str:
+        """Engines differentiate by autograd, which ``torch.vmap`` does not see through."""
+        return "hypergradients by autograd"
+
+    def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
+        """A seed, so that look-ahead and real step drop out the same units."""
+        return {"masks": torch.randint(2**31, (), generator=generator)}
+
+    def phase(self, progress: float) -> str:
+        """Only in the first epoch may the outer variables still have to be started."""
+        return STARTED if progress > 0 else ""
 
     @abstractmethod
     def initial_outer(self, features: int, classes: int) -> Tensor:
@@ -169,15 +186,15 @@ class MetaMethod(Method):
         generator: torch.Generator,
     ) -> tuple[TrainState, dict[str, Tensor]]:
         """Move the outer variables by the look-ahead, then the network by the real step."""
-        draw = int(torch.randint(2**31, (), generator=generator))
+        masks = (batch.drawn or self.draw([batch], generator))["masks"]
 
         def objective(parameters: Tensor) -> tuple[Tensor, _Found]:
-            with seeded(draw, "real"):
+            with replayed(masks, "real"):
                 output, buffers = learner.forward(
                     parameters, state.buffers, batch.inputs, training=True
                 )
             seen = Output(output.logits.detach(), output.features.detach())
-            memory, found = self._meta_step(learner, state, batch, seen, numbers, draw)
+            memory, found = self._meta_step(learner, state, batch, seen, numbers, masks)
             outer = memory["outer"]
             trained = Trained(output, batch.labels, _head(learner, parameters)[0])
             loss = self.inner_loss(trained, outer, numbers)
@@ -195,18 +212,22 @@ class MetaMethod(Method):
         batch: Batch,
         seen: Output,
         numbers: Numbers,
-        draw: int,
+        masks: Tensor,
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The outer variables and their moments after one Adam step, and what to record of it."""
         assert batch.held_out is not None, "the trainer provides what needs_held_out asks for"
         memory = state.method
-        if not bool(memory["started"]):
+        if batch.phase != STARTED:
             outer, gain = self.start(memory["outer"], seen, numbers)
-            started = torch.ones_like(memory["started"])
-            memory = memory | {"outer": outer, "gain": gain, "started": started}
+            begun = memory["started"] > 0
+            memory = memory | {
+                "outer": torch.where(begun, memory["outer"], outer),
+                "gain": torch.where(begun, memory["gain"], gain),
+                "started": torch.ones_like(memory["started"]),
+            }
         ahead = _head_ahead if self.hyperparameters.lookahead == "head" else _all_ahead
         problem, judge, parameters = ahead(
-            self, learner, state, batch, batch.held_out, seen, numbers, draw
+            self, learner, state, batch, batch.held_out, seen, numbers, masks
         )
         engine = make_engine(self.hyperparameters.engine, self.hyperparameters.engine_terms)
         found = engine.hypergradient(
@@ -255,7 +276,7 @@ def _head_ahead(
     held_out: Part,
     seen: Output,
     numbers: Numbers,
-    draw: int,
+    masks: Tensor,
 ) -> _Ahead:
     """Look ahead on the last layer alone: features stay as they are, so nothing is recomputed."""
     weight, bias = _head(learner, state.parameters)
@@ -286,12 +307,12 @@ def _all_ahead(
     held_out: Part,
     seen: Output,
     numbers: Numbers,
-    draw: int,
+    masks: Tensor,
 ) -> _Ahead:
     """Look ahead on every parameter; the batch statistics of this pass are discarded."""
 
     def loss(parameters: Tensor, outer: Tensor, step: int) -> Tensor:
-        with seeded(draw, "real"):
+        with replayed(masks, "real"):
             shown, _ = learner.forward(parameters, state.buffers, batch.inputs, training=True)
         trained = Trained(shown, batch.labels, _head(learner, parameters)[0])
         return method.inner_loss(trained, outer, numbers)

@@ -76,13 +76,17 @@ class TrainState(NamedTuple):
 class Batch(NamedTuple):
     """Prepared inputs, labels and the rows' positions in the training set.
 
-    ``held_out`` is a batch of meta-validation data for methods that learn from it.
+    ``held_out`` is a batch of meta-validation data for methods that learn from it, ``drawn``
+    what ``Method.draw`` gave for the window that begins here, ``phase`` what ``Method.phase``
+    says of the epoch.
     """
 
     inputs: Tensor
     labels: Tensor
     rows: Tensor
     held_out: Part | None = None
+    drawn: dict[str, Tensor] | None = None
+    phase: str = ""
 
 
 class Seen(NamedTuple):
@@ -131,6 +135,10 @@ class Method(ABC):
     version: ClassVar[int] = 1
     inference_state: ClassVar[tuple[str, ...]] = ()
     """The names in ``TrainState.method`` that ``map_logits`` needs."""
+    read_by_the_host: ClassVar[tuple[str, ...]] = ()
+    """The real-valued hyperparameters that a step takes from ``hyperparameters``, not ``numbers``.
+
+    Members of a cohort have them in common."""
 
     def __init__(self, hyperparameters: MethodHyperparameters) -> None:
         self.hyperparameters = hyperparameters
@@ -149,6 +157,25 @@ class Method(ABC):
     def window(self) -> int:
         """How many consecutive batches of an epoch ``steps`` wants at once."""
         return 1
+
+    @property
+    def alone(self) -> str:
+        """Why its networks cannot be trained in a cohort, in a few words; empty if they can."""
+        return ""
+
+    def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
+        """The random numbers of one call of ``steps``, on the CPU; it finds them as ``drawn``.
+
+        Drawn here and not inside a step, every member of a cohort has its own.
+        """
+        return {}
+
+    def phase(self, progress: float) -> str:
+        """Which way its steps take after that share of all epochs, for steps that branch.
+
+        A branch on the value of a tensor would wait for the device in every step.
+        """
+        return ""
 
     def numbers(self, *, dtype: torch.dtype, device: torch.device) -> Numbers:
         """The real-valued hyperparameters as tensors, to be passed to ``step``."""

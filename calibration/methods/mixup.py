@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -30,16 +32,16 @@ class MixupHyperparameters(MethodHyperparameters):
     alpha: Annotated[float, Field(ge=0.05, le=100), LogUniform(0.1, 2.0)] = 1.0
 
 
-def mixing_share(alpha: Tensor, generator: torch.Generator) -> Tensor:
-    """λ ~ Beta(α, α), as a 0-dim tensor like ``alpha``.
+def mixing_share(alpha: float, generator: torch.Generator) -> Tensor:
+    """λ ~ Beta(α, α) in float64.
 
     From two gamma variates in float64: at α = 0.05 those of float32 often vanish both, and
     their ratio is not a number.
     """
-    shapes = alpha.detach().to(generator.device, torch.float64).expand(2)
-    first, second = torch._standard_gamma(shapes.contiguous(), generator=generator)
+    shapes = torch.full((2,), alpha, dtype=torch.float64, device=generator.device)
+    first, second = torch._standard_gamma(shapes, generator=generator)
     share: Tensor = first / (first + second)
-    return share.to(alpha)
+    return share
 
 
 @METHODS.register("mixup")
@@ -52,6 +54,14 @@ class Mixup(Method):
     description = "cross-entropy on convex mixtures of pairs of samples"
     complexity = MethodComplexity.ROWS
     Hyperparameters = MixupHyperparameters
+    hyperparameters: MixupHyperparameters
+
+    def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
+        """λ, and the order of the partners."""
+        # As the step's own precision has it, wherever the step is computed.
+        share = mixing_share(float(np.float32(self.hyperparameters.alpha)), generator)
+        order = torch.randperm(len(batches[0].labels), generator=generator)
+        return {"share": share, "order": order}
 
     def step(
         self,
@@ -62,8 +72,9 @@ class Mixup(Method):
         generator: torch.Generator,
     ) -> tuple[TrainState, Records]:
         """One optimiser step on the mixed batch."""
-        share = mixing_share(numbers["alpha"], generator)
-        order = torch.randperm(len(batch.labels), generator=generator).to(batch.labels.device)
+        drawn = batch.drawn or self.draw([batch], generator)
+        share = drawn["share"].to(numbers["alpha"])
+        order = drawn["order"].to(batch.labels.device)
         mixed = torch.lerp(batch.inputs[order], batch.inputs, share.to(batch.inputs.dtype))
 
         def loss(output: Output) -> tuple[Tensor, Records]:

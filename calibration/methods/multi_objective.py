@@ -81,6 +81,11 @@ class MultiObjective(Method):
         """Only ``meta`` learns its weights, on held-out data."""
         return self.weighting == "meta"
 
+    @property
+    def alone(self) -> str:
+        """As in all bilevel methods, if the weights are learned."""
+        return "hypergradients by autograd" if self.weighting == "meta" else ""
+
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
         """For ``meta``: logits of the weights, at the λs, and their optimiser's state."""
         if self.weighting != "meta":

@@ -15,10 +15,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-Data: TypeAlias = Tensor | ArrayLike
+from calibration.data.rounding import SUM_TOLERANCE
 
-# A softmax rounded to bfloat16 (8 significant bits) misses 1 by up to 2^-8.
-SUM_TOLERANCE = 2.0**-8
+Data: TypeAlias = Tensor | ArrayLike
 
 
 def to_tensor(value: Data, name: str) -> Tensor:

@@ -20,9 +20,9 @@ from calibration.testing.equality import difference
 from calibration.threads import threads
 from calibration.training import TrainingConfig
 
-ACCURACY = 0.9
-ROWS, CLASSES = 240, 5
-RARE, ABSENT = 3, 4
+_ACCURACY = 0.9
+_ROWS, _CLASSES = 240, 5
+_RARE, _ABSENT = 3, 4
 """A class with two rows to learn from, and one without any."""
 _PICKLED = b"\x80"
 
@@ -65,7 +65,7 @@ def _check_trained(
         checked = kind.Hyperparameters.checked(hyperparameters, f"method {kind.__name__!r}")
         settings = TrainingConfig(**config)
         return EstimatorTraining(
-            kind(checked), given, columns=columns, classes=CLASSES, config=settings, seed=1
+            kind(checked), given, columns=columns, classes=_CLASSES, config=settings, seed=1
         )
 
     _seed(0)
@@ -109,16 +109,16 @@ def _check_trained(
 
 
 def _check_predictions(predicted: Tensor, validation: Part, about: str) -> None:
-    expected, found = (len(validation.labels), CLASSES), tuple(predicted.shape)
+    expected, found = (len(validation.labels), _CLASSES), tuple(predicted.shape)
     require(found == expected, about, f"predict must give shape {expected}, found {found}")
     require(bool(predicted.isfinite().all()), about, "predictions must be finite")
     total = predicted.logsumexp(-1).abs().max()
     require(float(total) < 1e-9, about, "predictions must be normalised log-probabilities")
-    learned = validation.labels < RARE
+    learned = validation.labels < _RARE
     right = predicted.argmax(-1)[learned] == validation.labels[learned]
     accuracy = float(right.double().mean())
-    rule = f"must learn separable data to an accuracy of {ACCURACY}, found {accuracy:.2f}"
-    require(accuracy >= ACCURACY, about, rule)
+    rule = f"must learn separable data to an accuracy of {_ACCURACY}, found {accuracy:.2f}"
+    require(accuracy >= _ACCURACY, about, rule)
 
 
 def _table(*, columns: int) -> tuple[Splits, tuple[Column, ...]]:
@@ -126,22 +126,22 @@ def _table(*, columns: int) -> tuple[Splits, tuple[Column, ...]]:
     generator = torch.Generator().manual_seed(0)
 
     def part(rows: int, classes: int) -> Part:
-        labels = torch.arange(rows) % RARE
+        labels = torch.arange(rows) % _RARE
         inputs = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
         inputs[torch.arange(rows), labels] += 6.0
         inputs[::11, 0] = torch.nan
-        inputs[:, RARE] = 7.0
-        inputs[:, RARE + 1] = (torch.arange(rows) // RARE % 3).double()
-        inputs[::13, RARE + 1] = MISSING_CODE
+        inputs[:, _RARE] = 7.0
+        inputs[:, _RARE + 1] = (torch.arange(rows) // _RARE % 3).double()
+        inputs[::13, _RARE + 1] = MISSING_CODE
         labels[:2] = classes  # too few to be learned, or never seen
         return Part(inputs, labels)
 
-    train, validation = part(ROWS, RARE), part(ROWS // 2, ABSENT)
+    train, validation = part(_ROWS, _RARE), part(_ROWS // 2, _ABSENT)
     unseen = torch.tensor([UNKNOWN_CODE, 5.0], dtype=torch.float64)
-    validation.inputs[2:4, RARE + 1] = unseen
+    validation.inputs[2:4, _RARE + 1] = unseen
     named = tuple(
         Column(f"x{i}", "categorical", tuple("abcdef"))
-        if i == RARE + 1
+        if i == _RARE + 1
         else Column(f"x{i}", "numeric")
         for i in range(columns)
     )
@@ -149,7 +149,7 @@ def _table(*, columns: int) -> tuple[Splits, tuple[Column, ...]]:
 
 
 def _mislabelled(part: Part) -> Part:
-    return Part(part.inputs, (part.labels + 1) % RARE)
+    return Part(part.inputs, (part.labels + 1) % _RARE)
 
 
 def _finished(run: EstimatorTraining) -> EstimatorTraining:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calibration.cohort import Cohort
 from calibration.data import Splits
+from calibration.hyperparameters import SettingError
 from calibration.methods import Method
 from calibration.testing import problems
 from calibration.testing.contract import ContractError, require
@@ -26,6 +28,7 @@ from calibration.training import TrainingRun
 
 ACCURACY = 0.95
 LEARNING_RATE = 0.01
+MEMBERS, HALF = 3, 2
 
 
 def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = None) -> None:
@@ -36,7 +39,8 @@ def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = 
     mini-batches of which the last has one sample; that its hooks change no argument in place
     and give back plain tensors; that a checkpoint continues and a stored network predicts as
     if nothing had happened; that a seed fixes the result whatever the global generators hold
-    and whatever was trained before, and another seed changes it; that test data is never
+    and whatever was trained before, and another seed changes it; that a cohort's members come
+    to the same bits as alone, whatever their real-valued hyperparameters; that test data is never
     read, that validation data teaches nothing, and that held-out data does so if and only if
     ``needs_held_out``.
 
@@ -55,6 +59,7 @@ def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = 
         few.check_test_data_is_unread()
         few.check_validation_teaches_nothing()
         few.check_resumption()
+        few.check_company()
         changed = difference(shared, _class_attributes(method))
         require(changed is None, method.__name__, f"training must leave the class alone: {changed}")
         many = _Trained.by(method, hyperparameters, problems.ten_clouds())
@@ -222,6 +227,49 @@ class _Trained:
             predicted = loaded.predict_validation()
         same = torch.equal(predicted, self.run.predict_validation())
         require(same, self.about, "a stored network must predict the same (see inference_state)")
+
+    def check_company(self) -> None:
+        """Trained beside others, joined and left half-way, each network is what it is alone."""
+        training = self.problem.training.model_copy(update={"epochs": 2 * HALF})
+        problem = replace(self.problem, training=training)
+        alone = [self._member(problem, place) for place in range(MEMBERS)]
+        halfway = b""
+        for run in alone:
+            while not run.done:
+                with _named(self.about):
+                    run.run_epoch()
+                if run.epoch == HALF:
+                    halfway = _stored(run.state_dict())
+        members = [self._member(problem, place) for place in range(MEMBERS)]
+        early = Cohort(members[:-1])
+        for _ in range(HALF):
+            early.run_epoch()
+        resumed = self._member(problem, 1)  # the second goes on alone, the last one joins
+        resumed.load_state_dict(_restored(_stored(members[1].state_dict())))
+        members[1] = _finish(resumed, self.about)
+        members[-1].load_state_dict(_restored(halfway))
+        late = Cohort([members[0], *members[2:]])
+        while late.active:
+            late.run_epoch()
+        for error in (*early.failures.values(), *late.failures.values()):
+            with _named(self.about):
+                raise error
+        rule = "a network trained in a cohort must be the same to the bit as alone"
+        for found, expected in zip(members, alone, strict=True):
+            self._require_same(found.state_dict(), expected.state_dict(), rule)
+
+    def _member(self, problem: Problem, place: int) -> TrainingRun:
+        """One of several runs that differ in every real-valued hyperparameter and in seeds."""
+        hyperparameters = self.method.Hyperparameters
+        values = hyperparameters.checked(self.hyperparameters, self.about).model_dump()
+        for name, value in values.items():
+            if isinstance(value, float) and name not in self.method.read_by_the_host:
+                other = values | {name: value * (1 - 0.1 * place)}
+                with suppress(SettingError):
+                    hyperparameters.checked(other, self.about)
+                    values = other
+        with _named(self.about):
+            return problem.run(_make(self.method, values), self.splits, seed=place // 2)
 
     def _fresh(self, splits: Splits, *, seed: int = 0) -> TrainingRun:
         with _named(self.about):

@@ -34,7 +34,7 @@ def add(commands: Subparsers) -> None:
     }
     for name, listing in tables.items():
         parser = commands.add_parser(name, help=f"list the {name} there are, or all about one")
-        _add_name(parser, f"everything about this one of the {name}", partial(_names, name))
+        _add_name(parser, f"everything about this one of the {name}", partial(names_of, name))
         parser.set_defaults(command=partial(_one_or_all, name, listing))
     specs = commands.add_parser("specs", help="list the ready specs, or print one")
     _add_name(specs, "print this one", lambda **_: ready_names())
@@ -69,7 +69,8 @@ def _registry(kind: str) -> Registry[Any]:
     return SAMPLERS
 
 
-def _names(kind: str, **_: object) -> list[str]:
+def names_of(kind: str, **_: object) -> list[str]:
+    """The names of all there is of a kind."""
     if kind == "methods":
         from calibration.learners import learner_names
 
@@ -77,7 +78,7 @@ def _names(kind: str, **_: object) -> list[str]:
     return list(_registry(kind))
 
 
-def _entry(kind: str, name: str) -> tuple[str, Any]:
+def entry_of(kind: str, name: str) -> tuple[str, Any]:
     """What an entry is, in a word, and itself. Raises ``UnknownNameError``."""
     if kind == "methods":
         from calibration.learners import learner, trains_network
@@ -94,7 +95,7 @@ def _one_or_all(kind: str, listing: Command, options: argparse.Namespace, consol
     from sweeps.cli.entry_view import print_entry
 
     try:
-        word, entry = _entry(kind, options.name)
+        word, entry = entry_of(kind, options.name)
         print_entry(word, options.name, entry, console)
     except UnknownNameError as error:
         raise UserError(str(error)) from None

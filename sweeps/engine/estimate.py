@@ -93,11 +93,12 @@ def _estimator_seconds(
         start = clock()
         run.run_epoch()
         # Some grow several rounds before they tell of the first.
-        while run.epoch < min(estimator.rounds, MEASURED_ROUNDS):
+        while not estimator.all_at_once and run.epoch < min(estimator.rounds, MEASURED_ROUNDS):
             run.run_epoch()
         taken = clock() - start
         if taken > MEASURED_SECONDS or used == every:
-            return taken * every / used * estimator.rounds / run.epoch
+            rounds = 1.0 if estimator.all_at_once else estimator.rounds / run.epoch
+            return taken * every / used * rounds
         used = min(every, 4 * used)
 
 

@@ -89,6 +89,8 @@ def slurm_says(*command: str, given: str | None = None) -> str:
             f"{command[0]}: there is no such command; run this on a machine of the Slurm cluster, "
             "such as its login node"
         ) from None
+    except ValueError:  # a name with a null byte
+        raise UserError(f"{command[0]}: cannot be asked for {command[-1]!r}") from None
     except subprocess.TimeoutExpired:
         raise UserError(f"{command[0]}: Slurm has not answered for {_ANSWER_SECONDS:g} s") from None
     if done.returncode:

@@ -17,7 +17,7 @@ from calibration.calibrators import Calibrator
 from calibration.calibrators.saving import ABOUT, load_calibrator, save_calibrator
 from calibration.data.prediction_files import DeclaredKind
 from calibration.data.predictions import StoredPredictions
-from calibration.data.single_scores import KINDS
+from calibration.data.single_scores import SCORE_KINDS
 from calibration.prior import Prior, deployment_prior
 from sweeps.posthoc.evaluation import StoredEvaluation
 
@@ -150,7 +150,7 @@ def _numbers(values: object) -> dict[str, float] | None:
 
 def _score(value: object) -> tuple[DeclaredKind, str] | None:
     """What was declared of a single score, if it is what can be."""
-    if not isinstance(value, dict) or value.get("kind") not in KINDS:
+    if not isinstance(value, dict) or value.get("kind") not in SCORE_KINDS:
         return None
     return value["kind"], str(value.get("positive"))
 

@@ -14,7 +14,7 @@ from sweeps.report.wording import listed, number, quoted
 
 INSTEAD = ("rare_class_ece", "auroc", "average_precision", "brier_skill")
 """What sees a rare class; all but AUROC and Brier skill are to be read beside its share."""
-MOST_NAMED = 4
+_MOST_NAMED = 4
 
 
 def blind_sentences(
@@ -27,7 +27,7 @@ def blind_sentences(
     spots = blind_spots(shares)
     if not spots.blind and not spots.rare:
         return ""
-    named = [f"{quoted(names[k])} ({_percent(shares[k])})" for k in spots.rare[:MOST_NAMED]]
+    named = [f"{quoted(names[k])} ({_percent(shares[k])})" for k in spots.rare[:_MOST_NAMED]]
     more = len(spots.rare) - len(named)
     rare = listed([*named, *([f"{more} more"] if more else [])]) if named else "the other classes"
     found = [(name, float(chosen.get(name, math.nan))) for name in INSTEAD]

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from tests.benchmarks import bench_bilevel, bench_engine, bench_metrics, bench_start
+from tests.benchmarks import (
+    bench_bilevel,
+    bench_cohorts,
+    bench_engine,
+    bench_metrics,
+    bench_start,
+)
 
 if __name__ == "__main__":
-    benches = (bench_start, bench_metrics, bench_bilevel, bench_engine)
+    benches = (bench_start, bench_metrics, bench_bilevel, bench_cohorts, bench_engine)
     sys.exit(max([bench.main() for bench in benches]))

@@ -20,7 +20,7 @@ def gradient(parameters: Tensor) -> Tensor:
     [
         (
             Adam(eps_root=0.0),
-            lambda p: torch.optim.Adam([p], lr=float(LR), weight_decay=float(DECAY)),
+            lambda p: torch.optim.Adam([p], lr=LR, weight_decay=DECAY),
         ),
         (
             SGD(momentum=0.9),
@@ -109,7 +109,7 @@ def test_linearise_is_the_update_and_autograd_through_it(
 
     with torch.no_grad():
         value, value_after, pullback = optimiser.linearise(
-            parameters, slope, state, lr=float(LR), weight_decay=float(DECAY)
+            parameters, slope, state, lr=LR, weight_decay=DECAY
         )
         bar, slope_bar, state_bar = pullback(bars[0], dict(zip(vectors, bars[1:], strict=True)))
     assert value_after.keys() == after.keys()

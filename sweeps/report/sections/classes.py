@@ -15,7 +15,7 @@ from sweeps.report.table import Head, SortableTable, TableCell, TableRow
 from sweeps.report.templates import NOTHING, rendered
 from sweeps.report.wording import number
 
-FEW_PANELS = 8
+_FEW_PANELS = 8
 
 
 def class_reliability(
@@ -41,7 +41,7 @@ def class_reliability(
     made = rendered(
         "classes",
         panels=panels,
-        few=FEW_PANELS,
+        few=_FEW_PANELS,
         table=classes_table(views[lead].summaries, names, lead),
         row=lead,
         of=f"the probability of {drawn}" if two else f"each class's probability, by {lead}",

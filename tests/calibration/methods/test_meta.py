@@ -40,7 +40,7 @@ def one_step(
     run: TrainingRun, progress: float = 1.0
 ) -> tuple[Batch, dict[str, Tensor], dict[str, Tensor]]:
     generator = torch.Generator().manual_seed(3)
-    batch = next(iter(run._windows(generator)))[0]
+    batch = next(iter(run.windows(generator)))[0]
     numbers = run.numbers | {"progress": torch.tensor(progress)}
     before = run.state
     with torch.no_grad():

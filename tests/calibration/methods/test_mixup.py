@@ -14,22 +14,21 @@ from calibration.methods.mixup import mixing_share
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
 def test_shares_are_beta_distributed(alpha: float) -> None:
     generator = torch.Generator().manual_seed(3)
-    hyperparameter = torch.tensor(alpha)
-    shares = [float(mixing_share(hyperparameter, generator)) for _ in range(2000)]
+    shares = [float(mixing_share(alpha, generator)) for _ in range(2000)]
     assert stats.kstest(shares, stats.beta(alpha, alpha).cdf).pvalue > 0.01
     assert stats.kstest(shares, stats.beta(2 * alpha, alpha).cdf).pvalue < 1e-6
 
 
 def test_shares_are_numbers_at_the_smallest_alpha() -> None:
     generator = torch.Generator().manual_seed(0)
-    shares = torch.stack([mixing_share(torch.tensor(0.05), generator) for _ in range(2000)])
+    shares = torch.stack([mixing_share(0.05, generator) for _ in range(2000)])
     assert bool(shares.isfinite().all())
 
 
 def test_a_step_mixes_the_batch_with_a_permutation_of_itself(tiny) -> None:
     state, records = tiny.step("mixup", {"alpha": 1.0, "lr": 0.1}, seed=5)
     generator = torch.Generator().manual_seed(5)
-    share = float(mixing_share(torch.tensor(1.0, dtype=torch.double), generator))
+    share = float(mixing_share(1.0, generator))
     order = torch.randperm(24, generator=generator)
     mixed = share * tiny.batch.inputs + (1 - share) * tiny.batch.inputs[order]
     targets = F.one_hot(tiny.batch.labels, 3).double()

@@ -113,7 +113,8 @@ def test_influences_are_derivatives_by_the_rows_weights(draw, name: str, classes
         )
         twice = counts.clone()
         twice[0, row] += 1
-        linear = metric.resampled(predictions, 15, twice)[0][0] - value
+        # A resample of other size is scaled, as those of groups are.
+        linear = (metric.resampled(predictions, 15, twice)[0][0] - value) * (1 + 1 / len(labels))
         assert (moved - value).item() * many == pytest.approx(linear.item(), rel=2e-3, abs=1e-9)
     assert influences(predictions).sum(0).abs().max() < 1e-12
 

@@ -1,4 +1,4 @@
-"""A user's own data, network, method and calibrators, as the README shows them."""
+"""A user's own data, network, method and calibrators, as the documentation shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.readme import example, typed_in
+from tests.pages import example, typed_in
 from tests.tracked import put_database
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def records(directory: Path) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def rings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's torch Dataset and module, swept."""
+    """The documentation's torch Dataset and module, swept."""
     directory = tmp_path_factory.mktemp("rings")
     for file in ("mine.py", "rings.yaml"):
         (directory / file).write_text(example(file))

@@ -73,5 +73,5 @@ def test_what_belongs_together_reaches_the_verdicts(tmp_path: Path, role: str) -
 def test_groups_that_cannot_be_divided_are_refused_before_anything_starts(tmp_path: Path) -> None:
     write(tmp_path, customers=4)
     (tmp_path / "s.yaml").write_text(SPEC.replace("ROLE", "group: who"))
-    with pytest.raises(SpecError, match=r"s\.yaml.*whole groups"):
+    with pytest.raises(SpecError, match=r"s\.yaml:2: .*rows of one group; at least two are needed"):
         load_spec(tmp_path / "s.yaml")

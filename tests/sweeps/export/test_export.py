@@ -219,11 +219,13 @@ def test_a_prior_corrects_what_is_predicted_and_no_test_figure(
     shares = torch.bincount(labels["validation_labels"]).double()
     shares /= shares.sum()
     others = 0.4 * shares / (shares[0] + shares[2])
-    deployed = torch.tensor([others[0], 0.6, others[2]])  # mid, old, young
+    deployed = torch.tensor([others[0], 0.6, others[2]], dtype=torch.float64)  # mid, old, young
     weighted = swept.expected(out) * (deployed / shares)
     expected = weighted / weighted.sum(1, keepdim=True)
     found = mlflow.pyfunc.load_model(str(out)).predict(swept.test)
-    assert torch.allclose(torch.tensor(found["probabilities"].tolist()), expected, atol=1e-6)
+    assert torch.allclose(
+        torch.tensor(found["probabilities"].tolist(), dtype=torch.float64), expected, atol=1e-6
+    )
     card = (out / "README.md").read_text()
     assert "| `old` |" in card.split("## Deployment prior")[1]
     assert "results above are those before this correction" in card

@@ -347,7 +347,7 @@ def test_a_top_label_map_gives_confidences_only(there: Path) -> None:
     assert main(["apply", "top.json", "test.npz", "--out", "out.csv"]) == 0
     frame = pd.read_csv("out.csv")
     test_z, _ = drawn(500, 1)
-    assert list(frame.columns) == ["class", "confidence"]
+    assert list(frame.columns) == ["labels", "class", "confidence"]  # what came with the rows stays
     assert np.array_equal(frame["confidence"], fitted(torch.from_numpy(test_z)).numpy())
     assert np.array_equal(frame["class"], test_z.argmax(1))
 
