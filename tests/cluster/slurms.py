@@ -22,6 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sweeps.host.slurm import ENDED
 from tests.cluster.hosts import Host, network
 from tests.waiting import LIMIT, wait_for
 
@@ -55,6 +56,7 @@ SlurmdTimeout=3600
 MessageTimeout=100
 KillWait=600
 OverTimeLimit=600
+MinJobAge=36000
 GresTypes=gpu
 BatchStartTimeout=600
 CompleteWait=0
@@ -94,7 +96,7 @@ class Slurm:
     def tell(self, *command: str) -> str:
         """What a command that must succeed says."""
         done = self.do(*command)
-        assert done.returncode == 0, (command, done.stdout + done.stderr)
+        assert done.returncode == 0, (command, done.stdout + done.stderr, self.logs())
         return str(done.stdout)
 
     def job(self, number: str) -> dict[str, str]:
@@ -113,15 +115,15 @@ class Slurm:
         wait_for(reached)
         return found
 
-    def hasten(self, number: str) -> None:
-        """Wait until a job runs, without the delay that Slurm gives to one that starts again."""
+    def started(self, number: str) -> None:
+        """Wait until a job runs: one that starts again does so some seconds after its end."""
 
         def runs() -> bool:
-            about = self.job(number)
-            if about["JobState"] == "PENDING" and about["Reason"] == "BeginTime":
-                soon = ("StartTime=now", "TimeLimit=UNLIMITED")
-                self.do("scontrol", "update", f"JobId={number}", *soon)
-            return about["JobState"] == "RUNNING"
+            state = self.job(number)["JobState"]
+            assert state not in ENDED, (state, self.logs())
+            if state == "PENDING":  # a limit that was brought near is that of one turn
+                self.do("scontrol", "update", f"JobId={number}", "TimeLimit=UNLIMITED")
+            return state == "RUNNING"
 
         wait_for(runs)
 

@@ -74,7 +74,7 @@ def halted(scene: Scene) -> Halted:
 
 def at_gates(cluster: Slurm, scene: Scene, job: str, before: Halted, trials: int = CPUS) -> None:
     """Wait until a job that has started again has brought new processes to their gates."""
-    cluster.hasten(job)
+    cluster.started(job)
 
     def come() -> bool:
         assert cluster.job(job)["JobState"] == "RUNNING", output(scene, job)
@@ -188,7 +188,7 @@ def test_several_nodes_work_on_one_sweep_and_come_back_after_preemption(
         kept = scene.attempts()
         for rate in RATES:
             (tmp_path / f"steps.log.{rate}").touch()
-    cluster.hasten(job)
+    cluster.started(job)
     about = cluster.wait_for(job, "COMPLETED", "FAILED", "CANCELLED")
     said = output(scene, job)
     assert (about["JobState"], about["Restarts"]) == ("COMPLETED", "1"), said
