@@ -25,7 +25,8 @@ from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
-FORK = multiprocessing.get_context("fork")
+# Forked, a process would wait for ever for an import lock that a thread of ours held.
+SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +143,9 @@ def test_a_call_that_never_returns_does_not_hold_the_driver(
     assert publishing.error == f"{between.uri} did not answer in time"
 
 
-def _publish(uri: str, plan: Plan) -> None:
+def _publish(uri: str, name: str, directory: Path, scratch: Path) -> None:
+    tempfile.tempdir = str(scratch)
+    plan = plan_called(name, directory)
     publisher = Publisher(uri, plan, plan.store)
     for trial in list(plan.trials.values()):
         publisher.publish(trial)
@@ -155,12 +158,12 @@ def test_a_driver_killed_in_the_middle_of_a_run_leaves_exact_counts_and_no_files
     """The run is there: without its metrics, or without its files."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))  # the second attempt's, too
     name = doing.strip("/").replace("/", "-")
     plan = plan_called(name, tmp_path)
     trials = train_all(plan)
     between.turn("hang", doing)
-    process = FORK.Process(target=_publish, args=(between.uri, plan))
+    process = SPAWN.Process(target=_publish, args=(between.uri, name, tmp_path, scratch))
     process.start()
     assert between.struck.wait(600)
     assert len(list(scratch.iterdir())) == (doing == "/mlflow-artifacts/")
