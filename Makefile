@@ -13,7 +13,7 @@ SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 ssh
 # The longest tests are in small files, which pytest-xdist would begin last and alone.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-.PHONY: help quickstart check test lint numeric bench docs clean system
+.PHONY: help quickstart check test lint numeric minimum bench docs clean system
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -24,8 +24,8 @@ quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (3 minut
 check: lint  ## before every commit: lint, types and the fast tests (4 minutes)
 	$(PYTEST) --numprocesses 2 -m "not slow"
 
-# mypy and each leg of the numeric tests take one core; many of the tests only wait for servers
-# and processes, so that three at once keep two cores busy.
+# mypy and the numeric tests compute; many of the others wait for servers and processes, so that
+# three at once keep two cores busy (a fourth, or mypy beside them, made everything take longer).
 test: system  ## everything: lint, types, tests
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint numeric
 	$(PYTEST) --numprocesses 3 --durations 30
@@ -38,6 +38,9 @@ lint: $(VENV)/.test  ## ruff and mypy
 numeric: $(VENV)/.test  ## the numeric tests as processors without AVX-512 and AVX2 compute them
 	$(BIN)/python -m tests.instruction_sets
 
+minimum: $(VENV)-minimum/.test  ## the fast tests with the oldest versions that pyproject.toml allows
+	$(VENV)-minimum/bin/python -m pytest --numprocesses 2 -m "not slow"
+
 bench: $(VENV)/.test  ## speed and memory beside the peers, as ratios in one run
 	$(BIN)/python -m tests.benchmarks
 
@@ -45,7 +48,7 @@ docs: $(VENV)/.docs  ## the documentation, as a site in docs/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/mkdocs.yml
 
 clean:  ## remove the environment (sweeps in runs/ stay)
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(VENV)-minimum
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -60,6 +63,12 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.test: $(VENV)/.run
 	@$(PIP) --constraint constraints.txt --editable '.[test,lint]'
+	@touch $@
+
+$(VENV)-minimum/.test: pyproject.toml constraints-minimum.txt
+	@$(PYTHON) -m venv $(VENV)-minimum
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PREFER_BINARY=1 $(VENV)-minimum/bin/python -m pip install --quiet \
+	  --constraint constraints-minimum.txt --editable '.[test]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.run

@@ -1,13 +1,32 @@
-"""Augmentation of image batches on tensors."""
+"""Augmentation of image batches on tensors.
+
+Every image of a batch (N, C, H, W) gets draws of its own from the generator, which is on the CPU,
+so that a seed gives the same batch on every device, and a continued training the same as one that
+never stopped. What changes colours works on 8 bits (uint8), as torchvision's functions do.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+Augmentation = Literal["crop_flip", "crop", "flip", "colour", "cutout", "rand_augment"]
+EIGHT_BITS_ONLY = ("colour", "rand_augment")
+PADDING = 4
 
-def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = 4) -> Tensor:
+
+def augmented(images: Tensor, names: Sequence[str], generator: torch.Generator) -> Tensor:
+    """The images after the named augmentations, in this order."""
+    for name in names:
+        images = _AUGMENTATIONS[name](images, generator)
+    return images
+
+
+def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = PADDING) -> Tensor:
     """Pad by ``padding`` black pixels, crop back at random and mirror half of the images.
 
     ``images`` is (N, C, H, W) of any type; every image gets its own offset and coin, drawn
@@ -19,8 +38,207 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = 
     rows = offsets[0] + torch.arange(height)
     columns = offsets[1] + torch.arange(width)
     columns = torch.where(mirrored, columns.flip(1), columns)
-    padded = F.pad(images, (padding,) * 4)
-    picked = torch.arange(n, device=images.device)[:, None, None]
-    rows, columns = rows.to(images.device), columns.to(images.device)
+    return _picked(F.pad(images, (padding,) * 4), rows, columns)
+
+
+def crop(images: Tensor, generator: torch.Generator, *, padding: int = PADDING) -> Tensor:
+    """Pad by ``padding`` black pixels and crop back at random."""
+    n, _, height, width = images.shape
+    offsets = torch.randint(0, 2 * padding + 1, (2, n, 1), generator=generator)
+    rows, columns = offsets[0] + torch.arange(height), offsets[1] + torch.arange(width)
+    return _picked(F.pad(images, (padding,) * 4), rows, columns)
+
+
+def flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror half of the images, left to right."""
+    mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
+    return torch.where(mirrored.to(images.device), images.flip(3), images)
+
+
+def cutout(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Make a square of half the shorter side zero, around a random pixel (DeVries, Taylor 2017).
+
+    It may reach over the edge. Zero is black in 8 bits, and the mean once standardised.
+    """
+    n, _, height, width = images.shape
+    side = max(1, min(height, width) // 2)
+    top = torch.randint(0, height, (n, 1, 1, 1), generator=generator).to(images.device) - side // 2
+    left = torch.randint(0, width, (n, 1, 1, 1), generator=generator).to(images.device) - side // 2
+    rows = torch.arange(height, device=images.device)[:, None]
+    columns = torch.arange(width, device=images.device)
+    inside = (rows >= top) & (rows < top + side) & (columns >= left) & (columns < left + side)
+    return images.masked_fill(inside, 0)
+
+
+def colour_jitter(images: Tensor, generator: torch.Generator, *, strength: float = 0.4) -> Tensor:
+    """Brightness, contrast and saturation, each by a factor in 1 ± ``strength``."""
+    factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator) - 1)
+    for change, factor in zip((brightness, contrast, saturation), factors, strict=True):
+        images = change(images, factor.to(images.device))
+    return images
+
+
+def rand_augment(images: Tensor, generator: torch.Generator, *, operations: int = 2) -> Tensor:
+    """RandAugment (Cubuk et al. 2020): two random operations, at magnitude 9 of 30.
+
+    Of torchvision's operations all but equalize; rows and columns that move in are black.
+    """
+    for _ in range(operations):
+        chosen = torch.randint(0, len(RANDOM_OPERATIONS), (len(images),), generator=generator)
+        signs = (2 * torch.randint(0, 2, (len(images),), generator=generator) - 1).float()
+        images = images.clone()
+        for place, operation in enumerate(RANDOM_OPERATIONS):
+            of_it = torch.nonzero(chosen == place).flatten()
+            if len(of_it):
+                there = of_it.to(images.device)
+                images[there] = operation(images[there], signs[of_it].to(images.device))
+    return images
+
+
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with black; ``factor`` has one number for each image."""
+    return _blend(images, torch.zeros((), device=images.device), factor)
+
+
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the mean grey of the image."""
+    mean = _grey(images).floor().mean((1, 2, 3), keepdim=True)
+    return _blend(images, mean, factor)
+
+
+def saturation(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the grey image; images of one channel stay as they are."""
+    return images if images.shape[1] == 1 else _blend(images, _grey(images).floor(), factor)
+
+
+def sharpness(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the image smoothed, but for its edge."""
+    if min(images.shape[2:]) <= 2:
+        return images
+    channels = images.shape[1]
+    kernel = torch.ones(3, 3, device=images.device)
+    kernel[1, 1] = 5.0
+    kernel = (kernel / kernel.sum()).expand(channels, 1, 3, 3)
+    smooth = images.float()
+    smooth[:, :, 1:-1, 1:-1] = F.conv2d(images.float(), kernel, groups=channels).round()
+    return _blend(images, smooth, factor)
+
+
+def posterize(images: Tensor, bits: int) -> Tensor:
+    """Keep the highest ``bits`` of every value."""
+    return torch.bitwise_and(images, 256 - 2 ** (8 - bits))
+
+
+def solarize(images: Tensor, threshold: float) -> Tensor:
+    """Invert the values from ``threshold`` on."""
+    return torch.where(images >= threshold, 255 - images, images)
+
+
+def autocontrast(images: Tensor) -> Tensor:
+    """Stretch every channel to the whole range; one of a single value stays as it is."""
+    low = images.amin((2, 3), keepdim=True).float()
+    high = images.amax((2, 3), keepdim=True).float()
+    scale = 255.0 / (high - low)
+    flat = ~scale.isfinite()
+    low, scale = low.masked_fill(flat, 0.0), scale.masked_fill(flat, 1.0)
+    return ((images - low) * scale).clamp(0, 255).to(torch.uint8)
+
+
+def affine(images: Tensor, matrices: Tensor) -> Tensor:
+    """Move pixels: output (x, y) from the centre is input M·(x, y, 1), nearest, else black.
+
+    ``matrices`` is (N, 2, 3) in pixels.
+    """
+    height, width = images.shape[2:]
+    half = torch.tensor([(width - 1) / 2, (height - 1) / 2], device=images.device)
+    y, x = torch.meshgrid(
+        torch.arange(height, device=images.device) - half[1],
+        torch.arange(width, device=images.device) - half[0],
+        indexing="ij",
+    )
+    points = torch.stack([x.flatten(), y.flatten(), torch.ones_like(x).flatten()])
+    # Half-way points up, not to even: a shift by half a pixel must move all rows alike.
+    source = ((matrices @ points) + half[:, None] + 0.5).floor().long()
+    column, row = source[:, 0], source[:, 1]
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    place = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+    taken = images.flatten(2).gather(2, place[:, None].expand(-1, images.shape[1], -1))
+    return (taken * inside[:, None]).reshape(images.shape)
+
+
+def _picked(padded: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    picked = torch.arange(len(padded), device=padded.device)[:, None, None]
+    rows, columns = rows.to(padded.device), columns.to(padded.device)
     # Advanced indices around the channel slice move it to the end: bring it back.
     return padded[picked, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    weight = factor[:, None, None, None]
+    return (weight * images + (1 - weight) * other).clamp(0, 255).to(torch.uint8)
+
+
+def _grey(images: Tensor) -> Tensor:
+    if images.shape[1] != 3:
+        return images.float().mean(1, keepdim=True)
+    red, green, blue = images.float().split(1, dim=1)
+    grey: Tensor = 0.2989 * red + 0.587 * green + 0.114 * blue
+    return grey
+
+
+_MAGNITUDE = 9 / 30
+_Operation = Callable[[Tensor, Tensor], Tensor]
+
+
+def _shear(along: int) -> _Operation:
+    def operation(images: Tensor, signs: Tensor) -> Tensor:
+        matrices = torch.eye(2, 3, device=images.device).repeat(len(images), 1, 1)
+        matrices[:, along, 1 - along] = signs * 0.3 * _MAGNITUDE
+        return affine(images, matrices)
+
+    return operation
+
+
+def _translate(along: int) -> _Operation:
+    def operation(images: Tensor, signs: Tensor) -> Tensor:
+        pixels = signs * int(150 / 331 * images.shape[3 - along] * _MAGNITUDE)
+        matrices = torch.eye(2, 3, device=images.device).repeat(len(images), 1, 1)
+        matrices[:, along, 2] = pixels
+        return affine(images, matrices)
+
+    return operation
+
+
+def _rotate(images: Tensor, signs: Tensor) -> Tensor:
+    angle = signs * torch.deg2rad(torch.tensor(30 * _MAGNITUDE))
+    cos, sin, none = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    rows = torch.stack([cos, -sin, none, sin, cos, none], dim=1)
+    return affine(images, rows.reshape(-1, 2, 3))
+
+
+def _by_factor(change: _Operation) -> _Operation:
+    return lambda images, signs: change(images, 1 + signs * 0.9 * _MAGNITUDE)
+
+
+RANDOM_OPERATIONS: tuple[_Operation, ...] = (
+    lambda images, signs: images,
+    _shear(0),
+    _shear(1),
+    _translate(0),
+    _translate(1),
+    _rotate,
+    *map(_by_factor, (brightness, saturation, contrast, sharpness)),
+    lambda images, signs: posterize(images, 8 - round(_MAGNITUDE * 4)),
+    lambda images, signs: solarize(images, 255 * (1 - _MAGNITUDE)),
+    lambda images, signs: autocontrast(images),
+)
+
+_AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
+    "crop_flip": crop_and_flip,
+    "crop": crop,
+    "flip": flip,
+    "colour": colour_jitter,
+    "cutout": cutout,
+    "rand_augment": rand_augment,
+}
+assert _AUGMENTATIONS.keys() == set(get_args(Augmentation))

@@ -17,28 +17,38 @@ were found equal are taken together.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten
 
+from calibration.cohort_step import (
+    ApartError,
+    CohortStep,
+    equal_tensors,
+    member_state,
+    same_bits,
+    stack,
+    windows,
+)
 from calibration.data import Part
-from calibration.methods import Batch, Numbers, TrainState
+from calibration.methods import Numbers, TrainState
+from calibration.models import Output
 from calibration.seeds import derive_seed
-from calibration.steady import SteadyLoss, Unsteady
-from calibration.training import Totals, TrainingRun
+from calibration.steady import Unsteady
+from calibration.training import PREDICTION_BATCH, Totals, TrainingRun
+from calibration.validation import Measured, measured_together
 
 COMPARISONS = 3
 """How many steps of one shape are compared before one is trusted."""
-
-Logs = dict[str, Tensor]
-Stepped = tuple[TrainState, Logs]
-
-
-class ApartError(Exception):
-    """Raised when a step cannot be taken together; says why."""
+PASSED: dict[Hashable, int | None] = {}
+"""How many were, in this process; None: found to differ."""
+CACHE = 4_000_000
+"""Bytes of hidden layers that are trained at once: more would go through the main memory."""
+MEMBERS_AT_LEAST = 4
+"""Of networks too large for that; what is saved of the calls is worth the main memory."""
 
 
 class Cohort:
@@ -56,8 +66,9 @@ class Cohort:
         self.failures: dict[int, Exception] = {}
         self.apart: dict[Hashable, str] = {}
         self._left: set[int] = set()
-        self._passed: dict[Hashable, int | None] = {}  # None: found to differ
-        self._stacked: tuple[list[TrainState], TrainState] | None = None
+        self._places = {id(run): place for place, run in enumerate(self.runs)}
+        self._kinds = {id(run): company(run)[0] for run in self.runs}
+        self._stacked: dict[int, tuple[list[TrainState], TrainState]] = {}
         _share_rows(self.runs)
 
     @property
@@ -77,17 +88,17 @@ class Cohort:
         """Train one epoch of every active member; see ``TrainingRun.run_epoch``."""
         companies: dict[Company, list[TrainingRun]] = {}
         for run in self.active:
-            companies.setdefault(company(run), []).append(run)
-        for shared, runs in companies.items():
-            if not (len(runs) > 1 and shared[0] not in self.apart and self._together(runs)):
-                self._one_by_one(runs)
+            shared = self._kinds[id(run)], run.epoch, _phase(run)
+            companies.setdefault(shared, []).append(run)
+        for (kind, _, _), members in companies.items():
+            for runs in _divided(members):
+                if not (len(runs) > 1 and kind not in self.apart and self._together(runs)):
+                    self._one_by_one(runs)
 
     def _one_by_one(self, runs: Sequence[TrainingRun]) -> None:
         for run in runs:
-            try:
+            with self._failing(run):
                 run.run_epoch()
-            except Exception as error:  # a user's own method may raise anything; others go on
-                self.failures[self._place(run)] = error
 
     def _together(self, runs: list[TrainingRun]) -> bool:
         """Train one epoch of members of one company; False, and nothing changed, if it cannot be.
@@ -95,7 +106,7 @@ class Cohort:
         Whatever goes wrong before the last step: taken alone, members will tell whose fault it is.
         """
         began = time.perf_counter()
-        kind = company(runs[0])[0]
+        kind = self._kinds[id(runs[0])]
         try:
             if reason := _alone(runs[0]):
                 raise ApartError(reason)
@@ -109,18 +120,22 @@ class Cohort:
             if not any(self._place(run) in self.failures for run in runs):
                 self.apart[kind] = f"its step cannot be batched: {error}"
             return True
-        states = [_row(state, place) for place in range(len(runs))]
+        states = [member_state(state, place) for place in range(len(runs))]
+        sums = {name: values.tolist() for name, values in totals.sums.items()}
+        for place, run in enumerate(runs):
+            run.state = states[place]
+            with self._failing(run):
+                run.adapt(passes, numbers[place])
+        found = self._measured([run for run in runs if self._sound(run)], passes)
         share = (time.perf_counter() - began) / len(runs)
         for place, run in enumerate(runs):
             began = time.perf_counter()
-            run.state = states[place]
-            means = {name: float(sums[place]) / totals.count for name, sums in totals.sums.items()}
-            try:
-                run.end_epoch(passes, means, numbers[place])
-            except Exception as error:
-                self.failures[self._place(run)] = error
+            means = {name: values[place] / totals.count for name, values in sums.items()}
+            if self._sound(run):
+                with self._failing(run):
+                    run.record(passes, means, numbers[place], found.get(id(run)))
             run.seconds += share + time.perf_counter() - began
-        self._stacked = states, state
+        self._stacked[id(runs[0])] = states, state
         return True
 
     def _steps(self, runs: list[TrainingRun]) -> tuple[TrainState, list[Numbers], Totals, int]:
@@ -129,18 +144,18 @@ class Cohort:
             torch.Generator().manual_seed(derive_seed(run.seed, "epoch", run.epoch)) for run in runs
         ]
         numbers = [run.numbers_now() for run in runs]
-        epochs = zip(
-            *(run.windows(drawn) for run, drawn in zip(runs, generators, strict=True)), strict=True
-        )
+        stacked = {name: torch.stack([n[name] for n in numbers]) for name in numbers[0]}
         state, totals, batched = self._stack(runs), Totals(), False
-        for windows in epochs:
-            step = _Step(runs, state, windows, numbers, generators)
-            passed = self._passed.get(step.signature, 0)
+        kind = self._kinds[id(runs[0])]
+        for window in windows(runs, generators):
+            step = CohortStep(runs, state, window, stacked, generators)
+            signature = (kind, len(runs), window.form)
+            passed = PASSED.get(signature, 0)
             if passed is None:
                 state, logs = step.one_by_one()
             elif passed < COMPARISONS:
                 (state, logs), equal = step.compared()
-                self._passed[step.signature] = passed + 1 if equal else None
+                PASSED[signature] = passed + 1 if equal else None
                 batched = batched or equal
             else:
                 state, logs = step.together()
@@ -148,87 +163,47 @@ class Cohort:
             totals.add(logs)
         if not batched:
             raise ApartError("no batch gives the same bits together as alone on this machine")
-        return state, numbers, totals, runs[0].passes(windows[0])
+        return state, numbers, totals, runs[0].passes(window.member(0))
+
+    def _measured(self, runs: list[TrainingRun], passes: int) -> dict[int, Measured]:
+        """What validation rows say of each member, by its ``id``, if it is time to look."""
+        if not runs or not runs[0].due(passes):
+            return {}
+        signature = (self._kinds[id(runs[0])], len(runs), runs[0].validation.inputs.shape)
+        passed = PASSED.get(signature, 0)
+        if passed is not None and passed >= COMPARISONS:
+            with suppress(Exception):  # alone, it will show whose fault it is
+                return dict(zip(map(id, runs), _measured_together(runs), strict=True))
+        alone: dict[int, Measured] = {}
+        for run in runs:
+            with self._failing(run):
+                alone[id(run)] = run.measure()
+        if passed is not None and len(runs) > 1:
+            PASSED[signature] = passed + 1 if _measured_equally(runs, alone) else None
+        return alone
 
     def _stack(self, runs: list[TrainingRun]) -> TrainState:
-        if self._stacked is not None:
-            states, stacked = self._stacked
+        if id(runs[0]) in self._stacked:
+            states, stacked = self._stacked.pop(id(runs[0]))
             same = len(states) == len(runs)
             if same and all(run.state is state for run, state in zip(runs, states, strict=True)):
                 return stacked
-        stacked_now: TrainState = _stack([run.state for run in runs])
+        stacked_now: TrainState = stack([run.state for run in runs])
         return stacked_now
 
     def _place(self, run: TrainingRun) -> int:
-        return next(place for place, other in enumerate(self.runs) if other is run)
+        return self._places[id(run)]
 
+    def _sound(self, run: TrainingRun) -> bool:
+        return self._place(run) not in self.failures
 
-class _Step:
-    """One call of ``Method.steps`` for every member of a company."""
-
-    def __init__(
-        self,
-        runs: list[TrainingRun],
-        state: TrainState,
-        windows: Sequence[list[Batch]],
-        numbers: list[Numbers],
-        generators: list[torch.Generator],
-    ) -> None:
-        self.runs, self.state, self.windows = runs, state, windows
-        self.numbers, self.generators = numbers, generators
-        flat = [tree_flatten(window) for window in windows]
-        self.spec: TreeSpec = flat[0][1]
-        if any(spec != self.spec for _, spec in flat):
-            raise ApartError("its batches have different parts")
-        self.leaves = [list(values) for values in zip(*(leaves for leaves, _ in flat), strict=True)]
-        self.signature: Hashable = (company(runs[0])[0], len(runs), *map(_form, self.leaves))
-
-    def together(self) -> Stepped:
-        """Under vmap; what no member has of its own is not stacked."""
-        method, learner = self.runs[0].method, self.runs[0].learner
-        stacked: list[Tensor] = []
-        found: dict[tuple[int, ...], int] = {}  # a batch that is used T times is stacked once
-        places: list[int | None] = []
-        for values in self.leaves:
-            if not isinstance(values[0], Tensor) or all(value is values[0] for value in values):
-                places.append(None)
-                continue
-            place = found.setdefault(tuple(map(id, values)), len(stacked))
-            if place == len(stacked):
-                stacked.append(torch.stack(values))
-            places.append(place)
-
-        def step(state: TrainState, own: list[Tensor], numbers: Numbers) -> Stepped:
-            leaves = [
-                values[0] if place is None else own[place]
-                for place, values in zip(places, self.leaves, strict=True)
-            ]
-            batches: list[Batch] = tree_unflatten(leaves, self.spec)
-            # Draws are made outside; whoever draws in here is found out by vmap.
-            return method.steps(learner, state, batches, numbers, None)  # type: ignore[arg-type]
-
-        numbers = {name: torch.stack([n[name] for n in self.numbers]) for name in self.numbers[0]}
-        with SteadyLoss():
-            stepped: Stepped = torch.vmap(step, randomness="error")(self.state, stacked, numbers)
-        return stepped
-
-    def one_by_one(self) -> Stepped:
-        """As each member's ``run_epoch`` would."""
-        results = [
-            run.method.steps(run.learner, _row(self.state, place), window, numbers, generator)
-            for place, (run, window, numbers, generator) in enumerate(
-                zip(self.runs, self.windows, self.numbers, self.generators, strict=True)
-            )
-        ]
-        stepped: Stepped = _stack(results)
-        return stepped
-
-    def compared(self) -> tuple[Stepped, bool]:
-        """The step as each member takes it alone, and whether it is the same together."""
-        with Unsteady(len(self.runs)) as unsteady:
-            together = self.together()
-        alone = self.one_by_one()
-        return alone, not unsteady.found and same_bits(together, alone)
+    @contextmanager
+    def _failing(self, run: TrainingRun) -> Iterator[None]:
+        """Keep what a member raises (a user's own method may raise anything); others go on."""
+        try:
+            yield
+        except Exception as error:
+            self.failures[self._place(run)] = error
 
 
 Company = tuple[Hashable, int, str]
@@ -245,21 +220,81 @@ def company(run: TrainingRun) -> Company:
     parts = [part for part in (run.train, run.held_out) if part is not None]
     rows = tuple((part.inputs.shape, part.inputs.dtype) for part in parts)
     kind = (type(run.method), discrete, run.architecture, rows, run.config, str(run.device))
-    return kind, run.epoch, run.method.phase(run.epoch / run.config.epochs)
+    return kind, run.epoch, _phase(run)
 
 
-def same_bits(one: Any, other: Any) -> bool:
-    """Whether two results have the same structure and numbers; NaN is NaN."""
-    (ones, spec), (others, other_spec) = tree_flatten(one), tree_flatten(other)
-    return bool(spec == other_spec) and all(map(_equal, ones, others))
+def _phase(run: TrainingRun) -> str:
+    return run.method.phase(run.epoch / run.config.epochs)
 
 
-def _equal(one: Tensor, other: Tensor) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
+def _divided(runs: list[TrainingRun]) -> list[list[TrainingRun]]:
+    """Groups of as equal sizes as possible whose hidden layers stay in the processor's cache."""
+    dense, size = runs[0].learner.dense, runs[0].config.batch_size
+    if dense is None or runs[0].device.type != "cpu":
+        return [runs]
+    samples = len(runs[0].train.labels)
+    rows = samples if size == "full" else min(size, samples)
+    # Every hidden layer's values, and their gradients one layer after the other.
+    hidden = dense.widths[1:-1]
+    each = 4 * rows * (sum(hidden) + max(hidden, default=0))
+    most = max(MEMBERS_AT_LEAST, CACHE // max(1, each))
+    groups = -(-len(runs) // most)
+    return [runs[place::groups] for place in range(groups)]
+
+
+def gain(members: int, *, multiplications: float, rows: int, by_hand: bool) -> float:
+    """About what share of the time one by one a step of ``members`` networks together takes.
+
+    ``multiplications``: of one network's forward pass of a batch of ``rows``. ``by_hand``: the
+    network is ``dense`` and the method has ``steps_together``; otherwise it goes through vmap,
+    whose calls are dearer and whose products of large batches leave the cache. Microseconds of
+    one core, fitted to the shapes of ``tests/benchmarks/bench_cohorts.py``: ratios matter.
+    """
+    work = 65e-6 * multiplications + 0.25 * rows
+    calls, shared_calls, slower = (300, 400, 1.0) if by_hand else (450, 3000, 2.0)
+    return (shared_calls / members + slower * work) / (calls + work)
+
+
+def _measured_together(runs: list[TrainingRun]) -> list[Measured]:
+    with torch.no_grad():
+        outputs = _outputs(runs)
+        logits = [
+            run.method.map_logits(output.logits, run.state.method)
+            for run, output in zip(runs, outputs, strict=True)
+        ]
+        parts = [run.validation for run in runs]
+        refinement = runs[0].config.stop_on == "refinement"
+        return measured_together(parts, outputs, logits, refinement=refinement)
+
+
+def _outputs(runs: list[TrainingRun]) -> list[Output]:
+    """What the members' networks make of their validation rows."""
+    dense, parts = runs[0].learner.dense, [run.validation for run in runs]
+    inputs = parts[0].inputs
+    if dense is None or not runs[0].prepared or len(inputs) > PREDICTION_BATCH:
+        return [run.see_validation() for run in runs]
+    if all(part is parts[0] for part in parts):
+        rows = inputs.expand(len(runs), *inputs.shape)
+    else:
+        rows = torch.stack([part.inputs for part in parts])
+    made = dense.forward(torch.stack([run.evaluated.parameters for run in runs]), rows)
+    return list(map(Output, made.logits, made.features))
+
+
+def _measured_equally(runs: list[TrainingRun], alone: dict[int, Measured]) -> bool:
+    """Whether measuring the members together gives what was measured alone."""
+    if len(alone) < len(runs):
         return False
-    return torch.equal(one, other) or bool(
-        torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all()
-    )
+    try:
+        with Unsteady(len(runs)) as unsteady:
+            together = _measured_together(runs)
+    except Exception:  # a metric or a map of a user's own that takes no batches
+        return False
+    if unsteady.found:
+        return False
+    return same_bits([one[:2] for one in together], [alone[id(run)][:2] for run in runs]) and repr(
+        [one.row for one in together]
+    ) == repr([alone[id(run)].row for run in runs])
 
 
 def _alone(run: TrainingRun) -> str:
@@ -267,24 +302,9 @@ def _alone(run: TrainingRun) -> str:
         return "mixed precision"
     if run.device.type == "cpu" and torch.get_num_threads() > 1:
         return "several threads, which divide a cohort's tensors otherwise than a single member's"
+    if run.train_transform is not None:
+        return "a train_transform, which draws from torch's own generator"
     return run.method.alone
-
-
-def _form(values: list[Any]) -> Hashable:
-    first = values[0]
-    if isinstance(first, Tensor):
-        shared = all(value is first for value in values)
-        return first.shape, first.dtype, shared
-    return str(first)
-
-
-def _stack(values: Sequence[Any]) -> Any:
-    return tree_map(lambda *leaves: torch.stack(leaves), *values)
-
-
-def _row(values: Any, place: int) -> Any:
-    """One member's part as tensors of their own: a stored view would store everybody's."""
-    return tree_map(lambda leaf: leaf[place].clone(), values)
 
 
 def _share_rows(runs: list[TrainingRun]) -> None:
@@ -305,6 +325,6 @@ def _same_part(one: Part | None, other: Part | None) -> bool:
         return one is other
     (ones, spec), (others, other_spec) = tree_flatten(one), tree_flatten(other)
     return bool(spec == other_spec) and all(
-        _equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b
+        equal_tensors(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b
         for a, b in zip(ones, others, strict=True)
     )

@@ -2,7 +2,8 @@
 
 A directory with a few files is a classifier: ``model.json`` (what it is: inputs, classes,
 transform, network or estimator, threshold), ``network.pt`` (a network's tensors) or the files of an
-estimator, and ``calibrator.json`` (its calibrator). Nothing in them is unpickled. Only what the
+estimator, and ``calibrator.json`` (its calibrator); ``backbone`` has the weights of a pretrained
+network, whose embeddings the transform takes. Nothing in them is unpickled. Only what the
 network, the estimator, the calibrator or the transform is made of is imported, from this package,
 from a library or from the user's own modules.
 """
@@ -30,13 +31,14 @@ from calibration.data.saving import load_transform
 from calibration.data.transforms import category_blocks
 from calibration.learners import Estimator, FittedEstimator, estimator_files, make_learner
 from calibration.methods import Learner, Method, make_method
-from calibration.models import FunctionalModel, build_embedded
+from calibration.models import Encoder, FunctionalModel, backbone_of, build_embedded, encoder_of
 from calibration.optimisers import Adam
 from calibration.prior import Prior
 from calibration.seeds import seeded
 from calibration.training import PREDICTION_BATCH
 
 DESCRIPTION, NETWORK, SAVED_CALIBRATOR = "model.json", "network.pt", "calibrator.json"
+BACKBONE = "backbone"
 
 
 class Named(BaseModel):
@@ -67,7 +69,8 @@ class Inputs(BaseModel):
 class Description(BaseModel):
     """Everything that makes a classifier but its tensors or trees and its calibrator.
 
-    It has a ``network`` or an ``estimator``.
+    It has a ``network`` or an ``estimator``; a ``network`` of a pretrained family is the head on
+    its embeddings, and ``embeds`` says so.
     ``method`` is there if the training method learned a calibrator of the logits of its own;
     ``prior`` if probabilities are corrected for another frequency of the classes; ``about`` is
     for readers.
@@ -81,6 +84,7 @@ class Description(BaseModel):
     transform: dict[str, Any]
     network: Named | None = None
     network_input: tuple[int, ...] = ()
+    embeds: bool = False
     category_embedding: int = 0
     estimator: Named | None = None
     method: Named | None = None
@@ -155,14 +159,22 @@ class _Estimator:
 class Classifier:
     """A model behind its transform and before its calibrator, ready to predict; thread-safe.
 
-    ``model`` is what ``TrainingRun.network`` or ``EstimatorTraining.files`` gave. Raises
+    ``model`` is what ``TrainingRun.network`` or ``EstimatorTraining.files`` gave, ``encoder`` the
+    pretrained network of a description that ``embeds``. Raises
     ``ValueError`` if the description names what does not exist or does not fit the model.
     """
 
     def __init__(
-        self, description: Description, model: Mapping[str, Any], calibrator: Calibrator
+        self,
+        description: Description,
+        model: Mapping[str, Any],
+        calibrator: Calibrator,
+        encoder: Encoder | None = None,
     ) -> None:
         self.description = description
+        self.encoder = encoder
+        if description.embeds and encoder is None:
+            raise ValueError("model.json names a pretrained network, and its weights are not given")
         self.calibrator = calibrator
         self.classes = len(description.class_names)
         self._transform = load_transform(description.transform)
@@ -184,7 +196,12 @@ class Classifier:
         else:
             names = estimator_files(description.estimator.name)
             model = {name: (directory / name).read_bytes() for name in names}
-        return cls(description, model, calibrator)
+        encoder = None
+        if description.embeds and description.network is not None:
+            made = description.network
+            weights = {"weights": str(directory / BACKBONE)}
+            encoder = encoder_of(made.name, made.options | weights)
+        return cls(description, model, calibrator, encoder)
 
     def predict(self, data: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:
         """Predict rows as ``encode`` takes them.
@@ -224,7 +241,15 @@ class Classifier:
     @torch.no_grad()
     def logits(self, inputs: Tensor) -> Tensor:
         """The model's logits for raw inputs, as in the training that it came from."""
-        return self._model.logits(map(self._transform, inputs.split(PREDICTION_BATCH)))
+        return self._model.logits(map(self._prepared, inputs.split(PREDICTION_BATCH)))
+
+    def _prepared(self, inputs: Tensor) -> Tensor:
+        made = self.description.network
+        if self.encoder is not None and made is not None:
+            options = backbone_of(made.name, made.options)
+            assert options is not None, "a description that embeds names one"
+            inputs = self.encoder.embed(inputs, batch_size=options.batch_size)
+        return self._transform(inputs)
 
     def encode(self, data: pd.DataFrame | NDArray[Any]) -> Tensor:
         """Raw inputs of a frame, by column name, or of an array of numbers.

@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 
 from calibration import calibrators, metrics
-from calibration.evaluation import CalibratorEvaluation, LabelledLogits, measure, scores
+from calibration.evaluation import (
+    CalibratorEvaluation,
+    LabelledLogits,
+    fitted_calibrator,
+    measure,
+    scores,
+)
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,12 @@ def evaluate_ensemble(
     if calibrators.CALIBRATORS[calibrator].top_label:
         raise ValueError(f"{calibrator!r} gives no probabilities that could be pooled")
     start = time.perf_counter()
-    fitted = [
-        calibrators.fit(calibrator, m.validation.logits, m.validation.labels) for m in members
-    ]
+    fitted = [fitted_calibrator(calibrator, member.validation) for member in members]
     fit_seconds = time.perf_counter() - start
     outputs = [fit(member.test.logits) for fit, member in zip(fitted, members, strict=True)]
     whole = pooled(outputs)
-    test = LabelledLogits(whole, labels, groups=members[0].test.groups)
+    first = members[0].test
+    test = LabelledLogits(whole, labels, groups=first.groups, weights=first.weights)
     measured, intervals, floor = measure(whole, test, bins=bins, seed=seed)
     converged = all(fit.converged for fit in fitted)
     found = CalibratorEvaluation(measured, intervals, floor, {}, converged, fit_seconds)
@@ -68,6 +73,8 @@ def evaluate_ensemble(
 def _measured(output: Tensor, test: LabelledLogits, bins: int, seed: int) -> CalibratorEvaluation:
     predicted = output.argmax(-1)
     correct = predicted == test.labels
-    floor = metrics.noise_floor(output, bins=bins, seed=seed, correct=correct, groups=test.groups)
-    measured = scores(output, test.labels, predicted, bins=bins)
+    floor = metrics.noise_floor(
+        output, bins=bins, seed=seed, correct=correct, groups=test.groups, weights=test.weights
+    )
+    measured = scores(output, test.labels, predicted, bins=bins, weights=test.weights)
     return CalibratorEvaluation(measured, {}, (floor.mean, floor.q95), {})

@@ -20,6 +20,7 @@ from calibration import calibrators, metrics
 from calibration.metrics import METRICS, Shown
 from calibration.metrics.metric import Needs
 from calibration.metrics.row_scores import RowScores, row_scores
+from calibration.row_weights import mean_one
 from calibration.seeds import derive_seed
 
 FOLDS = 5
@@ -67,7 +68,8 @@ def evaluation_version(calibrator: str) -> str:
 class LabelledLogits:
     """Logits and labels of one part of the data, and the true posterior where it is known.
 
-    ``groups`` and ``times`` are those of the rows, where the data has them: see ``Part``.
+    ``groups``, ``times`` and ``weights`` are those of the rows, where the data has them: see
+    ``Part``.
     """
 
     logits: Tensor
@@ -75,6 +77,7 @@ class LabelledLogits:
     posterior: Tensor | None = field(default=None, repr=False)
     groups: Tensor | None = field(default=None, repr=False)
     times: Tensor | None = field(default=None, repr=False)
+    weights: Tensor | None = field(default=None, repr=False)
 
 
 def scores(
@@ -85,6 +88,7 @@ def scores(
     bins: int,
     only: Sequence[str] | None = None,
     posterior: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> dict[str, float]:
     """The metric panel of a calibrator's output: probability rows, or top-label confidences.
 
@@ -96,7 +100,15 @@ def scores(
     possible = METRICS.names(needs=known)
     wanted = possible if only is None else [name for name in only if name in possible]
     target = labels if rows else predicted == labels
-    return metrics.panel(prediction, target, bins=bins, metrics=wanted, posterior=posterior)
+    return metrics.panel(
+        prediction, target, bins=bins, metrics=wanted, posterior=posterior, weights=weights
+    )
+
+
+def fitted_calibrator(name: str, on: LabelledLogits) -> calibrators.Calibrator:
+    """The calibrator fitted on these rows by their weights, whatever the scale of those."""
+    weights = None if on.weights is None else mean_one(on.weights)
+    return calibrators.fit(name, on.logits, on.labels, weights)
 
 
 def cross_fitted(
@@ -108,6 +120,7 @@ def cross_fitted(
     folds: int = FOLDS,
     groups: Tensor | None = None,
     times: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """The calibrator's output on each row, fitted on the folds that do not hold it.
 
@@ -115,12 +128,24 @@ def cross_fitted(
     """
     fold = _folds(labels, seed, folds, groups, times)
     pieces = [
-        calibrators.fit(name, logits[fold != number], labels[fold != number])(
-            logits[fold == number]
-        )
+        fitted_calibrator(
+            name,
+            LabelledLogits(
+                logits[fold != number],
+                labels[fold != number],
+                weights=_weighing(weights, fold != number),
+            ),
+        )(logits[fold == number])
         for number in fold.unique()
     ]
     return torch.cat(pieces)[fold.argsort(stable=True).argsort()]
+
+
+def _weighing(weights: Tensor | None, rows: Tensor) -> Tensor | None:
+    """The rows' weights; None, all the same, where all the weight is in other rows."""
+    if weights is None or not bool(weights[rows].any()):
+        return None
+    return weights[rows]
 
 
 def _folds(
@@ -171,7 +196,7 @@ def evaluate_calibrator(
 ) -> CalibratorEvaluation:
     """Fit the calibrator ``name`` on validation predictions and measure it on test predictions."""
     start = time.perf_counter()
-    fitted = calibrators.fit(name, validation.logits, validation.labels)
+    fitted = fitted_calibrator(name, validation)
     fit_seconds = time.perf_counter() - start
     output = fitted(test.logits)
     measured, intervals, floor = measure(output, test, bins=bins, seed=seed)
@@ -182,16 +207,24 @@ def evaluate_calibrator(
         seed=seed,
         groups=validation.groups,
         times=validation.times,
+        weights=validation.weights,
+    )
+    judged = scores(
+        held_back,
+        validation.labels,
+        validation.logits.argmax(-1),
+        bins=bins,
+        weights=validation.weights,
     )
     return CalibratorEvaluation(
         test=measured,
         intervals=intervals,
         floor=floor,
-        validation=scores(held_back, validation.labels, validation.logits.argmax(-1), bins=bins),
+        validation=judged,
         converged=fitted.converged,
         fit_seconds=fit_seconds,
         large={} if large is None else measure_large(fitted(large.logits), large, bins=bins),
-        rows=row_scores(output, test.labels, test.logits.argmax(-1), test.groups),
+        rows=row_scores(output, test.labels, test.logits.argmax(-1), test.groups, test.weights),
     )
 
 
@@ -226,14 +259,24 @@ def measure(
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]], tuple[float, float]]:
     """Metrics, intervals and noise floor of probability rows or top-label confidences."""
     predicted = test.logits.argmax(-1)
-    measured = scores(output, test.labels, predicted, bins=bins, posterior=test.posterior)
+    groups, weights = test.groups, test.weights
+    measured = scores(
+        output,
+        test.labels,
+        predicted,
+        bins=bins,
+        posterior=test.posterior,
+        weights=weights,
+    )
     target = test.labels if output.ndim == 2 else (predicted == test.labels)
     wanted = [name for name in interval_metrics() if name in measured]
     intervals = metrics.bootstrap_intervals(
-        output, target, metrics=wanted, bins=bins, seed=seed, groups=test.groups
+        output, target, metrics=wanted, bins=bins, seed=seed, groups=groups, weights=weights
     )
     correct = (output.argmax(-1) if output.ndim == 2 else predicted) == test.labels
-    floor = metrics.noise_floor(output, bins=bins, seed=seed, correct=correct, groups=test.groups)
+    floor = metrics.noise_floor(
+        output, bins=bins, seed=seed, correct=correct, groups=groups, weights=weights
+    )
     return measured, intervals, (floor.mean, floor.q95)
 
 

@@ -11,6 +11,11 @@ from torch import Tensor
 Auxiliary = TypeVar("Auxiliary")
 
 
+def differentiated() -> bool:
+    """Whether somebody may differentiate through what is computed now, or transform it."""
+    return torch.is_grad_enabled() or bool(torch._C._are_functorch_transforms_active())
+
+
 def gradient(
     objective: Callable[[Tensor], tuple[Tensor, Auxiliary]], parameters: Tensor
 ) -> tuple[Tensor, Auxiliary]:
@@ -20,7 +25,7 @@ def gradient(
     on small networks it takes half the time of torch.func, and BatchNorm keeps its fused
     kernel. Otherwise, and inside torch.func's transforms, the result is itself differentiable.
     """
-    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+    if differentiated():
         found: tuple[Tensor, Auxiliary] = torch.func.grad(objective, has_aux=True)(parameters)
         return found
     leaf = parameters.detach().requires_grad_()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 COPIES = 2
 """Arrays are converted and divided after they are read: twice their size must fit."""
+IN_MEMORY_BYTES = 256 * 10**6
+"""Smaller arrays are read whole; larger ones stay in their file, if its format allows it."""
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = Path("/sys/fs/cgroup")
 

@@ -9,13 +9,21 @@ tests; its classes cannot serve here because they mutate parameters in place.
 
 from __future__ import annotations
 
+import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 from torch._C._functorch import is_batchedtensor
+
+from calibration.registry import Registry
+
+OPTIMISERS: Registry[Callable[..., Optimiser]] = Registry("optimiser", "calsweep.optimisers")
+"""What makes an optimiser: called with ``momentum`` if it has such an argument, else with none."""
 
 OptimiserState = dict[str, Tensor]
 
@@ -29,7 +37,9 @@ Counters in the state are constants: they need no cotangent and get none.
 class Optimiser(Protocol):
     """What a training step needs of an optimiser.
 
-    ``version`` is part of every trial's key: raise it when a change alters a step.
+    ``version`` is part of every trial's key: raise it when a change alters a step. One that also
+    sets ``elementwise`` takes the vectors of K networks as rows, with K rates in a column: each
+    number of its results depends on the numbers in the same place alone.
     """
 
     version: ClassVar[int]
@@ -64,6 +74,68 @@ class Optimiser(Protocol):
         """
 
 
+class OwnOptimiser(ABC):
+    """An optimiser that is all said with ``initial`` and ``update``.
+
+    For optimisers of your own: derive a frozen dataclass whose arguments have defaults, and
+    name it ``package.module:Name`` in a spec. ``update`` changes nothing in place and draws
+    nothing. Autograd differentiates through it where a bilevel method asks for that.
+    """
+
+    version: ClassVar[int] = 1
+
+    @abstractmethod
+    def initial(self, parameters: Tensor) -> OptimiserState:
+        """The state before the first step."""
+
+    @abstractmethod
+    def update(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState]:
+        """One step: the new parameters and the new state."""
+
+    def linearise(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        """``update``, and the adjoint of its derivative by autograd."""
+
+        def step(
+            parameters: Tensor, gradient: Tensor, vectors: OptimiserState
+        ) -> tuple[tuple[Tensor, OptimiserState], OptimiserState]:
+            moved, after = self.update(
+                parameters, gradient, state | vectors, lr=lr, weight_decay=weight_decay
+            )
+            return (moved, {name: after[name] for name in vectors}), after
+
+        vectors = {name: value for name, value in state.items() if value.dim()}
+        with torch.enable_grad():
+            found: Any = torch.func.vjp(step, parameters, gradient, vectors, has_aux=True)
+        (moved, _), adjoint, after = found
+
+        def pullback(
+            moved_bar: Tensor, state_bar: OptimiserState
+        ) -> tuple[Tensor, Tensor, OptimiserState]:
+            bars: tuple[Tensor, Tensor, OptimiserState] = adjoint(
+                (moved_bar, {name: state_bar[name] for name in vectors})
+            )
+            return bars
+
+        return moved.detach(), {name: value.detach() for name, value in after.items()}, pullback
+
+
+@OPTIMISERS.register("adam")
 @dataclass(frozen=True)
 class Adam:
     """Adam (Kingma and Ba 2015) with L2 weight decay added to the gradient.
@@ -74,6 +146,7 @@ class Adam:
     """
 
     version: ClassVar[int] = 1
+    elementwise: ClassVar[bool] = True
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -100,15 +173,17 @@ class Adam:
         gradient = torch.addcmul(gradient, weight_decay, parameters)
         step = state["step"] + 1
         mean = torch.lerp(state["mean"], gradient, 1 - self.beta1)
-        square = torch.lerp(state["square"], gradient * gradient, 1 - self.beta2)
         bias1, bias2 = self._biases(step)
-        after = {"step": step, "mean": mean, "square": square}
         if torch.is_grad_enabled():
+            square = torch.lerp(state["square"], gradient * gradient, 1 - self.beta2)
+            after = {"step": step, "mean": mean, "square": square}
             root = (square / bias2 + self.eps_root).sqrt() + self.eps
             return parameters - lr * (mean / bias1 / root), after
         # Nobody differentiates through this step: the same numbers without new tensors.
+        square = torch.lerp(state["square"], gradient.mul_(gradient), 1 - self.beta2)
         root = (square / bias2).add_(self.eps_root).sqrt_().add_(self.eps)
-        return parameters - (mean / bias1).div_(root).mul_(lr), after
+        moved = parameters - (mean / bias1).div_(root).mul_(lr)
+        return moved, {"step": step, "mean": mean, "square": square}
 
     def linearise(
         self,
@@ -149,18 +224,69 @@ class Adam:
 
     def _biases(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """1 − β1^step and 1 − β2^step."""
-        if is_batchedtensor(step) and not step.dim():
+        if step.dim() or is_batchedtensor(step):
             # A vector of 16 powers and a single one are rounded by different kernels; strided
             # values all go through the one for single powers, as a network's alone does.
-            step = torch.stack([step, step])[0]
-        return 1 - self.beta1**step, 1 - self.beta2**step
+            step = torch.stack([step, step], dim=-1)[..., 0]
+        return torch.rsub(torch.pow(self.beta1, step), 1), torch.rsub(
+            torch.pow(self.beta2, step), 1
+        )
 
 
+@OPTIMISERS.register("adamw")
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam whose weight decay shrinks the weights themselves (Loshchilov and Hutter 2019)."""
+
+    version: ClassVar[int] = 1
+
+    def update(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState]:
+        """θ ← (1 − lr · weight_decay) · θ, then a step of Adam without decay."""
+        shrunk = parameters * (1 - lr * weight_decay)
+        return super().update(
+            shrunk, gradient, state, lr=lr, weight_decay=torch.zeros_like(weight_decay)
+        )
+
+    def linearise(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        """Adam's, behind a multiplication."""
+        factor = 1 - lr * weight_decay
+        none = torch.zeros_like(weight_decay)
+        moved, after, of_adam = super().linearise(
+            parameters * factor, gradient, state, lr=lr, weight_decay=none
+        )
+
+        def pullback(
+            moved_bar: Tensor, state_bar: OptimiserState
+        ) -> tuple[Tensor, Tensor, OptimiserState]:
+            shrunk_bar, gradient_bar, before_bar = of_adam(moved_bar, state_bar)
+            return factor * shrunk_bar, gradient_bar, before_bar
+
+        return moved, after, pullback
+
+
+@OPTIMISERS.register("sgd")
 @dataclass(frozen=True)
 class SGD:
     """Stochastic gradient descent with heavy-ball momentum, as torch.optim.SGD defines it."""
 
     version: ClassVar[int] = 1
+    elementwise: ClassVar[bool] = True
     momentum: float = 0.9
     nesterov: bool = False
 
@@ -211,3 +337,29 @@ class SGD:
             return parameters_bar, gradient_bar, {"velocity": self.momentum * velocity_bar}
 
         return moved, {"velocity": velocity}, pullback
+
+
+OPTIMISERS.register("nesterov")(partial(SGD, nesterov=True))
+
+
+def make_optimiser(name: str, momentum: float) -> Optimiser:
+    """The optimiser registered as ``name`` or at an import path.
+
+    Raises ``ValueError`` for an unknown name, and for something that is not an optimiser.
+    """
+    make = OPTIMISERS[name]
+    try:
+        takes = "momentum" in inspect.signature(make).parameters
+        made = make(momentum=momentum) if takes else make()
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"optimiser {name!r} cannot be made: {error}; all arguments of its class but "
+            "'momentum' need defaults"
+        ) from None
+    lacking = [n for n in ("version", "initial", "update", "linearise") if not hasattr(made, n)]
+    if lacking:
+        raise ValueError(
+            f"optimiser {name!r} has no {lacking[0]!r}; derive it from "
+            "calibration.optimisers.OwnOptimiser"
+        )
+    return made

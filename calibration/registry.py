@@ -27,7 +27,8 @@ class Registry(Generic[T]):
 
     ``kind`` is the word used in messages ("method"); ``group`` is the entry-point
     group through which other packages register theirs ("calsweep.methods"). It is iterated
-    by name, or if ``ordered`` in the order of registration.
+    by name, or if ``ordered`` in the order of registration. What is registered under a name
+    that ends in a colon stands for a whole family: ``timm:`` for every ``timm:NAME``.
     """
 
     def __init__(self, kind: str, group: str, *, ordered: bool = False) -> None:
@@ -57,12 +58,13 @@ class Registry(Generic[T]):
 
         Raises ``UnknownNameError`` naming the nearest registered names.
         """
-        if ":" in name:
+        family = self._family(name)
+        if ":" in name and family not in self._entries:
             thing: T = imported(self.kind, name)
             return thing
         self._load_entry_points()
-        if name in self._entries:
-            return self._entries[name]
+        if family in self._entries:
+            return self._entries[family]
         if name in self._broken:
             raise UnknownNameError(self._broken[name])
         raise unknown_name(self.kind, name, self._entries)
@@ -77,7 +79,13 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: str) -> bool:
         self._load_entry_points()
-        return name in self._entries
+        return self._family(name) in self._entries
+
+    @staticmethod
+    def _family(name: str) -> str:
+        """The name under which it would be registered: that of its family, or its own."""
+        first, colon, _ = name.partition(":")
+        return first + colon
 
     def is_broken(self, name: str) -> bool:
         """Whether another package registers it and cannot be loaded: to look it up says why."""

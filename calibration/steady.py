@@ -117,3 +117,15 @@ class _MeanNll(torch.autograd.Function):
 
         pairs = zip(members(log_p, in_dims[0]), members(labels, in_dims[1]), strict=True)
         return torch.stack([F.nll_loss(*pair) for pair in pairs]), 0
+
+
+def cross_entropy_and_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """``F.cross_entropy`` of (N, C), or of each of (K, N, C), and its gradient at the logits."""
+    log_p = logits.log_softmax(-1)
+    if logits.dim() == 2:
+        loss = F.nll_loss(log_p, labels)
+    else:
+        loss = torch.stack([F.nll_loss(*pair) for pair in zip(log_p, labels, strict=True)])
+    share = torch.zeros_like(log_p).scatter_(-1, labels.unsqueeze(-1), -1 / labels.shape[-1])
+    slope = torch.ops.aten._log_softmax_backward_data(share, log_p, -1, logits.dtype)
+    return loss, slope

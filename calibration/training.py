@@ -11,28 +11,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
 import torch
-from pydantic import Field, field_validator, model_validator
 from torch import Tensor
-from torch.nn import functional as F
 
-from calibration import metrics
-from calibration.augmentation import crop_and_flip
+from calibration.batches import Batches
 from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part, Splits
+from calibration.data.mapped import in_pieces, is_mapped
 from calibration.data.transforms import category_blocks, encoded
-from calibration.hyperparameters import Settings
-from calibration.kernels import Kernels
 from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
-from calibration.metrics import METRICS
 from calibration.models import FunctionalModel, Output, build_embedded
-from calibration.optimisers import SGD, Adam, Optimiser
+from calibration.optimiser_steps import averaged
 from calibration.restoring import as_value_error, check_fit, tensors, whole
+from calibration.row_weights import drawn_by_weight
 from calibration.seeds import seeded
+from calibration.training_config import TrainingConfig, check_augmentations
+from calibration.validation import Measured, measured
 
 TRAINING_LOOP_VERSION = 2
 """Part of every trial's key: raise it when anything but a method, model, optimiser or metric
@@ -44,57 +41,7 @@ SNAPSHOTS = 100
 SNAPSHOT_ROWS = 5000
 
 
-class TrainingConfig(Settings):
-    """How long and with which machinery every method of a sweep trains."""
-
-    epochs: Annotated[int, Field(ge=1)] = 100
-    batch_size: Annotated[int, Field(ge=1)] | Literal["full"] = 128
-    optimiser: Literal["adam", "sgd"] = "adam"
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    schedule: Literal["constant", "step", "cosine"] = "constant"
-    milestones: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = (0.43, 0.71)
-    decay: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    augmentation: Literal["none", "crop_flip"] = "none"
-    stop_on: Literal["none", "nll", "refinement", "error"] = "nll"
-    stop_ties: Literal["nll", "latest"] = "nll"
-    patience: Annotated[int, Field(ge=1)] | None = None
-    evaluate_every: Annotated[int, Field(ge=1)] = 1
-    mixed_precision: bool = False
-    threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    kernels: Kernels = "default"
-    channels_last: bool = False
-    reliability_snapshots: Annotated[int, Field(ge=0, le=50)] = 0
-
-    @field_validator("milestones")
-    @classmethod
-    def _increasing(cls, value: tuple[float, ...]) -> tuple[float, ...]:
-        if list(value) != sorted(set(value)):
-            raise ValueError("milestones must increase, e.g. [0.43, 0.71] of all epochs")
-        return value
-
-    @model_validator(mode="after")
-    def _patience_covers_an_evaluation(self) -> Self:
-        if self.patience is not None and self.patience < self.evaluate_every:
-            raise ValueError(
-                f"patience {self.patience} must be at least evaluate_every {self.evaluate_every}"
-            )
-        return self
-
-    def lr_factor(self, epoch: int) -> float:
-        """What the learning rate is multiplied with in ``epoch`` (counted from 0)."""
-        progress = epoch / self.epochs
-        if self.schedule == "cosine":
-            return 0.5 * (1 + math.cos(math.pi * progress))
-        if self.schedule == "step":
-            return float(self.decay ** sum(progress >= m for m in self.milestones))
-        return 1.0
-
-    def make_optimiser(self) -> Optimiser:
-        """The optimiser of the network's own parameters."""
-        return Adam() if self.optimiser == "adam" else SGD(momentum=self.momentum)
-
-
-class TrainingRun:
+class TrainingRun(Batches):
     """One network being trained by one method on one split.
 
     ``run_epoch`` trains one epoch and returns its row of the curve; ``done`` says when to
@@ -116,11 +63,19 @@ class TrainingRun:
     ) -> None:
         self.method = method
         self.architecture = (model, repr(sorted(model_options.items())), classes)
+        inputs = method.hyperparameters
+        if inputs.optimiser is not None:  # searched: it takes the place of the spec's
+            config = config.model_copy(update={"optimiser": inputs.optimiser})
         self.config = config
         self.seed = seed
         self.device = torch.device(device)
-        inputs = method.hyperparameters
         self.transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
+        # Images, and what lies on the disk, are prepared batch by batch, to save memory.
+        self._by_batch = splits.train.inputs.dtype == torch.uint8 or is_mapped(splits.train.inputs)
+        self.train_transform = splits.train_transform
+        self._by_batch |= self.train_transform is not None  # it gets rows as they are
+        if splits.train.inputs.dtype != torch.uint8:
+            check_augmentations(config)
         self.train = self._on_device(splits.train)
         self.validation = self._on_device(splits.validation)
         if method.needs_held_out and splits.meta_validation is None:
@@ -214,18 +169,49 @@ class TrainingRun:
 
     def end_epoch(self, passes: int, means: dict[str, float], numbers: Numbers) -> dict[str, float]:
         """What follows the last step of an epoch of ``passes`` over the data: the row."""
-        before = self.epoch
+        self.adapt(passes, numbers)
+        return self.record(passes, means, numbers, self.measure() if self.due(passes) else None)
+
+    def adapt(self, passes: int, numbers: Numbers) -> None:
+        """Count the epoch, and let the method look at the held-out data."""
         self.epoch += passes
         with torch.no_grad(), self._kernels():
             self.state = self.method.end_epoch(
                 self.learner, self.state, self._see_held_out, numbers
             )
+
+    def due(self, passes: int) -> bool:
+        """Whether validation rows are looked at now, ``passes`` after the last look could be."""
+        before, every = self.epoch - passes, self.config.evaluate_every
+        return _crossed(before, self.epoch, every) or self._last_epoch
+
+    @property
+    def evaluated(self) -> TrainState:
+        """The state whose predictions count: with averaged parameters, if they are averaged."""
+        state = self.state
+        return state._replace(parameters=averaged(state.parameters, state.optimiser))
+
+    def measure(self) -> Measured:
+        """What validation rows say of the present state."""
+        output = self.see_validation()
+        logits = self.method.map_logits(output.logits, self.state.method)
+        refinement = self.config.stop_on == "refinement"
+        return measured(self.validation, output, logits, refinement=refinement)
+
+    def see_validation(self) -> Output:
+        """What the network makes of the validation rows."""
+        return self._see(self.evaluated, self.validation)
+
+    def record(
+        self, passes: int, means: dict[str, float], numbers: Numbers, found: Measured | None
+    ) -> dict[str, float]:
+        """Add the epoch's row to the curve, with what was ``found`` if it was time to look."""
         row = {"epoch": float(self.epoch), "train/lr": float(numbers["lr"])}
         row |= {f"train/{name}": mean for name, mean in means.items()}
-        if _crossed(before, self.epoch, self.config.evaluate_every) or self._last_epoch:
-            row |= self._validate(numbers)
-        due = _crossed(before, self.epoch, max(1, self.config.epochs // SNAPSHOTS))
-        if due or self._last_epoch:
+        if found is not None:
+            row |= self._validate(numbers, found)
+        every = max(1, self.config.epochs // SNAPSHOTS)
+        if _crossed(self.epoch - passes, self.epoch, every) or self._last_epoch:
             self._take_snapshot()
         self.curve.append(row)
         return row
@@ -317,80 +303,15 @@ class TrainingRun:
 
     def _on_device(self, part: Part) -> Part:
         inputs = part.inputs
-        if inputs.dtype != torch.uint8:  # images are prepared batch by batch, to save memory
+        if not self._by_batch:
             inputs = self.transform(inputs)
-        return part._replace(inputs=inputs).to(self.device)
-
-    def _prepare(self, inputs: Tensor) -> Tensor:
-        if inputs.dtype == torch.uint8:
-            inputs = self.transform(inputs)
-        if self.config.channels_last and inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-        return inputs
-
-    @property
-    def _full_batch(self) -> bool:
-        size = self.config.batch_size
-        return size == "full" or size >= len(self.train.labels)
+        # Rows are drawn by weight on the host, which nothing then has to wait for.
+        on_device = part._replace(inputs=inputs, weights=None).to(self.device)
+        return on_device._replace(weights=part.weights)
 
     @property
     def _last_epoch(self) -> bool:
         return self.epoch >= self.config.epochs
-
-    def windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
-        """The next epoch's batches, as many at a time as ``Method.steps`` wants.
-
-        Nothing in here waits for the device.
-        """
-        phase = self.method.phase(self.epoch / self.config.epochs)
-        for batches in self._windows(generator):
-            drawn = self.method.draw(batches, generator)
-            batches[0] = batches[0]._replace(drawn=drawn)
-            yield [batch._replace(phase=phase) for batch in batches] if phase else batches
-
-    def _windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
-        samples = len(self.train.labels)
-        if self._full_batch:
-            passes = min(self.method.window, self.config.epochs - self.epoch)
-            if self.config.augmentation == "none":
-                yield [self._batch(None, generator)] * passes
-            else:
-                whole = torch.arange(samples, device=self.device)
-                yield [self._batch(whole, generator) for _ in range(passes)]
-            return
-        assert isinstance(self.config.batch_size, int)
-        order = torch.randperm(samples, generator=generator).to(self.device, non_blocking=True)
-        shuffled = order.split(self.config.batch_size)
-        # A window ends with its epoch, so that an epoch stays one pass over the data.
-        for orders in _grouped(shuffled, self.method.window):
-            yield [self._batch(rows, generator) for rows in orders]
-
-    def _batch(self, rows: Tensor | None, generator: torch.Generator) -> Batch:
-        """The training rows at these positions; all of them as they are without any."""
-        if rows is None:
-            inputs, labels = self.train.inputs, self.train.labels
-            rows = torch.arange(len(labels), device=self.device)
-        else:
-            inputs, labels = self.train.inputs[rows], self.train.labels[rows]
-        if self.config.augmentation == "crop_flip":
-            inputs = crop_and_flip(inputs, generator)
-        return Batch(self._prepare(inputs), labels, rows, self._held_out_batch(generator))
-
-    def _held_out_batch(self, generator: torch.Generator) -> Part | None:
-        """As many held-out rows as the method wants, or a whole batch has; all for full batches.
-
-        A last batch that is smaller comes with as many as the others.
-        """
-        if self.held_out is None:
-            return None
-        size, available = self.config.batch_size, len(self.held_out.labels)
-        if size != "full":
-            size = self.method.held_out_batch or size
-        if size == "full" or size >= available:
-            return self.held_out._replace(inputs=self._prepare(self.held_out.inputs))
-        rows = torch.randperm(available, generator=generator)[:size]
-        taken = self.held_out.take(rows.to(self.device, non_blocking=True))
-        return taken._replace(inputs=self._prepare(taken.inputs))
 
     @torch.no_grad()
     def _see(self, state: TrainState, part: Part) -> Output:
@@ -398,39 +319,36 @@ class TrainingRun:
             self.learner.forward(
                 state.parameters, state.buffers, self._prepare(inputs), training=False
             )[0]
-            for inputs in part.inputs.split(PREDICTION_BATCH)
+            for inputs in in_pieces(part.inputs, PREDICTION_BATCH)
         ]
         return Output(*(torch.cat(pieces) for pieces in zip(*chunks, strict=True)))
 
     def _see_held_out(self) -> Seen:
         assert self.held_out is not None, "only methods that declare needs_held_out may ask"
-        return Seen(self._see(self.state, self.held_out), self.held_out.labels)
+        output, labels = self._see(self.state, self.held_out), self.held_out.labels
+        if self.held_out.weights is None:
+            return Seen(output, labels)
+        rows = drawn_by_weight(self.held_out.weights, len(labels), 0.5).to(self.device)
+        return Seen(Output(*(values[rows] for values in output)), labels[rows])
 
     def _logits(self, state: TrainState, part: Part) -> Tensor:
         return self.method.map_logits(self._see(state, part).logits, state.method)
 
-    def _validate(self, numbers: dict[str, Tensor]) -> dict[str, float]:
-        labels = self.validation.labels
-        output = self._see(self.state, self.validation)
-        logits = self.method.map_logits(output.logits, self.state.method)
-        if not bool(logits.isfinite().all()):
+    def _validate(self, numbers: Numbers, found: Measured) -> dict[str, float]:
+        labels, row = self.validation.labels, dict(found.row)
+        if not row:
             return {"validation/nll": math.inf}
-        self._look(logits, labels)
-        row = metrics.panel(logits.double().softmax(-1), labels, metrics=METRICS.curve())
-        row["nll"] = float(F.cross_entropy(logits.double(), labels))
-        if self.config.stop_on == "refinement":
-            row["refinement"] = float(
-                metrics.nll_decomposition_from_logits(logits, labels).refinement
-            )
+        self._look(found.logits, labels)
+        state = self.evaluated
         rule = self.config.stop_on
         latest = rule == "none" or self.config.stop_ties == "latest"
         tie = -float(self.epoch) if latest else row["nll"]
         score = (0.0 if rule == "none" else row[rule], tie)
         if score < self.best_score:
             self.best_score, self.best_epoch = score, self.epoch
-            self.best = self.state
+            self.best = state
         with torch.no_grad():
-            described = self.method.describe(self.state, Seen(output, labels), numbers)
+            described = self.method.describe(state, Seen(found.output, labels), numbers)
         row |= {name: float(value) for name, value in described.items()}
         return {f"validation/{name}": value for name, value in row.items()}
 
@@ -481,11 +399,6 @@ def _thinned(values: Tensor, limit: int) -> Tensor:
     """At most ``limit`` rows, evenly spaced: histories of large training sets stay small."""
     step = -(-len(values) // limit)
     return values[::step].clone()
-
-
-def _grouped(items: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ...]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def _moved(state: TrainState, device: torch.device) -> TrainState:

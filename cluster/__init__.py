@@ -1,3 +1,3 @@
-"""How a sweep runs elsewhere than on this machine."""
+"""Running sweeps on other machines."""
 
 __distribution__ = "calsweep"

@@ -44,16 +44,16 @@ def add(commands: Subparsers) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="a further file or directory that the sweep needs, below the current directory",
+        help="another file or directory that the sweep needs, below the current directory",
     )
     add_how(submit)
     add_tracking(submit)
     slurm_commands.add_slurm(submit)
     submit.set_defaults(command=_submit)
-    stop = commands.add_parser("stop", help="end a submitted sweep in good order; nothing is lost")
+    stop = commands.add_parser("stop", help="stop a submitted sweep cleanly; nothing is lost")
     stop.add_argument("sweep", metavar="SWEEP", help="the sweep's name, or its YAML file")
     _add_address(stop)
-    stop.add_argument("--store", help="on a Slurm cluster: of several jobs, the one of this store")
+    stop.add_argument("--store", help="with Slurm: of several jobs, the one with this store")
     stop.set_defaults(command=_stop)
 
 
@@ -100,7 +100,7 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
 def _sent(
     options: argparse.Namespace, named: Outline, path: Path, console: Console
 ) -> tuple[Jobs, str]:
-    """The job that runs the sweep: one that does already, or a new one."""
+    """The job that runs the sweep: an existing one, or a new one."""
     from cluster.jobs import Jobs, digest, entry_point, working_directory
     from sweeps.host.scratch import scratch_directory
     from sweeps.ray_backend.user_code import copy
@@ -119,13 +119,13 @@ def _sent(
             return jobs, job
     if running.store != store:
         raise UserError(
-            f"{path}: name: another sweep called {sweep!r} runs on {jobs.address} as "
-            f"{running.name}, with the store {running.store or 'of the cluster'}; wait for its "
+            f"{path}: name: another sweep named {sweep!r} runs on {jobs.address} as "
+            f"{running.name}, with the store {running.store or 'of the cluster'}; wait for it to "
             "end, or choose another name"
         )
-    say(console, f"{sweep} runs already as {running.name} on {jobs.address}")
+    say(console, f"{sweep} is already running as {running.name} on {jobs.address}")
     if running.digest != made_of:
-        say(console, "what has changed since then counts when it is submitted after its end")
+        say(console, "changes since then take effect when it is submitted again after its end")
     return jobs, running.name
 
 
@@ -149,17 +149,17 @@ def _follow(jobs: Jobs, job: str, stop: str, console: Console) -> int:
     try:
         return _ended(jobs.follow(job, write), job, console)
     except UnreachableError as error:
-        complain(f"{error}; {job} may go on there: follow it again")
+        complain(f"{error}; {job} may still be running: follow it again")
         return 1
     except KeyboardInterrupt:
-        complain(f"{job} goes on without being watched; to end it: {stop}")
+        complain(f"{job} continues unattended; to stop it: {stop}")
         return 130
 
 
 def _ended(ended: Ended, job: str, console: Console) -> int:
     if ended.status == "SUCCEEDED":
         return 0
-    if ended.exit_code is None:  # its command did not get as far as to say why
+    if ended.exit_code is None:  # its command did not get far enough to say why
         say(console, f"{job} {ended.status.lower()}: {' '.join(ended.message.split())[:500]}")
     return _STATUS[ended.status] if ended.exit_code in (None, 0) else abs(ended.exit_code)
 
@@ -174,12 +174,12 @@ def _stop(options: argparse.Namespace, console: Console) -> int:
     jobs = Jobs(options.address)
     job = jobs.running(sweep)
     if job is None:
-        raise UserError(f"no job of {masked(jobs.address)} runs the sweep {sweep!r} now")
+        raise UserError(f"no job on {masked(jobs.address)} is running the sweep {sweep!r}")
     ended = jobs.stop(job.name)
     if ended.status == "STOPPED":
-        say(console, f"stopped {job.name}; nothing is lost: calsweep submit goes on with it")
+        say(console, f"stopped {job.name}; nothing is lost: calsweep submit continues it")
     else:
-        say(console, f"{job.name} had just ended by itself: {ended.status.lower()}")
+        say(console, f"{job.name} had already ended: {ended.status.lower()}")
     return 0
 
 
@@ -190,7 +190,7 @@ def _slurm_jobs(sweep: str, store: str | None) -> list[Job]:
     found = slurm.jobs(sweep, None if store is None else slurm_commands.place(store))
     if len(found) > 1:
         stores = ", ".join(job.store for job in found)
-        raise UserError(f"{sweep}: several Slurm jobs run it; name one's --store: {stores}")
+        raise UserError(f"{sweep}: several Slurm jobs run it; choose one with --store: {stores}")
     return found
 
 
@@ -208,7 +208,7 @@ def check_store(store: str | None) -> None:
         return
     raise UserError(
         f"--store: found {store!r}; the job runs on another machine: write a path that all nodes "
-        "share, beginning with /, or a URI such as s3://bucket/runs"
+        "share, starting with /, or a URI such as s3://bucket/runs"
     )
 
 
@@ -219,23 +219,23 @@ def check_public(name: str, uri: str | None) -> None:
     if uri is None or not password_in(uri):
         return
     raise UserError(
-        f"{name}: found {masked(uri)}; whoever sees the cluster's jobs would see the password: "
-        "leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or what the "
-        "store needs) in the environment of the cluster's nodes"
+        f"{name}: found {masked(uri)}; everyone who can see the cluster's jobs would see the "
+        "password: leave it out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD (or "
+        "the store's credentials) in the environment of the cluster's nodes"
     )
 
 
 def check_lasting(name: str, uri: str | None) -> None:
-    """Raise ``UserError`` for a database in the job's own directory, which goes with the job."""
+    """Raise ``UserError`` for a database in the job's own directory, which is deleted with it."""
     if uri and uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
         raise UserError(
-            f"{name}: found {uri}; the job's directory is gone after it: name a server, or a "
-            "database by its absolute path, sqlite:////…"
+            f"{name}: found {uri}; the job's directory is deleted with the job: name a server, or "
+            "a database by its absolute path, sqlite:////…"
         )
 
 
 def _how(options: argparse.Namespace) -> list[str]:
-    """The options that ``calsweep run`` is to be given."""
+    """The options to pass to ``calsweep run``."""
     words = ["--retry-failed"] if options.retry_failed else []
     given = {
         "--extend": options.extend or None,

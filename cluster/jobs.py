@@ -1,6 +1,6 @@
-"""Sweeps as Ray jobs: brought to a cluster, followed, stopped and taken up again.
+"""Sweeps as Ray jobs: submitted to a cluster, followed, stopped and resumed.
 
-Ray's Jobs API runs a command once. A sweep that was stopped, or whose head died, goes on
+Ray's Jobs API runs a command once. A sweep that was stopped, or whose head died, continues
 when the same spec is submitted again: the store knows what is done.
 """
 
@@ -29,20 +29,20 @@ _SWEEP, _STORE_KEY, _AS = "calsweep.sweep", "calsweep.store", "calsweep.digest"
 DEFAULT_ADDRESS = "http://127.0.0.1:8265"
 ADDRESSES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 STOP_SECONDS = 120
-"""What a sweep has to end in good order; Ray's own default is 3."""
+"""Seconds that a sweep has for a clean exit; Ray's own default is 3."""
 _LOOK_SECONDS = 0.5
 _PATIENCE_SECONDS = 300.0
-"""How long a cluster that was reached may be away while a job is followed."""
+"""How long a cluster may be unreachable while a job is followed."""
 STORE = '"${CALSWEEP_STORE:-$HOME/calsweep/runs}"'
-"""Where the cluster keeps sweeps, unless a submission says it."""
+"""Where the cluster stores sweeps, unless a submission names a store."""
 
 
 class UnreachableError(UserError):
-    """Nobody answers at the cluster's address."""
+    """The cluster's address does not answer."""
 
 
 class Running(NamedTuple):
-    """A job that has not ended: its name, its store as it was given, and what it was made of."""
+    """A job that has not ended: its name, its store as given, and the digest of its content."""
 
     name: str
     store: str
@@ -61,7 +61,7 @@ class Jobs:
     """The jobs of one cluster. Raises ``UserError`` if it cannot be reached or refuses."""
 
     def __init__(self, address: str | None = None) -> None:
-        # RAY_ADDRESS mostly names another port, which takes no jobs.
+        # RAY_ADDRESS usually names another port, which does not accept jobs.
         named = [os.environ.get(name, "") for name in ADDRESSES]
         urls = [value for value in named if value.startswith("http")]
         self.address = address or next(iter(urls), DEFAULT_ADDRESS)
@@ -72,9 +72,9 @@ class Jobs:
             )
         from ray.job_submission import JobSubmissionClient
 
-        logging.getLogger("ray").setLevel(logging.ERROR)  # it tells of every upload
+        logging.getLogger("ray").setLevel(logging.ERROR)  # it logs every upload
         with _explained(self.address), _without(ADDRESSES):
-            # Ray would prefer what its variables say to what is asked for.
+            # Ray's environment variables would override the given address.
             self._client = JobSubmissionClient(self.address)
 
     def running(self, sweep: str) -> Running | None:
@@ -88,9 +88,9 @@ class Jobs:
         return None
 
     def submit(self, sweep: str, command: str, directory: Path, store: str, digest: str) -> str:
-        """Run ``command`` on the cluster in a copy of ``directory``; the new job's name.
+        """Run ``command`` on the cluster in a copy of ``directory``; returns the new job's name.
 
-        ``store`` and ``digest`` are told to whoever submits the sweep while it runs.
+        ``store`` and ``digest`` are reported when the sweep is submitted again while it runs.
         """
         numbers = [_number(str(job.submission_id)) for job in self._of(sweep)]
         job = f"{sweep}-{max(numbers, default=0) + 1}"
@@ -113,7 +113,7 @@ class Jobs:
         return self._wait(job)
 
     def follow(self, job: str, write: Callable[[str], None]) -> Ended:
-        """Pass on what the job prints until it ends, also over lost connections."""
+        """Pass on the job's output until it ends, even across lost connections."""
         passed = 0
         while True:
             received = 0
@@ -121,14 +121,14 @@ class Jobs:
             async def listen() -> None:
                 nonlocal passed, received
                 async for text in self._client.tail_job_logs(job):
-                    # After a lost connection Ray begins again at the first line.
+                    # After a lost connection Ray starts again at the first line.
                     received += len(text)
                     fresh = text[max(0, len(text) - (received - passed)) :]
                     if received > passed:
                         write(fresh)
                         passed = received
 
-            with contextlib.suppress(Exception):  # whatever it was: the job is asked itself
+            with contextlib.suppress(Exception):  # whatever it was: the job's own status decides
                 asyncio.run(listen())
             if self._status(job).is_terminal():
                 return self._wait(job)
@@ -161,7 +161,7 @@ class Jobs:
 
 
 def working_directory(spec: Path, named: Outline, directory: Path, place: Path) -> Path:
-    """Copy what the sweep needs into ``place``; the spec's path in there.
+    """Copy what the sweep needs into ``place``; returns the spec's path in it.
 
     That is the spec, the data files it names by relative paths, and the user's own modules;
     no history, no environment, no other data.
@@ -171,7 +171,7 @@ def working_directory(spec: Path, named: Outline, directory: Path, place: Path) 
 
 
 def digest(command: str, directory: Path) -> str:
-    """Of the command and of all files that are sent with it."""
+    """A digest of the command and of all files sent with it."""
     found = hashlib.sha256(command.encode())
     for path in sorted(directory.rglob("*")):
         if path.is_file():
@@ -209,8 +209,8 @@ def _explained(address: str) -> Iterator[None]:
         ) from None
     except (ConnectionError, OSError) as error:
         raise UnreachableError(
-            f"--address {where}: no Ray cluster takes jobs there ({type(error).__name__}); write "
-            "its dashboard's address, e.g. http://head:8265, and see that it can be reached"
+            f"--address {where}: no Ray cluster accepts jobs there ({type(error).__name__}); write "
+            "its dashboard's address, e.g. http://head:8265, and check that it can be reached"
         ) from None
     except (RayError, RuntimeError, ValueError) as error:
         message = " ".join(masked(str(error)).split())

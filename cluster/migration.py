@@ -1,9 +1,9 @@
-"""Run as a script: brings MLflow's tables in one database, those of its users included, to date.
+"""Run as a script: upgrades MLflow's tables in one database, including those of its users.
 
-Before the server starts, and once: its workers would each do it at the same time. Several
-that are started together take turns. It reads the database's URI from
-``MLFLOW_BACKEND_STORE_URI`` and, of Postgres, the password from ``PGPASSWORD``; it needs
-MLflow alone, so that a server's image need hold nothing else.
+Runs once, before the server starts: its workers would each do it at the same time. Several
+processes started together take turns. It reads the database's URI from
+``MLFLOW_BACKEND_STORE_URI`` and, for Postgres, the password from ``PGPASSWORD``; it needs only
+MLflow, so that a server's image need not contain anything else.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ URI = "MLFLOW_BACKEND_STORE_URI"
 PATIENCE = 120.0
 """Seconds that a database may take to start."""
 _REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
-"""What Postgres says to those whom waiting does not help."""
+"""Messages of Postgres for errors that waiting does not resolve."""
 LOCK = 5_000_2718
-"""The number of the lock in Postgres that whoever migrates holds."""
+"""The number of the Postgres lock held during migration."""
 
 
 def migrate(uri: str, patience: float = PATIENCE) -> None:
-    """Create the tables in an empty database, or bring old ones to what this MLflow expects.
+    """Create the tables in an empty database, or upgrade old ones to this version of MLflow.
 
-    Raises ``OperationalError`` if the database refuses, or is not there in ``patience`` seconds.
+    Raises ``OperationalError`` if the database refuses, or does not answer in ``patience`` seconds.
     """
     with _turn(uri, patience):
-        # Imported here: a wrong password should not be told seconds later.
+        # Imported here, so that a wrong password is reported at once.
         from mlflow.db import upgrade
         from mlflow.server.auth.db.utils import migrate as migrate_users
 
-        # The runs' tables first: they are made only where there are none at all.
+        # The runs' tables first: they are created only if there are no tables at all.
         upgrade.main([uri], standalone_mode=False)
         engine = sqlalchemy.create_engine(uri, poolclass=NullPool)
         migrate_users(engine, "head")
@@ -45,7 +45,7 @@ def migrate(uri: str, patience: float = PATIENCE) -> None:
 
 @contextmanager
 def _turn(uri: str, patience: float) -> Iterator[None]:
-    """Wait for the database and, if it is Postgres, for others who migrate it."""
+    """Wait for the database and, if it is Postgres, for other migrations of it."""
     engine = sqlalchemy.create_engine(uri, poolclass=NullPool)
     with _connection(engine, time.monotonic() + patience) as connection:
         if engine.dialect.name == "postgresql":

@@ -1,10 +1,10 @@
 #!/bin/bash
 # Prepares one machine of a cluster, head or worker, as the launcher files ask for it: a Python
 # environment with calsweep, the access token, and the settings that every later shell sees.
-# Run again it does only what is missing. Settings, from the environment:
+# When run again, it does only what is missing. Settings, from the environment:
 #   CALSWEEP_STORE   where records go: a URI or a path that all machines see (required)
-#   CALSWEEP_VENV    the environment; one that you made yourself is used as it is (~/calsweep-venv)
-#   CALSWEEP_DATA    where image datasets lie on this machine (./data)
+#   CALSWEEP_VENV    the environment; one that you made yourself is used unchanged (~/calsweep-venv)
+#   CALSWEEP_DATA    where image datasets are on this machine (./data)
 #   CALSWEEP_EXTRAS  extras of the package that the store needs, e.g. s3 (none)
 #   CALSWEEP_PIP     further packages, e.g. boto3 on an AWS head (none)
 #   CALSWEEP_PYTHON  the Python that a new environment is made with (python3)
@@ -40,7 +40,7 @@ else
       sudo apt-get -qq -o DPkg::Lock::Timeout=300 install -y python3-venv
     fi
     "$python" -m venv "$venv"
-    : >"$mark" # ours from here on, even if what follows is interrupted
+    : >"$mark" # ours from here on, even if the next steps are interrupted
   fi
   if [ "$(cat "$mark")" != "$wanted" ]; then
     # shellcheck disable=SC2086 # CALSWEEP_PIP is a list
@@ -53,10 +53,10 @@ fi
 {
   printf 'export PATH=%q:"$PATH"\n' "$venv/bin"
   printf 'export RAY_AUTH_MODE=token\n'
-  printf 'export RAY_USAGE_STATS_ENABLED=0 MLFLOW_DISABLE_TELEMETRY=true\n' # nothing is told home
+  printf 'export RAY_USAGE_STATS_ENABLED=0 MLFLOW_DISABLE_TELEMETRY=true\n' # nothing phones home
   printf 'export CALSWEEP_STORE=%q\n' "$CALSWEEP_STORE"
   [ -z "${CALSWEEP_DATA:-}" ] || printf 'export CALSWEEP_DATA=%q\n' "$CALSWEEP_DATA"
-  # Yours, never written here: credentials of MLflow and of the store, as NAME=value lines.
+  # Your own file, never written here: credentials of MLflow and of the store, as NAME=value lines.
   echo '[ ! -r ~/.calsweep.secrets ] || { set -a; . ~/.calsweep.secrets; set +a; }'
 } >"$HOME/.calsweep.env"
 grep -qsF '. ~/.calsweep.env' "$HOME/.bashrc" || echo '. ~/.calsweep.env' >>"$HOME/.bashrc"

@@ -1,10 +1,10 @@
-"""Runs one sweep on the Ray cluster whose head this is: what ``ray submit`` copies there.
+"""Run one sweep on the Ray cluster whose head this is; ``ray submit`` copies this file there.
 
     ray submit cluster/local.yaml cluster/sweep.py -- SPEC [options of calsweep run]
 
-SPEC is the name of a ready spec, or a path below ``~/calsweep``, where the launcher file puts the
-project. Records go to ``$CALSWEEP_STORE``, so the same command resumes, extends or repeats the
-sweep. This file stands alone: nothing else of the package need lie beside it.
+SPEC is the name of a bundled spec, or a path below ``~/calsweep``, where the launcher file puts
+the project. Records go to ``$CALSWEEP_STORE``, so the same command resumes, extends or repeats the
+sweep. This file is standalone: it needs nothing else of the package beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ USAGE = "usage: sweep.py SPEC [options of calsweep run]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``calsweep run`` with this cluster and its store; 2 if either is not known."""
+    """Run ``calsweep run`` with this cluster and its store; returns 2 if either is unknown."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0].startswith("-"):
         print(USAGE, file=sys.stderr)

@@ -27,11 +27,11 @@ from sweeps.tracking.mlflow.server import MlflowServer, ServerError
 
 DATABASE = "MLFLOW_BACKEND_STORE_URI"
 REQUIRED_SECRETS = {
-    "MLFLOW_AUTH_ADMIN_PASSWORD": "the password that the user admin gets at the first start",
-    "MLFLOW_FLASK_SERVER_SECRET_KEY": "what the server signs its forms with",
+    "MLFLOW_AUTH_ADMIN_PASSWORD": "the password of the user admin, set at the first start",
+    "MLFLOW_FLASK_SERVER_SECRET_KEY": "the key with which the server signs its forms",
 }
 SHORTEST = 12
-"""Characters of a password that MLflow accepts."""
+"""Fewest characters of a password that MLflow accepts."""
 LIVENESS = {
     "connect_timeout": "10",
     "keepalives_idle": "30",
@@ -39,7 +39,7 @@ LIVENESS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-"""So that a database whose machine is gone is noticed within a minute, not within hours."""
+"""A database whose machine is gone is then noticed within a minute instead of hours."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 CONFIGURATION = """\
 [mlflow]
@@ -47,14 +47,14 @@ default_permission = {permission}
 database_uri = {database}
 admin_username = admin
 authorization_function = mlflow.server.auth:authenticate_request_basic_auth
-# A password is checked against its hash, which takes long by design, once in so many seconds.
+# A password is checked against its hash, which is slow by design, only once in this many seconds.
 auth_cache_ttl_seconds = 60
 """
 
 
 @dataclass(frozen=True)
 class Service:
-    """What is asked of a server; ``names`` are those that clients call its machine by."""
+    """The settings of a server; ``names`` are the host names that clients use for it."""
 
     database: str
     artifacts: str
@@ -71,13 +71,13 @@ def default_database() -> str:
 
 
 def check_service(service: Service) -> None:
-    """Raise ``UserError`` for what is missing or wrong, before anything starts."""
+    """Raise ``UserError`` for missing or wrong settings, before anything starts."""
     for name, what in REQUIRED_SECRETS.items():
         value = os.environ.get(name, "")
         if not value:
             raise UserError(
-                f"{name} is not set: it is {what}; export one of your own, such as "
-                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))' makes"
+                f"{name} is not set: it is {what}; export your own, for example from "
+                "python3 -c 'import secrets; print(secrets.token_urlsafe(32))'"
             )
         if len(value) < SHORTEST:
             raise UserError(f"{name}: found {len(value)} characters; use at least {SHORTEST}")
@@ -90,14 +90,14 @@ def check_service(service: Service) -> None:
 
 
 def check_option(database: str) -> None:
-    """Raise ``UserError`` if a URI that stands on the command line holds a password."""
+    """Raise ``UserError`` if a URI on the command line contains a password."""
     if masked(database) != database and _database(database)[1]:
         place = f"PGPASSWORD, or the whole of it in {DATABASE}"
         raise UserError(f"--database: found {masked(database)}; {_elsewhere(place)}")
 
 
 def _elsewhere(place: str) -> str:
-    return f"everybody can read a command's arguments: put the password in {place}"
+    return f"everyone can read a command's arguments: put the password in {place}"
 
 
 def _database(uri: str) -> tuple[str, str]:
@@ -126,38 +126,38 @@ def _database(uri: str) -> tuple[str, str]:
 
 
 def environment(service: Service) -> dict[str, str]:
-    """What the server, and whoever prepares its database, finds in its environment."""
+    """The environment of the server and of the process that prepares its database."""
     database, password = _database(service.database)
     variables = {
         DATABASE: database,
         "MLFLOW_ARTIFACTS_DESTINATION": service.artifacts,
         "MLFLOW_SERVE_ARTIFACTS": "true",
         "MLFLOW_SERVER_ALLOWED_HOSTS": ",".join(_hosts(service)),
-        # The pages themselves count as strangers wherever they do not come from localhost.
+        # The server's own pages count as foreign unless they come from localhost.
         "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS": ",".join(_origins(service)),
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_WORKERS": str(service.workers),
-        "PYTHONWARNINGS": "ignore",  # of MLflow's authors to themselves
+        "PYTHONWARNINGS": "ignore",  # MLflow's warnings are for its developers
     }
     return variables | ({"PGPASSWORD": password} if password else {})
 
 
 def _hosts(service: Service) -> list[str]:
-    """Patterns of what a request may call the server: its names, with any port or none."""
+    """Patterns of the server's allowed host names, with any port or none."""
     names = dict.fromkeys((*LOOPBACK, *service.names))
     return [form for name in names for form in (name, f"{name.replace('[', '[[]')}:*")]
 
 
 def _origins(service: Service) -> list[str]:
-    """Where its pages may come from: no patterns, which a longer name would match as well."""
+    """The allowed origins of its pages: not patterns, which would match longer names as well."""
     ports = ("", f":{service.port}")
     addresses = [f"{name}{port}" for name in service.names if "[" not in name for port in ports]
     return [f"{scheme}://{address}" for address in addresses for scheme in ("http", "https")]
 
 
 def own_names(host: str) -> tuple[str, ...]:
-    """What a machine that listens on ``host`` may be called by others."""
+    """The names that others may use for a machine that listens on ``host``."""
     if host in ("127.0.0.1", "::1", "localhost"):
         return ()
     everywhere = host in ("0.0.0.0", "::")
@@ -167,7 +167,7 @@ def own_names(host: str) -> tuple[str, ...]:
 
 @contextmanager
 def running(service: Service) -> Iterator[MlflowServer]:
-    """Migrate the database and start the server; it answers, and ends with the context.
+    """Migrate the database and start the server, which runs until the end of the context.
 
     Raises ``ServerError`` if the database cannot be used or the server does not start.
     """
@@ -199,7 +199,7 @@ def running(service: Service) -> Iterator[MlflowServer]:
 
 
 def _migrate(variables: Mapping[str, str], database: str) -> None:
-    """In a process of its own, as where the server is a container."""
+    """Migrate in a separate process, as in the server's container."""
     script = Path(__file__).parent / "migration.py"
     done = subprocess.run(
         [sys.executable, str(script)],

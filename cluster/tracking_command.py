@@ -48,16 +48,16 @@ def add(commands: Subparsers) -> None:
         "--allowed-hosts",
         metavar="NAMES",
         default="",
-        help="further names, with commas, that clients call this machine by",
+        help="further host names of this machine for clients, separated by commas",
     )
     up.add_argument(
         "--permission",
         choices=PERMISSIONS,
         default="READ",
-        help="what users may do with what others have made (default: %(default)s)",
+        help="users' permission on what others have made (default: %(default)s)",
     )
     up.add_argument(
-        "--workers", type=_number(64), default=2, help="its processes (default: %(default)s)"
+        "--workers", type=_number(64), default=2, help="server processes (default: %(default)s)"
     )
     up.set_defaults(command=_up)
 
@@ -91,20 +91,20 @@ def _up(options: argparse.Namespace, console: Console) -> int:
     if free_port(options.port, 1, options.host) is None:
         raise UserError(
             f"--host {options.host} --port {options.port}: the port is taken, or the address is "
-            "none of this machine's; name another"
+            "not one of this machine; choose another"
         )
     try:
         with tracking.running(service) as server:
             say(console, *_introduction(service, server.address))
             sys.stdout.flush()
             server.wait()
-    except KeyboardInterrupt:  # the way to end it, as is SIGTERM
+    except KeyboardInterrupt:  # the way to stop it, as is SIGTERM
         return 0
     return 1
 
 
 def _place(artifacts: str) -> str:
-    """A place for artifacts as the server's processes find it, wherever they run."""
+    """The location of artifacts, independent of the working directory of the server's processes."""
     return artifacts if "://" in artifacts else str(Path(artifacts).resolve())
 
 
@@ -117,7 +117,7 @@ def _introduction(service: Service, address: str) -> list[str]:
         f"MLflow runs at {server} (stop it with Ctrl-C)",
         f"  runs and users in {masked(service.database)}",
         f"  artifacts in {service.artifacts}",
-        "who runs sweeps sets these, of a user that admin has made:",
+        "to run sweeps, set these for a user that admin has created:",
         "  export MLFLOW_TRACKING_USERNAME=…",
         "  export MLFLOW_TRACKING_PASSWORD=…",
         f"  calsweep run SPEC --tracking {server}",

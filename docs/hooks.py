@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import notebooks
 from rich.console import Console
 
 if TYPE_CHECKING:
@@ -46,10 +47,19 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for path, text in pages():
         files.append(File.generated(config, path, content=text))
-    for image in (ROOT / IMAGES).iterdir():
-        content = image.read_bytes()
-        files.append(File.generated(config, f"images/{image.name}", content=content))
+    for path, content in pictures():
+        files.append(File.generated(config, path, content=content))
     return files
+
+
+def pictures() -> Iterator[tuple[str, bytes]]:
+    """Every picture: its path in the site and its content."""
+    for image in (ROOT / IMAGES).iterdir():
+        yield f"images/{image.name}", image.read_bytes()
+    for path in notebooks.DIRECTORY.glob("*.ipynb"):
+        _, found = notebooks.page(notebooks.read(path), path.stem)
+        for name, content in found.items():
+            yield f"how-to/{name}", content
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -58,6 +68,9 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/commands.md", commands_page()
     for kind in REGISTRIES:
         yield f"reference/{kind}.md", registry_page(kind)
+    for path in notebooks.DIRECTORY.glob("*.ipynb"):
+        text, _ = notebooks.page(notebooks.read(path), path.stem)
+        yield f"how-to/notebook-{path.stem}.md", text
     for document, page in DOCUMENTS.items():
         yield page, relinked((ROOT / document).read_text(), document, page)
 
@@ -77,8 +90,8 @@ def relinked(text: str, source: str, page: str) -> str:
         words, link, anchor = match[1], match[2], match[3] or ""
         place = posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
         if place.startswith(f"{PAGES}/"):
-            return match[0]
-        if place.startswith(f"{IMAGES}/"):
+            found = place.removeprefix(f"{PAGES}/")
+        elif place.startswith(f"{IMAGES}/"):
             found = place.replace(IMAGES, "images")
         elif place in DOCUMENTS:
             found = DOCUMENTS[place]

@@ -44,14 +44,14 @@ def run(
     tracking: str | None = None,
     address: str | None = None,
 ) -> Sweep:
-    """Run, resume or repeat a sweep, as ``calsweep run`` does, and open what came of it.
+    """Run, resume or repeat a sweep, like ``calsweep run``, and open it.
 
-    ``spec`` is a YAML file, the name of a ready spec, or the same as a mapping; ``store`` a
+    ``spec`` is a YAML file, the name of a bundled spec, or the same as a mapping; ``store`` a
     directory or URI, ``tracking`` an MLflow URI (default: the spec's, or sqlite in the
     store), ``address`` a running Ray cluster. Raises ``sweeps.errors.UserError``: of its
-    kinds ``sweeps.spec.SpecError`` for a spec that makes no sense and
-    ``sweeps.store.StoreError`` for a store that cannot be used. A trial that fails is no
-    error, and has no part in the results.
+    subclasses ``sweeps.spec.SpecError`` for an invalid spec and
+    ``sweeps.store.StoreError`` for a store that cannot be used. A failed trial is not an
+    error, and is not part of the results.
     """
     from sweeps.host.process import left_as_found
 
@@ -67,8 +67,8 @@ def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
     ``load(name).results`` is a DataFrame with one row per (dataset, method, calibrator,
     seed) and every metric; ``.leaderboard`` has the means over seeds that answer most
     questions, ``.leaderboard.full`` every metric and interval, ``.analysis`` the comparisons,
-    costs and importances; ``.report()``, ``.export(out)`` and ``.plot_reliability()`` do what
-    the commands do. Raises ``sweeps.errors.UserError`` if the
+    costs and importances; ``.report()``, ``.export(out)`` and ``.plot_reliability()`` work like
+    the commands. Raises ``sweeps.errors.UserError`` if the
     store has no such sweep.
     """
     from sweeps.host.process import left_as_found

@@ -1,4 +1,4 @@
-"""Errors that a user is shown as one message, without a traceback."""
+"""Errors that are shown to users as one message, without a traceback."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import ClassVar
 
 
 class UserError(Exception):
-    """What was asked for cannot be done; the message says what is wrong, where, and what to do.
+    """A request that cannot be fulfilled; the message says what is wrong, where, and what to do.
 
-    ``exit_code`` is the command's: 2 for input that has to be changed, 1 for what failed on the
-    way and may work another time.
+    ``exit_code`` is the command's: 2 for input that has to be changed, 1 for failures at
+    run time, which a retry may fix.
     """
 
     exit_code: ClassVar[int] = 2

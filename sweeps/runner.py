@@ -41,7 +41,7 @@ JOURNAL = "optuna.log"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished sweep leaves behind."""
+    """The outcome of a finished sweep."""
 
     plan: Plan
     records: SweepRecords
@@ -54,7 +54,7 @@ class Outcome:
     report_failures: dict[str, str]
 
 
-@threads(1)  # the workers have the cores: more threads here would only fight with them
+@threads(1)  # the workers use the cores: more threads here would compete with them
 def run_sweep(
     loaded: LoadedSpec,
     store: Store,
@@ -71,13 +71,12 @@ def run_sweep(
 ) -> Outcome:
     """Run or continue a sweep until every trial has its record, then report.
 
-    ``extend`` gives every search so many trials more than the spec says, ``seeds`` every row so
-    many confirm seeds, now and in later runs. ``parent_run`` is the MLflow run that the sweep's
-    own belongs to. ``paced`` interleaves reference work with training, as nights need it;
-    ``status`` shows the sweep to whoever watches. Raises
-    ``StoreError`` when the store cannot be written or another process runs the sweep,
-    ``SpecError`` when no trial fits the machine, ``UserError`` when MLflow refuses us, and
-    ``BackendError`` when Ray does not start or is lost.
+    ``extend`` adds that many trials to every search, ``seeds`` that many confirm seeds to every
+    row, now and later. ``parent_run`` is the parent of the sweep's own MLflow run. ``paced``
+    interleaves reference work with training, for nights; ``status`` serves the sweep's state.
+    Raises ``StoreError`` if the store cannot be written or another process runs the sweep,
+    ``SpecError`` if no trial fits the machine, ``UserError`` if MLflow refuses access, and
+    ``BackendError`` if Ray does not start or is lost.
     """
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
@@ -121,13 +120,13 @@ def run_sweep(
                     paced=paced,
                 )
             looked = added.looked(plan.spec)
-            if looked != added:  # before it is reported: a look that is not counted is not paid for
+            if looked != added:  # before it is reported: every look must be counted
                 store.write_state(sweep, saved_state(loaded, store, looked))
             records = records_of(plan, looked.look(plan.spec))
             written = write_report(records, store)
             summary, analysis = written.summary, written.analysis
         finally:
-            # Interrupted, it should end soon: the rest is published by the next run.
+            # If interrupted, it should end soon: the next run publishes the rest.
             patience = 5.0 if summary is None else 20.0
             unpublished = recorder.close(summary, analysis, patience=patience)
         return Outcome(
@@ -147,9 +146,9 @@ def run_sweep(
 def sync_sweep(
     loaded: LoadedSpec, store: Store, tracking_uri: str | None = None
 ) -> tuple[int, str]:
-    """Publish everything the store holds of a sweep; how many trials were missing, and where to.
+    """Publish a sweep's records; returns how many trials were missing, and the tracking URI.
 
-    Raises ``UserError`` if the store holds nothing of it, ``TrackingError`` if MLflow refuses.
+    Raises ``UserError`` if the store has nothing of it, ``TrackingError`` if MLflow refuses.
     """
     sweep = Sweep(loaded, store)  # raises if there is none
     uri = _tracking(loaded, store, tracking_uri)
@@ -190,7 +189,7 @@ def run_spec(
     tracking: str | None,
     address: str | None,
 ) -> Sweep:
-    """Run a sweep with nothing printed; see ``sweeps.run``."""
+    """Run a sweep without output; see ``sweeps.run``."""
     loaded = _loaded(spec)
     problem = None if tracking is None else tracking_problem(tracking)
     if problem is not None:

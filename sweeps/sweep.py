@@ -1,4 +1,4 @@
-"""A sweep that was run, as the store tells it: opened by its name, trained no further."""
+"""A sweep that was run, opened from the store by its name, without training anything."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _PAGE = "report.html"
 
 
 class Sweep:
-    """What has come of a sweep so far. Nothing here trains or writes a record.
+    """The results of a sweep so far. Nothing here trains or writes a record.
 
-    In a notebook it is shown as its leaderboard. Raises ``UserError`` if the store holds nothing
+    A notebook shows it as its leaderboard. Raises ``UserError`` if the store has nothing
     of it.
     """
 
@@ -58,17 +58,17 @@ class Sweep:
 
     @property
     def spec(self) -> Spec:
-        """What it was asked to do."""
+        """Its spec."""
         return self.loaded.spec
 
     @property
     def name(self) -> str:
-        """Its name, which is that of its directory in the store."""
+        """Its name, also that of its directory in the store."""
         return self.spec.name
 
     @cached_property
     def plan(self) -> Plan:
-        """Its trials and what came of them, as of the first time it is asked for."""
+        """Its trials and their outcomes, as of the first access."""
         options = Options(persist=False, extra=self.extension.trials)
         plan = Plan(self.loaded, self.store, options)
         plan.replay()
@@ -92,7 +92,7 @@ class Sweep:
 
     @property
     def recommendation(self) -> Recommendation:
-        """What to use, what it gains, how surely and at what cost, as the analysis recommends it.
+        """What to use, what it gains, how surely and at what cost.
 
         ``recommendation.sentence`` is the answer in words.
         """
@@ -105,7 +105,7 @@ class Sweep:
 
     @property
     def leaderboard(self) -> Leaderboard:
-        """What decides, main metrics, cost, best first; ``winner`` marks one per dataset.
+        """The deciding metric, main metrics and cost, best first; ``winner`` marks one per dataset.
 
         At most 12 columns, means over seeds; ``leaderboard.full`` has every metric with its
         spread and interval.
@@ -115,7 +115,7 @@ class Sweep:
         return slim(self.analysis.leaderboard)
 
     def report(self, baseline: str | None = None) -> str:
-        """Write the report's page, tables and figures into the store; where ``report.html`` is.
+        """Write the report's page, tables and figures into the store; returns the page's location.
 
         ``baseline`` is what rows are compared with, as in ``calsweep report --baseline``. Raises
         ``UserError`` if nothing has been confirmed, if there is no such baseline, or with the
@@ -143,7 +143,7 @@ class Sweep:
     ) -> Path:
         """Write the winner, or another ``row``, as an MLflow model into the new directory ``out``.
 
-        As ``calsweep export`` does: ``dataset`` is needed if there are several; ``accuracy`` or
+        Like ``calsweep export``: ``dataset`` is required if there are several; ``accuracy`` or
         ``coverage`` sets the confidence below which the model abstains. Raises ``UserError`` if
         the sweep is not finished, has no such dataset, row or seed, or ``out`` is taken.
         """
@@ -158,9 +158,9 @@ class Sweep:
         return place
 
     def plot_reliability(self, dataset: str | None = None) -> Figure:
-        """Reliability diagrams of the winner and of the baseline as it is, side by side.
+        """Reliability diagrams of the winner and of the uncalibrated baseline, side by side.
 
-        Drawn from what the test rows of the first confirmed seed of each scored. ``dataset``
+        Drawn from the scores of the test rows of each one's first confirmed seed. ``dataset``
         may be left out if there is one. Raises ``UserError`` if there is no such dataset, or
         nothing to draw.
         """
@@ -205,7 +205,7 @@ class Sweep:
 
 
 def records_of(plan: Plan, look: int = 1) -> SweepRecords:
-    """What a replayed plan has read, as a value; importances are read now."""
+    """The records that a replayed plan has read, as a value; importances are read now."""
     return SweepRecords(
         plan.loaded,
         {place: _cell_records(plan, cell) for place, cell in plan.cells.items()},
@@ -220,7 +220,7 @@ def records_of(plan: Plan, look: int = 1) -> SweepRecords:
 
 
 def _row_reader(plan: Plan) -> RowReader:
-    """Reads what each test row scored, and keeps it: each is read once."""
+    """Reads and caches the scores of each test row."""
     known: dict[tuple[str, str], RowScores | None] = {}
 
     def read(trial: ConfirmedTrial, calibrator: str) -> RowScores | None:
@@ -258,7 +258,7 @@ def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
     for trial in plan.confirmed(cell.dataset, cell.row):
         found = plan.result(trial)
         record, evaluations = (None, {}) if found is None else found
-        # Of others the store may have evaluations, and their code may be gone.
+        # The store may have evaluations of others, whose code may be gone.
         known = {*plan.spec.calibrator_names, ORACLE}
         wanted = [name for name in evaluations if calibrator_of(name) in known]
         outdated = frozenset(name for name in wanted if is_outdated(name, evaluations[name]))
@@ -270,8 +270,8 @@ def _cell_records(plan: Plan, cell: Cell) -> CellRecords:
 def open_sweep(name: str | Path, store: Store | str | Path = "runs") -> Sweep:
     """The sweep of that name, or of that YAML file, in a store.
 
-    Relative paths in the store's own copy of the spec start where the original lay. Raises
-    ``UserError`` if there is no such sweep, or if its data are gone or have changed their form.
+    Relative paths in the store's own copy of the spec are relative to the original. Raises
+    ``UserError`` if there is no such sweep, or if its data is gone or has changed its form.
     """
     place = store if isinstance(store, Store) else Store(store)
     path = Path(name)
@@ -298,7 +298,7 @@ def sweep_names(store: Store) -> list[str]:
 
 
 class Extension(NamedTuple):
-    """What a sweep was given beyond its spec, and how often its results were looked at.
+    """Additions to a sweep beyond its spec, and how often its results were looked at.
 
     ``trials`` are search trials for every cell, ``seeds`` confirm seeds, ``looks`` the numbers
     of seeds with which finished results were reported: each is one look.
@@ -316,11 +316,11 @@ class Extension(NamedTuple):
         return replace(loaded, spec=loaded.spec.model_copy(update=more))
 
     def more(self, trials: int, seeds: int) -> Extension:
-        """This, or what is asked for now, whichever is more."""
+        """The larger of this and the requested extension."""
         return self._replace(trials=max(trials, self.trials), seeds=max(seeds, self.seeds))
 
     def look(self, spec: Spec) -> int:
-        """Which look at the results the one with this spec's seeds is, or will be, from 1."""
+        """The number, from 1, of the look at the results with this spec's seeds."""
         return len(self.looked(spec).looks)
 
     def looked(self, spec: Spec) -> Extension:
@@ -335,7 +335,7 @@ NOTHING_ADDED = Extension()
 def saved_state(
     loaded: LoadedSpec, store: Store, added: Extension = NOTHING_ADDED
 ) -> dict[str, Any]:
-    """What a sweep is to remember beside its spec: its extension, and where its paths start."""
+    """The state of a sweep besides its spec: its extension, and the base of relative paths."""
     state: dict[str, Any] = {
         "extra": added.trials,
         "seeds": added.seeds,
@@ -348,7 +348,7 @@ def saved_state(
 
 
 def _directory(store: Store, sweep: str) -> Path:
-    """Where the relative paths of a sweep's spec start, also if it was moved with its store."""
+    """The base of relative paths in a sweep's spec, even if it was moved with its store."""
     state = store.state(sweep) or {}
     directory = Path(state.get("directory", "."))
     if not is_there(directory) and store.local is not None and "from_store" in state:
@@ -357,7 +357,7 @@ def _directory(store: Store, sweep: str) -> Path:
 
 
 def extension(store: Store, sweep: str) -> Extension:
-    """What a sweep was given beyond its spec."""
+    """The extension of a sweep beyond its spec."""
     state = store.state(sweep) or {}
     looks = tuple(int(seeds) for seeds in state.get("looks", ()))
     return Extension(int(state.get("extra", 0)), int(state.get("seeds", 0)), looks)
@@ -366,5 +366,5 @@ def extension(store: Store, sweep: str) -> Extension:
 def _stored_spec(store: Store, name: str) -> bytes | None:
     try:
         return store.read_file(name, SPEC)
-    except ValueError:  # no name that a sweep can have
+    except ValueError:  # not a valid name of a sweep
         return None

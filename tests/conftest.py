@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 import signal
+import tempfile
 
 import torch
 from hypothesis import settings
 
+from calibration.models.backbones.torchvision_models import complete_torchvision
+
 pytest_plugins = ("tests.archives",)
 
 torch.set_num_threads(1)
+# Decoded images of the tests do not belong among the user's.
+if "CALSWEEP_CACHE" not in os.environ:
+    os.environ["CALSWEEP_CACHE"] = tempfile.mkdtemp(prefix="calsweep-cache-")
+    atexit.register(shutil.rmtree, os.environ["CALSWEEP_CACHE"], ignore_errors=True)
+complete_torchvision()  # torchmetrics, transformers and timm import torchvision
 settings.register_profile("calsweep", deadline=None)  # no test fails because a machine is slow
 settings.load_profile("calsweep")
 

@@ -37,8 +37,8 @@ ROOMS = {
     # What a user holds in Python: it hands its records to whoever reports or exports them.
     "sweep": {"analysis", "engine", "export", "report", "spec", "store"},
     "export": {
-        *("analysis", "engine.environment", "engine.identity", "engine.networks", "report"),
-        *("spec", "store", "tracking"),
+        *("analysis", "engine.environment", "engine.identity", "engine.networks"),
+        *("engine.predictions", "report", "spec", "store", "tracking"),
     },
     "runner": {
         *("analysis", "engine", "ray_backend", "report", "search", "spec", "status", "store"),

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibration.bilevel.engine import ENGINES, Engine, Hypergradient, InnerProblem, OuterLoss
 from calibration.bilevel.trajectory import leaf, pull
-from calibration.optimisers import SGD, Adam, OptimiserState
+from calibration.optimisers import SGD, Adam, AdamW, OptimiserState
 
 if TYPE_CHECKING:
     from torchopt.typing import GradientTransformation
@@ -69,7 +69,7 @@ def _transformation(problem: InnerProblem) -> GradientTransformation:
 
     lr, weight_decay = float(problem.lr), float(problem.weight_decay)
     match problem.optimiser:
-        case Adam() as adam:
+        case Adam() as adam if not isinstance(adam, AdamW):
             return torchopt.adam(
                 lr,
                 (adam.beta1, adam.beta2),

@@ -2,8 +2,8 @@
 
 ``fit("temperature", logits, labels)`` gives a fitted map; calling it on other logits gives
 their probabilities. Each map is a file here; a user adds one by subclassing ``Calibrator``
-and registering it in ``CALIBRATORS`` (``calibration.testing.check_calibrator`` tells whether
-it keeps the contract).
+and registering it in ``CALIBRATORS`` (``calibration.testing.check_calibrator`` checks the
+contract).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from calibration.calibrators.calibrator import CALIBRATORS, Calibrator
 __all__ = ["CALIBRATORS", "Calibrator", "fit", "names"]
 
 
-def fit(name: str, logits: Tensor, labels: Tensor) -> Calibrator:
+def fit(name: str, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Calibrator:
     """A new calibrator of that name (or import path), fitted on held-out data.
 
     Raises ``UnknownNameError`` for an unknown name and ``ValueError`` for bad data.
@@ -44,7 +44,7 @@ def fit(name: str, logits: Tensor, labels: Tensor) -> Calibrator:
     >>> fit("temperature", logits, labels)(logits[:1])
     tensor([[0.6667, 0.3333]], dtype=torch.float64)
     """
-    return CALIBRATORS[name]().fit(logits, labels)
+    return CALIBRATORS[name]().fit(logits, labels, weights)
 
 
 def names(which: Literal["fast", "all"]) -> list[str]:

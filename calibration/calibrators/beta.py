@@ -28,7 +28,7 @@ class Beta(LogisticMap):
         while True:
             theta = np.zeros(3)
             theta[free], converged = shrunk_logistic_regression(
-                features[free], target, centre[free]
+                features[free], target, centre[free], score.weights
             )
             if (theta[:2] >= 0).all():
                 self.converged = self.converged and converged

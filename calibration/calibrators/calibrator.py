@@ -13,6 +13,7 @@ from torch import Tensor
 
 from calibration.complexity import CalibratorComplexity
 from calibration.registry import Registry
+from calibration.row_weights import check_weights
 
 Floats = NDArray[np.float64]
 
@@ -21,12 +22,15 @@ class Calibrator(ABC):
     """A map from logits to calibrated probabilities, fitted on held-out data.
 
     ``fit(logits, labels)`` takes logits (N, K) of any float type on any device and integer
-    labels (N,); log-probabilities serve equally as logits. Calling the fitted object gives
+    labels (N,); log-probabilities serve equally as logits. ``weights`` (N,) say how often each
+    row counts: whole numbers are as good as repeated rows. A calibrator that is not ``weighted``
+    cannot follow them and is fitted without. Calling the fitted object gives
     probabilities (N, K), float64 on the CPU, whose rows sum to 1; or, where ``top_label`` is
     true, the confidence (N,) of the predicted class. A calibrator has no constructor
     arguments, so that ``type(self)()`` is an unfitted copy.
 
-    A subclass writes ``_fit`` and ``_apply``, which see checked float64 tensors. If it
+    A subclass writes ``_fit`` and ``_apply``, which see checked float64 tensors; the weights are
+    given to ``_fit`` if it declares ``weighted``. If it
     declares ``scaling``, the map it fitted is discarded for plain softmax whenever its NLL on
     the fitting data is above that of plain softmax (``converged`` is then False).
 
@@ -44,11 +48,13 @@ class Calibrator(ABC):
     fast: ClassVar[bool]
     """Cheap even with 1000 classes."""
     top_label: ClassVar[bool] = False
-    """The call gives the confidence of the predicted class only."""
+    """The call gives only the confidence of the predicted class."""
+    weighted: ClassVar[bool] = False
+    """Its fit follows the rows' weights; reports mark those that do not."""
     complexity: ClassVar[int] = CalibratorComplexity.FREE
     """Its place on the scale of ``CalibratorComplexity``; the highest, unless declared."""
     version: ClassVar[int] = 1
-    """Raise it when the fit comes to another map: stored predictions are then evaluated again."""
+    """Increase it when the fit changes: stored predictions are then evaluated again."""
 
     converged: bool
     """Whether the fit reached the optimum of its problem; set by ``fit``."""
@@ -56,16 +62,23 @@ class Calibrator(ABC):
     _classes: int | None = None
     _fell_back: bool = False
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Self:
+    def fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Self:
         """Fit on held-out ``logits`` (N, K) and ``labels`` (N,), forgetting any earlier fit."""
         logits = checked_logits(logits)
         labels = checked_labels(labels, *logits.shape)
         self.converged = True
-        self._fit(logits, labels)
+        if weights is None or not self.weighted:
+            weights = None
+            self._fit(logits, labels)
+        else:
+            # A row that counts nothing is not there: it may not move an end or a knot, either.
+            weights = checked_weights(weights, len(logits))
+            logits, labels, weights = (part[weights > 0] for part in (logits, labels, weights))
+            self._fit(logits, labels, weights)
         if self.scaling:
-            before = nll(torch.softmax(logits, 1), labels)
+            before = nll(torch.softmax(logits, 1), labels, weights)
             # Written so that a NaN counts as worse.
-            self._fell_back = not nll(self._apply(logits), labels) <= before
+            self._fell_back = not nll(self._apply(logits), labels, weights) <= before
             self.converged = self.converged and not self._fell_back
         self._classes = logits.shape[1]
         return self
@@ -83,8 +96,8 @@ class Calibrator(ABC):
         return torch.softmax(logits, 1) if self._fell_back else self._apply(logits)
 
     @abstractmethod
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        """Learn the map; set ``converged`` to False if the solver did not get there."""
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        """Learn the map; set ``converged`` to False if the solver did not converge."""
 
     @abstractmethod
     def _apply(self, logits: Tensor) -> Tensor:
@@ -94,7 +107,9 @@ class Calibrator(ABC):
 CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "calsweep.calibrators")
 
 
-def nll(probabilities: Tensor, labels: Tensor) -> tuple[float, float]:
+def nll(
+    probabilities: Tensor, labels: Tensor, weights: Tensor | None = None
+) -> tuple[float, float]:
     """Mean −log p of the true class, to be compared as a pair.
 
     The first is infinite as soon as one p has underflowed to 0; the second, for which such a
@@ -102,11 +117,23 @@ def nll(probabilities: Tensor, labels: Tensor) -> tuple[float, float]:
     """
     true = probabilities.gather(1, labels[:, None])
     counted = true.clamp_min(torch.finfo(torch.float64).tiny)
+    if weights is not None:
+        share = weights / weights.sum()
+        return -(share @ true.log()).item(), -(share @ counted.log()).item()
     return -true.log().mean().item(), -counted.log().mean().item()
 
 
+def checked_weights(weights: Tensor, samples: int) -> Tensor:
+    """``weights`` as float64 (N,) on the CPU, none negative; raises ``ValueError``."""
+    if not isinstance(weights, Tensor) or weights.shape != (samples,):
+        found = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
+        raise ValueError(f"weights must be a tensor of shape ({samples},), found {found}")
+    check_weights(weights, "weights")
+    return weights.detach().to("cpu", torch.float64)
+
+
 def rows_at_once(logits: Tensor) -> int:
-    """How many rows to work on at a time, so that what is computed stays in the cache."""
+    """How many rows to work on at a time, so that intermediate results stay in the cache."""
     return max(256, 2**16 // logits.shape[1])
 
 

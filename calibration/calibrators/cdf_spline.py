@@ -22,7 +22,7 @@ class CdfSpline(Calibrator):
     fraction of samples are fitted by a natural cubic spline with 6 even knots, in least
     squares. Its derivative is how far accuracy lies above c. The other classes share what
     the predicted one leaves in proportion to their softmax probabilities. The new confidence
-    is kept 1/(N+2) away from 0 and 1, which N samples cannot tell apart from that.
+    is kept 1/(N+2) away from 0 and 1, which N samples cannot distinguish from them.
     """
 
     description = "spline of the confidence's cumulative gap (Gupta et al. 2021)"
@@ -34,7 +34,7 @@ class CdfSpline(Calibrator):
     samples: int
     gap: Curve
 
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         confidence, predicted = torch.softmax(logits, 1).max(1)
         correct = (predicted == labels).to(torch.float64)
         self.samples = len(labels)

@@ -14,6 +14,8 @@ from calibration.calibrators.platt import PlattLogits, platt_features
 from calibration.complexity import CalibratorComplexity
 
 BINS = 15
+RANK_ROUNDING = 1e-6
+"""What sums of weights may be off: those of whole numbers, scaled, are ranks again."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +39,39 @@ class ScaledBins:
     bins: StepFunction
 
 
-def bin_means(x: Floats, y: Floats, edges: Floats) -> StepFunction:
+def bin_means(x: Floats, y: Floats, edges: Floats, weights: Floats | None = None) -> StepFunction:
     """The mean y of every bin, NaN where it is empty."""
-    bins = np.searchsorted(edges, x)
-    count = np.bincount(bins, minlength=len(edges) + 1)
-    total = np.bincount(bins, weights=y, minlength=len(edges) + 1)
-    return StepFunction(edges, np.where(count > 0, total / np.maximum(count, 1), np.nan))
+    bins, size = np.searchsorted(edges, x), len(edges) + 1
+    values = y if weights is None else weights * y
+    count = np.bincount(bins, weights=weights, minlength=size)
+    total = np.bincount(bins, weights=values, minlength=size)
+    return StepFunction(edges, np.where(count > 0, total / np.where(count > 0, count, 1), np.nan))
 
 
-def equal_mass_edges(ordered: Floats, bins: int) -> Floats:
+def equal_mass_edges(ordered: Floats, bins: int, weights: Floats | None = None) -> Floats:
     """Inner edges that split ascending values by rank into ``bins`` parts.
 
     An edge is the largest value left of it; where it falls among ties it moves behind them,
-    and bins that have become empty are dropped.
+    and bins that have become empty are dropped. With ``weights`` the ranks are sums of them.
     """
-    last = len(ordered) * np.arange(1, bins) // bins - 1
+    numbers = np.arange(1, bins)
+    if weights is None:
+        last = len(ordered) * numbers // bins - 1
+    else:
+        summed = weights.cumsum()
+        ranks = np.floor(summed[-1] * numbers / bins + RANK_ROUNDING)
+        last = np.searchsorted(summed, ranks[ranks > 0] - RANK_ROUNDING)
     values = np.unique(ordered[last[last >= 0]])
     edges: Floats = values[values < ordered[-1]]
     return edges
+
+
+def _ascending(x: Floats, weights: Floats | None) -> tuple[Floats, int, Floats | None]:
+    """What ``equal_mass_edges`` takes of values in any order."""
+    if weights is None:
+        return np.sort(x), BINS, None
+    order = np.argsort(x, kind="stable")
+    return x[order], BINS, weights[order]
 
 
 @CALIBRATORS.register("histogram_width")
@@ -68,9 +85,10 @@ class HistogramWidth(OneVsRest[StepFunction]):
     complexity = CalibratorComplexity.PIECES
     scaling = False
     fast = True
+    weighted = True
 
     def _fit_map(self, score: Score, target: Floats) -> StepFunction:
-        return bin_means(score.p, target, np.arange(1, BINS) / BINS)
+        return bin_means(score.p, target, np.arange(1, BINS) / BINS, score.weights)
 
     def _apply_map(self, fitted: StepFunction, score: Score) -> Floats:
         return fitted(score.p)
@@ -84,9 +102,11 @@ class HistogramMass(OneVsRest[StepFunction]):
     complexity = CalibratorComplexity.PIECES
     scaling = False
     fast = True
+    weighted = True
 
     def _fit_map(self, score: Score, target: Floats) -> StepFunction:
-        return bin_means(score.p, target, equal_mass_edges(np.sort(score.p), BINS))
+        edges = equal_mass_edges(*_ascending(score.p, score.weights))
+        return bin_means(score.p, target, edges, score.weights)
 
     def _apply_map(self, fitted: StepFunction, score: Score) -> Floats:
         return fitted(score.p)
@@ -103,15 +123,16 @@ class ScalingBinning(OneVsRest[ScaledBins]):
     complexity = CalibratorComplexity.PIECES
     scaling = False
     fast = True
+    weighted = True
 
     def _fit_map(self, score: Score, target: Floats) -> ScaledBins:
         theta, converged = shrunk_logistic_regression(
-            platt_features(score), target, centre=np.array(PlattLogits.unchanged)
+            platt_features(score), target, np.array(PlattLogits.unchanged), score.weights
         )
         self.converged = self.converged and converged
         scaled = expit(theta @ platt_features(score))
-        edges = equal_mass_edges(np.sort(scaled), BINS)
-        return ScaledBins(theta, bin_means(scaled, scaled, edges))
+        edges = equal_mass_edges(*_ascending(scaled, score.weights))
+        return ScaledBins(theta, bin_means(scaled, scaled, edges, score.weights))
 
     def _apply_map(self, fitted: ScaledBins, score: Score) -> Floats:
         return fitted.bins(expit(fitted.theta @ platt_features(score)))

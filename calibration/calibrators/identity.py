@@ -18,8 +18,9 @@ class Identity(Calibrator):
     scaling = True
     keeps_argmax = True
     fast = True
+    weighted = True
 
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         pass
 
     def _apply(self, logits: Tensor) -> Tensor:

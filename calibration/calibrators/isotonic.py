@@ -45,7 +45,7 @@ class Steps:
 
     level: Floats
     count: Floats
-    """How many samples the stretch holds."""
+    """How many samples the stretch holds, or their weight."""
     total: Floats
     """The sum of their y."""
     first: Floats
@@ -54,16 +54,17 @@ class Steps:
     """The smallest, the largest and the mean x of the stretch."""
 
 
-def isotonic_steps(log_odds: Floats, y: Floats) -> Steps:
+def isotonic_steps(log_odds: Floats, y: Floats, weights: Floats | None = None) -> Steps:
     """Isotonic regression of y on probabilities x = σ(log-odds) by pooling adjacent violators.
 
     Log-odds are rounded down to multiples of ``POOLING_WIDTH`` and tied x are pooled first:
     isotonic regression would make steps to 0 and 1 out of rounding errors.
     """
     x = expit(np.floor(log_odds / POOLING_WIDTH) * POOLING_WIDTH)
-    distinct, where, count = np.unique(x, return_inverse=True, return_counts=True)
-    total = np.bincount(where, weights=y).astype(np.float64)
-    each = Steps(total / count, count.astype(np.float64), total, distinct, distinct, distinct)
+    distinct, where = np.unique(x, return_inverse=True)
+    count = np.bincount(where, weights=weights).astype(np.float64)
+    total = np.bincount(where, weights=y if weights is None else weights * y).astype(np.float64)
+    each = Steps(total / count, count, total, distinct, distinct, distinct)
     return _pooled(each, weights=each.count)
 
 
@@ -95,8 +96,10 @@ def _pooled(steps: Steps, weights: Floats) -> Steps:
     )
 
 
-def class_frequency(target: Floats, classes: int) -> float:
+def class_frequency(target: Floats, classes: int, weights: Floats | None = None) -> float:
     """Laplace's estimate (k + 1)/(N + K): never 0 or 1, and over all classes it sums to 1."""
+    if weights is not None:
+        return float((weights @ target + 1) / (weights.sum() + classes))
     return float((target.sum() + 1) / (len(target) + classes))
 
 
@@ -110,7 +113,8 @@ def centred_isotonic_curve(steps: Steps) -> Curve:
 
     Stretches where y is always 0 or always 1 keep both ends: there the true curve can be level.
     """
-    bound = (steps.total <= 0) | (steps.total >= steps.count)
+    # Sums of weights are rounded.
+    bound = (steps.total <= 0) | (steps.total >= steps.count * (1 - 1e-12))
     left = np.where(bound, steps.first, steps.mean)
     right = np.where(bound, steps.last, steps.mean)
     return Curve(np.stack([left, right], 1).ravel(), steps.level.repeat(2))
@@ -120,13 +124,14 @@ def centred_isotonic_curve(steps: Steps) -> Curve:
 class Isotonic(OneVsRest[Curve]):
     """Isotonic regression of each class's probability (Zadrozny and Elkan 2002), shrunk.
 
-    Plain isotonic regression says 0 wherever the class was not met, and one such row on new
+    Plain isotonic regression gives 0 wherever the class did not occur, and one such row in new
     data makes its NLL infinite: levels are moved towards the class frequency (``shrunk``).
     """
 
     description = "isotonic regression, one-vs-rest, shrunk (Zadrozny and Elkan 2002)"
     scaling = False
     fast = True
+    weighted = True
     version = 2
 
     def _fit_map(self, score: Score, target: Floats) -> Curve:
@@ -140,12 +145,13 @@ class Isotonic(OneVsRest[Curve]):
 class CentredIsotonic(OneVsRest[Curve]):
     """Centred isotonic regression: no level stretches inside (Oron and Flournoy 2017).
 
-    Its levels are shrunk as those of ``isotonic`` are.
+    Its levels are shrunk like those of ``isotonic``.
     """
 
     description = "centred isotonic regression, one-vs-rest, shrunk (Oron and Flournoy 2017)"
     scaling = False
     fast = True
+    weighted = True
     version = 2
 
     def _fit_map(self, score: Score, target: Floats) -> Curve:
@@ -160,7 +166,7 @@ class IsotonicTopLabel(Calibrator):
     """Isotonic regression of "the prediction is right" on its confidence.
 
     This is the form used as a baseline by Sanguin et al. (2024). The call gives the
-    confidence (N,) of the predicted class; below 1/K it is no maximum of any row.
+    confidence (N,) of the predicted class; below 1/K it cannot be the maximum of any row.
     """
 
     description = "isotonic regression of the predicted class's confidence"
@@ -169,21 +175,24 @@ class IsotonicTopLabel(Calibrator):
     keeps_argmax = True
     fast = True
     top_label = True
+    weighted = True
     version = 2
 
     curve: Curve
 
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         top = logits.argmax(1, keepdim=True)
         correct = (top.squeeze(1) == labels).to(torch.float64)
         others = logits.scatter(1, top, -torch.inf).logsumexp(1)
         log_odds = logits.gather(1, top).squeeze(1) - others
-        self.curve = isotonic_curve(isotonic_steps(log_odds.numpy(), correct.numpy()))
+        counted = None if weights is None else weights.numpy()
+        steps = isotonic_steps(log_odds.numpy(), correct.numpy(), counted)
+        self.curve = isotonic_curve(steps)
 
     def _apply(self, logits: Tensor) -> Tensor:
         return torch.from_numpy(self.curve(torch.softmax(logits, 1).amax(1).numpy()))
 
 
 def _shrunk_steps(score: Score, target: Floats) -> Steps:
-    frequency = class_frequency(target, score.classes)
-    return shrunk(isotonic_steps(score.log_odds, target), frequency)
+    frequency = class_frequency(target, score.classes, score.weights)
+    return shrunk(isotonic_steps(score.log_odds, target, score.weights), frequency)

@@ -11,7 +11,7 @@ from calibration.calibrators.calibrator import Floats
 class NaturalSplines:
     """The natural cubic splines that are 1 at one of the knots and 0 at the others.
 
-    A spline's coefficients are its values at the knots. Outside them it goes on straight.
+    A spline's coefficients are its values at the knots. Outside them it continues linearly.
     """
 
     def __init__(self, knots: Floats) -> None:

@@ -1,4 +1,4 @@
-"""How maps of one score lift to many classes: one map per class, rows normalised.
+"""Maps of one score extended to many classes: one map per class, rows normalised.
 
 With K = 2 there is one map, for the score of class 1. With K ≥ 3 every class has its own,
 fitted to "this class or another", and each row of results is divided by its sum. A row whose
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Generic, TypeVar
 
@@ -33,6 +33,8 @@ class Score:
     """log(1 − p), (N,), exact even where p rounds to 1."""
     classes: int
     """How many classes there are in all."""
+    weights: Floats | None = None
+    """How often each sample counts, (N,), when a weighted map is fitted to samples with weights."""
 
     @cached_property
     def p(self) -> Floats:
@@ -82,10 +84,11 @@ class OneVsRest(Calibrator, Generic[Map]):
     keeps_argmax = False
     maps: list[Map]
 
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         self._choose(logits, labels)
+        counted = None if weights is None else weights.numpy()
         self.maps = [
-            self._fit_map(score, target)
+            self._fit_map(replace(score, weights=counted), target)
             for score, target in zip(scores(logits), targets(labels, logits.shape[1]), strict=True)
         ]
 

@@ -19,11 +19,12 @@ class LogisticMap(OneVsRest[Floats]):
 
     complexity = CalibratorComplexity.PER_CLASS
     scaling = True
+    weighted = True
     unchanged: ClassVar[tuple[float, ...]]
 
     def _fit_map(self, score: Score, target: Floats) -> Floats:
         theta, converged = shrunk_logistic_regression(
-            self._features(score), target, centre=np.array(self.unchanged)
+            self._features(score), target, np.array(self.unchanged), score.weights
         )
         self.converged = self.converged and converged
         return theta
@@ -78,11 +79,12 @@ class PlattProbabilities(LogisticMap):
     fast = True
 
     def _fit_map(self, score: Score, target: Floats) -> Floats:
-        positives = target.sum()
-        negatives = len(target) - positives
+        weights = score.weights
+        positives = target.sum() if weights is None else weights @ target
+        negatives = (len(target) if weights is None else weights.sum()) - positives
         smooth = np.where(target > 0, (positives + 1) / (positives + 2), 1 / (negatives + 2))
         theta, converged = logistic_regression(
-            self._features(score), smooth, penalty=np.zeros((2, 2)), centre=np.zeros(2)
+            self._features(score), smooth, np.zeros((2, 2)), np.zeros(2), weights=weights
         )
         self.converged = self.converged and converged
         return theta

@@ -46,9 +46,10 @@ class Polynomial(OneVsRest[Floats]):
     complexity = CalibratorComplexity.PER_CLASS
     scaling = False
     fast = False
+    weighted = True
 
     def _fit_map(self, score: Score, target: Floats) -> Floats:
-        coefficients, converged = monotone_polynomial(score.p, target)
+        coefficients, converged = monotone_polynomial(score.p, target, score.weights)
         self.converged = self.converged and converged
         return coefficients
 
@@ -63,11 +64,14 @@ def bernstein(x: Floats, degree: int = DEGREE) -> Floats:
     return values
 
 
-def monotone_polynomial(x: Floats, y: Floats) -> tuple[Floats, bool]:
+def monotone_polynomial(x: Floats, y: Floats, weights: Floats | None = None) -> tuple[Floats, bool]:
     """The coefficients of the problem's solution for x in [0, 1], and whether it was reached."""
-    samples = len(x)
-    system = np.vstack([bernstein(x), np.sqrt(RIDGE * samples) * np.eye(DEGREE + 1)])
-    wanted = np.concatenate([y, np.full(DEGREE + 1, np.sqrt(RIDGE * samples) * y.mean())])
+    samples, mean, rows = float(len(x)), y.mean(), bernstein(x)
+    if weights is not None:
+        samples, mean = float(weights.sum()), weights @ y / weights.sum()
+        rows, y = np.sqrt(weights)[:, None] * rows, np.sqrt(weights) * y
+    system = np.vstack([rows, np.sqrt(RIDGE * samples) * np.eye(DEGREE + 1)])
+    wanted = np.concatenate([y, np.full(DEGREE + 1, np.sqrt(RIDGE * samples) * mean)])
     q, r = np.linalg.qr(system)
     centre = q.T @ wanted
     least = 1 / (samples + 2)
@@ -75,9 +79,9 @@ def monotone_polynomial(x: Floats, y: Floats) -> tuple[Floats, bool]:
     ends[0, 0], ends[1, -1] = 1, -1
     points = (1 - np.cos(np.linspace(0, np.pi, POINTS))) / 2
     for _ in range(ROUNDS):
-        rows = np.vstack([ends, slopes(points)])
+        required = np.vstack([ends, slopes(points)])
         bounds = np.concatenate([[least, least - 1], np.zeros(len(points))])
-        whitened = np.linalg.solve(r.T, rows.T).T
+        whitened = np.linalg.solve(r.T, required.T).T
         found = least_distance(whitened, bounds - whitened @ centre)
         coefficients: Floats = np.linalg.solve(r, centre + found)
         lowest, slope = least_slope(coefficients)
@@ -105,7 +109,7 @@ def least_distance(matrix: Floats, bounds: Floats) -> Floats:
 
 
 def least_slope(coefficients: Floats) -> tuple[float, float]:
-    """Where in [0, 1] the polynomial's slope is least, and what it is there."""
+    """Where in [0, 1] the polynomial's slope is least, and its value there."""
     derivative = DEGREE * np.diff(coefficients) @ _POWERS
     turning = powers.polyroots(powers.polyder(derivative))
     real = turning[np.abs(turning.imag) < 1e-6].real

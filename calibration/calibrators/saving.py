@@ -2,7 +2,7 @@
 
 A map is saved as its class and its attributes. Numbers, texts, lists, tuples, dicts, tensors
 and arrays are written as values; objects inside it only if their class belongs to this package
-or to the module of the map itself, so that what a file can bring to life is known beforehand.
+or to the module of the map itself, so that only known classes can be instantiated from a file.
 A class with other attributes gives plain ones by ``__getstate__`` and takes them back by
 ``__setstate__``, as for pickling.
 """
@@ -28,11 +28,11 @@ from calibration.memory import check_fits
 _FORMAT = 2
 PACKAGE = "calibration"
 ABOUT = "about"
-"""An entry that whoever keeps a saved calibrator may add; loading ignores it."""
+"""An entry that users of a saved calibrator may add; loading ignores it."""
 _DEEPEST = 50
 PLAIN = (type(None), bool, int, str)
 ROW_BYTES = 64
-"""What a map takes for each class of a row that it is tried on."""
+"""Bytes that a map takes for each class of a row that it is tried on."""
 
 
 def save_calibrator(calibrator: Calibrator) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 With features x (N, K) and parameters θ the calibrated logits are x + Aθ, so that θ = 0 is
 "no change". The objective
 
-    mean NLL of softmax(x + Aθ) + Σ ridge · θ²
+    mean NLL of softmax(x + Aθ) + Σ ridge · θ²  (by weight, if rows have weights)
 
 is convex, and has exactly one minimum where the ridge is positive. It is minimised by a
 trust-region Newton method with conjugate gradients, which never goes uphill and needs of
@@ -69,13 +69,21 @@ class PenalisedNLL:
     """The objective, its gradient and its Hessian's products, as functions of θ."""
 
     def __init__(
-        self, logits: AffineLogits, features: Tensor, labels: Tensor, ridge: Tensor
+        self,
+        logits: AffineLogits,
+        features: Tensor,
+        labels: Tensor,
+        ridge: Tensor,
+        weights: Tensor | None = None,
     ) -> None:
         self.logits = logits
         self.ridge = ridge
-        self.samples = len(labels)
+        self.samples = len(labels) if weights is None else float(weights.sum())
         rows = rows_at_once(features)
         self.blocks = list(zip(features.split(rows), labels.split(rows), strict=True))
+        self.weights: list[Tensor | None] = [None] * len(self.blocks)
+        if weights is not None:
+            self.weights = list(weights[:, None].split(rows))
         self.at: Floats = np.empty(0)
         self.probabilities: list[Tensor] = []
 
@@ -85,13 +93,16 @@ class PenalisedNLL:
         loss = self.samples * (self.ridge * theta.square()).sum()
         gradient = 2 * self.samples * self.ridge * theta
         self.at, self.probabilities = at.copy(), []
-        for x, labels in self.blocks:
+        for (x, labels), weight in zip(self.blocks, self.weights, strict=True):
             log_p = torch.log_softmax(x + self.logits.change(x, theta), 1)
-            loss -= log_p.gather(1, labels[:, None]).sum()
+            true = log_p.gather(1, labels[:, None])
+            loss -= true.sum() if weight is None else (weight * true).sum()
             p = log_p.exp()
             self.probabilities.append(p)
             residual = p.clone()
             residual[torch.arange(len(labels)), labels] -= 1
+            if weight is not None:
+                residual *= weight
             gradient += self.logits.adjoint(x, residual)
         return float(loss) / self.samples, (gradient / self.samples).numpy()
 
@@ -102,9 +113,11 @@ class PenalisedNLL:
             self.value_and_gradient(at)
         v = torch.from_numpy(direction)
         product = 2 * self.samples * self.ridge * v
-        for (x, _), p in zip(self.blocks, self.probabilities, strict=True):
+        for (x, _), p, weight in zip(self.blocks, self.probabilities, self.weights, strict=True):
             weighted = p * self.logits.change(x, v)
             weighted.addcmul_(p, weighted.sum(1, keepdim=True), value=-1)
+            if weight is not None:
+                weighted *= weight
             product += self.logits.adjoint(x, weighted)
         return (product / self.samples).numpy()
 
@@ -127,16 +140,22 @@ class AffineScaling(Calibrator):
     complexity = CalibratorComplexity.PER_CLASS
     scaling = True
     keeps_argmax = False
+    weighted = True
     affine: ClassVar[AffineLogits]
 
     temperature: float
-    samples: int
+    samples: float
+    """The rows fitted on, or the sum of their weights."""
     theta: Tensor
 
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        self.temperature, scaled = best_temperature(logits, labels)
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        self.temperature, scaled = best_temperature(logits, labels, weights)
         self.samples, classes = logits.shape
-        objective = PenalisedNLL(self.affine, self._features(logits), labels, self._ridge(classes))
+        if weights is not None:
+            self.samples = float(weights.sum())
+        objective = PenalisedNLL(
+            self.affine, self._features(logits), labels, self._ridge(classes), weights
+        )
         self.theta, minimised = objective.minimise()
         self.converged = scaled and minimised
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -33,11 +34,12 @@ class Temperature(Calibrator):
     scaling = True
     keeps_argmax = True
     fast = True
+    weighted = True
 
     temperature: float
 
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        self.temperature, self.converged = best_temperature(logits, labels)
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        self.temperature, self.converged = best_temperature(logits, labels, weights)
 
     def _apply(self, logits: Tensor) -> Tensor:
         return torch.softmax(logits / self.temperature, 1)
@@ -55,12 +57,14 @@ class EnsembleTemperature(Calibrator):
     scaling = True
     keeps_argmax = True
     fast = True
+    weighted = True
 
     temperature: float
     weights: tuple[float, float, float]
 
-    def _fit(self, logits: Tensor, labels: Tensor) -> None:
-        self.temperature, converged = best_temperature(logits, labels)
+    def _fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
+        self.temperature, converged = best_temperature(logits, labels, weights)
+        share = None if weights is None else (weights / weights.sum()).numpy()
         true = torch.stack(
             [part.gather(1, labels[:, None]).squeeze(1) for part in self._parts(logits)], dim=1
         ).numpy()
@@ -69,6 +73,8 @@ class EnsembleTemperature(Calibrator):
             # The uniform part's weight is what the others leave: no equality constraint.
             mixed = np.maximum(true[:, 2] + (true[:, :2] - true[:, 2:]) @ free, 1e-300)
             slope = (true[:, :2] - true[:, 2:]) / mixed[:, None]
+            if share is not None:
+                return -float(share @ np.log(mixed)), -(share @ slope)
             return -float(np.log(mixed).mean()), -slope.mean(axis=0)
 
         # From inside the simplex: at its corner an underflowed likelihood has no slope.
@@ -98,19 +104,32 @@ class EnsembleTemperature(Calibrator):
         return torch.softmax(logits / self.temperature, 1), torch.softmax(logits, 1), uniform
 
 
-def best_temperature(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
+def best_temperature(
+    logits: Tensor, labels: Tensor, weights: Tensor | None = None
+) -> tuple[float, bool]:
     """The T in [1e-8, 1e8] of least NLL, and whether NLL has a minimum there."""
     gaps = logits - logits.amax(1, keepdim=True)
     true = gaps.gather(1, labels[:, None])
     if not bool(true.any()):
-        return _ranked_right_temperature(gaps), False
+        return _ranked_right_temperature(gaps, weights), False
     blocks = gaps.split(rows_at_once(gaps))
+    samples = float(len(gaps))
+    shares: Sequence[Tensor | None] = [None] * len(blocks)
+    if weights is not None:
+        samples, shares = float(weights.sum()), weights.split(rows_at_once(gaps))
+        true = weights @ true
+    total = float(true.sum())
+
+    def within(block: Tensor, weight: Tensor | None, inverse: float) -> float:
+        expected = torch.softmax(block * inverse, 1) * block
+        return float(expected.sum() if weight is None else weight @ expected.sum(1))
 
     def slope(log_inverse: float) -> float:
         """dNLL/d(1/T), which rises with 1/T."""
         inverse = math.exp(log_inverse)
-        expected = sum(float((torch.softmax(x * inverse, 1) * x).sum()) for x in blocks)
-        return (expected - float(true.sum())) / len(gaps)
+        pieces = zip(blocks, shares, strict=True)
+        expected = sum(within(block, weight, inverse) for block, weight in pieces)
+        return (expected - total) / samples
 
     near, far = 0.0, 0.5 if slope(0.0) < 0 else -0.5
     bound = MIN_TEMPERATURE if far > 0 else MAX_TEMPERATURE
@@ -123,14 +142,16 @@ def best_temperature(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
     return min(max(math.exp(-root), MIN_TEMPERATURE), MAX_TEMPERATURE), True
 
 
-def _ranked_right_temperature(gaps: Tensor) -> float:
+def _ranked_right_temperature(gaps: Tensor, weights: Tensor | None = None) -> float:
     """T at which NLL is 1/(N+1) above its limit for T → 0, or 1 if it is nearer at T = 1."""
     ties = (gaps == 0).sum(1).to(gaps.dtype)
-    target = 1 / (len(gaps) + 1)
+    samples = len(gaps) if weights is None else float(weights.sum())
+    target = 1 / (samples + 1)
 
     def excess(log_inverse: float) -> float:
-        total = (gaps * math.exp(log_inverse)).exp().sum(1)
-        return float((total / ties).log().mean()) - target
+        losses = ((gaps * math.exp(log_inverse)).exp().sum(1) / ties).log()
+        mean = losses.mean() if weights is None else weights @ losses / samples
+        return float(mean) - target
 
     limit = -math.log(MIN_TEMPERATURE)
     if excess(0.0) <= 0:

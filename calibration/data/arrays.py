@@ -16,9 +16,12 @@ from calibration.data.columns import Column
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Kind, Part
 from calibration.data.fixed import TEST_SHARE, FixedDataset
 from calibration.data.labels import class_names_of, encode_labels
+from calibration.data.mapped import MappedFile, MappedRows
 from calibration.data.npz import CLASS_NAMES, NpzFile, class_names_in
+from calibration.data.paths import check_file
 from calibration.data.protocol import Share
 from calibration.data.roles import Roles, check_fold_alone, check_roles, read_roles
+from calibration.memory import IN_MEMORY_BYTES, check_fits
 
 _KEYS = (
     ("inputs", "labels", "test_inputs", "test_labels"),
@@ -26,32 +29,39 @@ _KEYS = (
     ("x_train", "y_train", "x_test", "y_test"),
 )
 """What the arrays of an NPZ file may be called."""
+_ROWS = 1024
+"""Looked at together: what is mapped need not fit into memory."""
 
 
 @DATASETS.register("arrays")
 class Arrays(DatasetOptions):
     """Arrays of an NPZ file: inputs and labels (or X and y), and test_… for a test part.
 
+    Or inputs in an NPY file, and ``labels`` in another one. What is large and not compressed
+    stays on the disk and is read batch by batch.
+
     Inputs (N, D) are a table, NaN meaning missing; (N, H, W), (N, C, H, W) and
     (N, H, W, C) with 1 or 3 channels are images. Labels are integers, booleans or
     texts. An array ``class_names`` names the classes 0…K−1. Without a test part
     ``test_share`` of the rows is set aside.
 
-    ``group``, ``time`` and ``fold`` name arrays with a value per row, which say what the
-    columns of a ``table`` of the same role say; a test part has its own, ``test_…``.
+    ``group``, ``time``, ``fold`` and ``weight`` name arrays with a value per row, which say what
+    the columns of a ``table`` of the same role say; a test part has its own, ``test_…``.
     """
 
     path: Path
+    labels: Path | None = None
     name: str | None = None
     test_share: Share = TEST_SHARE
     group: str | None = None
     time: str | None = None
     fold: str | None = None
+    weight: str | None = None
 
     def load(self) -> Dataset:
         """Read the file. Raises ``ValueError`` naming it and the array at fault."""
-        arrays, names = read_npz(self.path)
-        roles, origin = Roles(self.group, self.time, self.fold), str(self.path)
+        arrays, names = self._arrays()
+        roles, origin = Roles(self.group, self.time, self.fold, self.weight), str(self.path)
         return dataset_of_arrays(
             self.name or self.path.stem,
             arrays,
@@ -60,6 +70,17 @@ class Arrays(DatasetOptions):
             origin=origin,
             described=self._described(roles, arrays[1::2], origin) if roles.named else None,
         )
+
+    def _arrays(self) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
+        if self.path.suffix.lower() != ".npy":
+            if self.labels is not None:
+                raise ValueError(f"{self.path}: 'labels' goes with inputs in an .npy file")
+            return read_npz(self.path)
+        if self.labels is None:
+            raise ValueError(f"{self.path}: name the file of the labels with 'labels'")
+        if Roles(self.group, self.time, self.fold).named:
+            raise ValueError(f"{self.path}: 'group', 'time' and 'fold' need an NPZ file")
+        return [read_npy(self.path), read_npy(self.labels)], None
 
     def _described(
         self, roles: Roles, labels: Sequence[NDArray[Any]], origin: str
@@ -112,6 +133,19 @@ def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
     )
 
 
+def read_npy(path: Path) -> NDArray[Any]:
+    """The array of an NPY file, mapped; nothing is unpickled.
+
+    Raises ``ValueError`` if the file is absent, damaged or holds objects.
+    """
+    check_file(path)
+    try:
+        found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # the header is parsed as Python: it may fail in any way
+        raise ValueError(f"{path}: not a readable NPY file of plain numbers: {error}") from None
+    return found
+
+
 def dataset_of_arrays(
     name: str,
     arrays: Sequence[Any],
@@ -128,7 +162,7 @@ def dataset_of_arrays(
     """
     if len(arrays) not in (2, 4):
         raise ValueError(f"{origin}: 2 or 4 arrays are expected, found {len(arrays)}")
-    values = [np.asarray(array) for array in arrays]
+    values = [array if isinstance(array, np.memmap) else np.asarray(array) for array in arrays]
     labels = [_labels(array, f"{origin}: labels") for array in values[1::2]]
     if class_names is None:
         class_names = class_names_of(labels[0], f"{origin}: labels")
@@ -170,16 +204,31 @@ def as_inputs(array: NDArray[Any], origin: str) -> Tensor:
             f"{origin} must have the shape (N, D) of a table or (N, H, W) or (N, C, H, W) "
             f"of images, found {array.shape}"
         )
-    if np.isinf(array).any() or (array.ndim > 2 and np.isnan(array).any()):
+    if array.dtype.kind == "f" and not all(
+        _finite(array[at : at + _ROWS]) for at in range(0, len(array), _ROWS)
+    ):
         raise ValueError(f"{origin} must be finite (only a table may have NaN for missing)")
+    file = MappedFile.of(array) if array.nbytes > IN_MEMORY_BYTES else None
     if array.ndim == 2:
+        if file is not None:
+            return MappedRows(file, torch.float64)
         return torch.from_numpy(array.astype(np.float64))
+    channels = (1,) if array.ndim == 3 else ()
+    dtype = torch.uint8 if array.dtype == np.uint8 else torch.float32
+    if file is not None and (array.ndim == 3 or array.shape[1] in (1, 3)):
+        return MappedRows(file, dtype, shape=(*channels, *array.shape[1:]))
+    if isinstance(array, np.memmap):  # not read yet, and not in an order to be mapped
+        check_fits(array.nbytes, f"{origin} of the shape {array.shape} take")
     if array.ndim == 3:
         array = array[:, None]
     elif array.shape[1] not in (1, 3) and array.shape[3] in (1, 3):
         array = array.transpose(0, 3, 1, 2)
     kept = np.uint8 if array.dtype == np.uint8 else np.float32
     return torch.from_numpy(np.array(array, dtype=kept, order="C"))
+
+
+def _finite(rows: NDArray[Any]) -> bool:
+    return not (np.isinf(rows).any() or (rows.ndim > 2 and np.isnan(rows).any()))
 
 
 def _labels(array: NDArray[Any], origin: str) -> pd.Series[Any]:

@@ -2,7 +2,8 @@
 
 Raw inputs of a table are one float64 tensor: a numeric column holds its value, NaN
 where missing; a categorical one the position of its value in the column's
-``categories``, or ``MISSING_CODE`` or ``UNKNOWN_CODE``.
+``categories``, or ``MISSING_CODE`` or ``UNKNOWN_CODE``. A column of texts stands alone; its
+raw inputs are bytes (``calibration.data.text_inputs``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pandas.api import types
 from torch import Tensor
 
 from calibration.data.frames import check_names
+from calibration.data.text_inputs import encode_texts
 from calibration.data.texts import as_text
 
 UNKNOWN_CODE = -1.0
@@ -31,7 +33,7 @@ class Column(NamedTuple):
     """One input column; ``categories`` are the texts of a categorical one, sorted."""
 
     name: str
-    kind: Literal["numeric", "categorical"]
+    kind: Literal["numeric", "categorical", "text"]
     categories: tuple[str, ...] = ()
 
 
@@ -61,7 +63,8 @@ def _infer(series: pd.Series[Any], name: str, forced: bool, origin: str) -> Colu
     if len(categories) > MOST_CATEGORIES:
         raise ValueError(
             f"{origin}: text column {name!r} has {len(categories)} distinct values, more than "
-            f"{MOST_CATEGORIES}; drop it or group its values"
+            f"{MOST_CATEGORIES}; drop it, group its values, or embed it (option text, and a model "
+            "hf:NAME)"
         )
     return Column(name, "categorical", tuple(categories))
 
@@ -92,6 +95,8 @@ def encode_columns(frame: pd.DataFrame, columns: tuple[Column, ...], origin: str
     Raises ``ValueError`` naming a column that is absent, infinite or not numeric.
     """
     check_names((column.name for column in columns), frame, origin, "input")
+    if columns[0].kind == "text":
+        return encode_texts(frame[columns[0].name])
     raw = np.empty((len(frame), len(columns)))
     for position, column in enumerate(columns):
         encode = _encode_number if column.kind == "numeric" else _encode_category

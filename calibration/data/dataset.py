@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typing
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -16,15 +17,16 @@ from calibration.data.protocol import Protocol
 from calibration.hyperparameters import Settings
 from calibration.registry import Registry
 
-Kind = Literal["points", "table", "image"]
+Kind = Literal["points", "table", "image", "text"]
 
 
 class Part(NamedTuple):
     """Some rows of a dataset: inputs as they were read or drawn, labels as int64.
 
     Where the data has them: ``groups`` (int64 codes; rows of a group belong together), ``times``
-    (int64 ranks; equal stamps have equal ranks) and ``folds`` (int64, the position in
-    ``FOLD_NAMES`` of the part that the data assigns a row to).
+    (int64 ranks; equal stamps have equal ranks), ``folds`` (int64, the position in
+    ``FOLD_NAMES`` of the part that the data assigns a row to) and ``weights`` (float64, how much
+    a row counts, of any scale).
     """
 
     inputs: Tensor
@@ -32,6 +34,7 @@ class Part(NamedTuple):
     groups: Tensor | None = None
     times: Tensor | None = None
     folds: Tensor | None = None
+    weights: Tensor | None = None
 
     def take(self, rows: Tensor | slice) -> Part:
         """The given rows, with all that is known of them."""
@@ -68,7 +71,8 @@ class Splits:
 
     ``validation`` stops training and guides the search. ``apart`` are the rows that the
     protocol sets apart for calibrators and for choosing the winner, if it does; training
-    never looks at them.
+    never looks at them. ``train_transform`` is a user's own: it changes each training row
+    whenever it is used, and draws from torch's global generator, which follows the seed.
     """
 
     train: Part
@@ -76,6 +80,7 @@ class Splits:
     meta_validation: Part | None
     transform: Transform
     apart: Part | None = None
+    train_transform: Callable[[Tensor], Tensor] | None = None
 
     @property
     def choice(self) -> Part:
@@ -91,8 +96,9 @@ class Dataset(ABC):
     otherwise the test part is the same rows whatever the seed or the protocol. With
     ``fixed_split`` the data says which rows validate, too (``fold``, ``time``): seeds then
     differ in the training alone. ``test_groups`` is how many groups the test rows belong to,
-    None if rows belong to none.
-    ``kind`` "points" means points of the plane.
+    None if rows belong to none. ``weighted``: rows have weights, which training, metrics and
+    calibrators follow.
+    ``kind`` "points" means points of the plane; of "text" a network sees embeddings alone.
     """
 
     name: str
@@ -101,6 +107,7 @@ class Dataset(ABC):
     independent_draws: bool
     fixed_split: bool = False
     test_groups: int | None = None
+    weighted: bool = False
     columns: tuple[Column, ...] = ()
 
     @property

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
+from types import FunctionType
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calibration.data.columns import Column
 from calibration.data.dataset import FOLD_NAMES, Dataset, Kind, Part, Splits
@@ -27,6 +31,7 @@ class FixedDataset(Dataset):
     """
 
     independent_draws = False
+    train_transform: Callable[[Tensor], Tensor] | None = None
 
     def __init__(
         self,
@@ -58,8 +63,14 @@ class FixedDataset(Dataset):
         check_part(rows, f"{name}: the pool (all but the test part)", class_names, judges=False)
         self._pool, self._test = rows, test
         self.fixed_split = rows.folds is not None or rows.times is not None
+        self.weighted = rows.weights is not None
         if test.groups is not None:
             self.test_groups = len(test.groups.unique())
+
+    @property
+    def pool(self) -> Part:
+        """All rows but the test part."""
+        return self._pool
 
     def _set_aside(self, rows: Part, share: Share) -> tuple[Part, Part]:
         everything = np.arange(len(rows.labels))
@@ -95,11 +106,13 @@ class FixedDataset(Dataset):
     def fingerprint(self) -> str:
         """SHA-256 of all rows, class names, columns and the size of the test part.
 
-        Groups, times and folds belong to the rows.
+        Groups, times, folds and weights belong to the rows.
         """
         description: list[object] = [self.kind, self.class_names, self.columns, self._test_share]
         if self._pool.described:  # only then: data without them keeps its fingerprint
             description.append(self._pool.described)
+        if self.train_transform is not None:  # another transform makes other trials
+            description.append({"train_transform": described(self.train_transform)})
         tensors = (*self._pool, *self._test)
         return fingerprint(description, [values for values in tensors if values is not None])
 
@@ -123,11 +136,23 @@ class FixedDataset(Dataset):
             if part is not None:
                 what = f"{self.name}: the {word} part of protocol {protocol.name!r}"
                 check_part(part, what, self.class_names, judges=word != "training")
-        return splits
+        return replace(splits, train_transform=self.train_transform)
 
     def test(self, seed: int) -> Part:
         """Return the test part, the same for every seed."""
         return self._test
+
+
+def described(transform: Callable[[Tensor], Tensor]) -> str:
+    """What tells a user's transform from another. Raises ``ValueError`` if nothing does."""
+    named = isinstance(transform, FunctionType) and "<" not in transform.__qualname__
+    text = f"{transform.__module__}.{transform.__qualname__}" if named else repr(transform)
+    if " at 0x" in text:
+        raise ValueError(
+            f"train_transform: {text} does not tell what it does, and trials could not be told "
+            "apart by it; use a function at the top of a module, or a class with a __repr__"
+        )
+    return text
 
 
 def _check(part: Part, what: str, classes: int) -> None:

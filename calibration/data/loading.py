@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 import torch.utils.data
+from numpy.typing import NDArray
 
 from calibration.data.arrays import dataset_of_arrays
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions
+from calibration.data.fixed import FixedDataset, described
 from calibration.data.stability import check_fingerprint, check_stable
 
 QUICK_SECONDS = 1.0
@@ -22,7 +24,9 @@ def load_dataset(name: str, options: dict[str, Any]) -> Dataset:
 
     The callable gets the options as keyword arguments and returns a ``Dataset``, a
     tuple of arrays (inputs, labels) or (inputs, labels, test inputs, test labels), or a
-    ``torch.utils.data.Dataset`` of (input, label) pairs, the same at every call. Raises
+    ``torch.utils.data.Dataset`` of (input, label) pairs, the same at every call; if it has
+    ``classes``, they name the labels, and if it has a ``train_transform``, training rows go through
+    it (one at a time, whenever one is used) and no others. Raises
     ``ValueError`` saying what is wrong with the name, the options or what was returned.
     """
     entry: object = DATASETS[name]
@@ -55,14 +59,31 @@ def _as_dataset(name: str, made: object, again: object) -> Dataset:
         return made
     if isinstance(made, tuple | torch.utils.data.Dataset):
         given = made if isinstance(made, tuple) else _stacked(made, origin)
-        arrays = [np.asarray(array) for array in given]
-        dataset = dataset_of_arrays(name, arrays, origin=origin)
+        arrays = [a if isinstance(a, np.memmap) else np.asarray(a) for a in given]
+        dataset = dataset_of_arrays(
+            name, arrays, origin=origin, class_names=_class_names(made, arrays[1])
+        )
         check_stable(origin, arrays, again)
+        transform = getattr(made, "train_transform", None)
+        if transform is not None and isinstance(dataset, FixedDataset):
+            dataset.train_transform = transform
+            described(transform)  # or it is refused now
         return dataset
     raise ValueError(
         f"{origin}: the callable returned a {type(made).__name__}; return a Dataset, a tuple of "
         "2 or 4 arrays, or a torch.utils.data.Dataset of (input, label) pairs"
     )
+
+
+def _class_names(made: object, labels: NDArray[Any]) -> tuple[str, ...] | None:
+    """The ``classes`` of a dataset as torchvision's have them, if its labels number them."""
+    while isinstance(made, torch.utils.data.Subset):
+        made = made.dataset
+    names = getattr(made, "classes", None)
+    if not isinstance(names, list | tuple) or len(set(map(str, names))) < max(2, len(names)):
+        return None
+    numbered = labels.dtype.kind in "iu" and labels.size and labels.min() >= 0
+    return tuple(map(str, names)) if numbered and labels.max() < len(names) else None
 
 
 def _stacked(pairs: torch.utils.data.Dataset[Any], origin: str) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Columns that say how rows belong together: groups, times and folds.
+"""Columns that say how rows belong together (groups, times and folds), and how much they count.
 
 They are never inputs. What they say is checked where the data is read, with the names that the
 user knows; what the parts lack because of them, where the parts are made.
@@ -6,7 +6,7 @@ user knows; what the parts lack because of them, where the parts are made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from calibration.data.dataset import FOLD_NAMES, DatasetOptions, Part
 from calibration.data.texts import as_text
 
 _Column = pd.Series  # of any type: a column of a table, or an array of an NPZ file
+_Reader = Callable[[Sequence[_Column], Sequence[str]], Sequence[NDArray[Any]]]
 
 
 class Roles(NamedTuple):
@@ -29,6 +30,7 @@ class Roles(NamedTuple):
     group: str | None = None
     time: str | None = None
     fold: str | None = None
+    weight: str | None = None
 
     @property
     def named(self) -> dict[str, str]:
@@ -78,7 +80,12 @@ def read_roles(
     rows that are not later than all others.
     """
     found: list[dict[str, Tensor]] = [{} for _ in columns]
-    readers = {"group": ("groups", _groups), "time": ("times", _times), "fold": ("folds", _folds)}
+    readers: dict[str, tuple[str, _Reader]] = {
+        "group": ("groups", _groups),
+        "time": ("times", _times),
+        "fold": ("folds", _folds),
+        "weight": ("weights", _weights),
+    }
     for role in columns[0]:
         named = [
             f"{origin}, {role} column {part[role].name!r}"
@@ -157,6 +164,26 @@ def _folds(columns: Sequence[_Column], named: Sequence[str]) -> list[NDArray[np.
     return [codes]
 
 
+def _weights(columns: Sequence[_Column], named: Sequence[str]) -> list[NDArray[np.float64]]:
+    return [_numbers(column, where) for column, where in zip(columns, named, strict=True)]
+
+
+def _numbers(column: _Column, where: str) -> NDArray[np.float64]:
+    """Weights as they are. Raises ``ValueError`` for what cannot weigh a row."""
+    values: NDArray[np.float64] = np.asarray(
+        pd.to_numeric(column.astype(object), errors="coerce"), dtype=np.float64
+    )
+    wrong = np.flatnonzero(~np.isfinite(values) | (values < 0))
+    if len(wrong):
+        raise ValueError(
+            f"{where}: found {as_text(column.iloc[wrong[0]])!r} in row {wrong[0]} (counted from "
+            "0); weights are finite numbers, 0 or more: correct them or remove these rows"
+        )
+    if not values.any():
+        raise ValueError(f"{where}: all {len(values)} weights are 0; at least one row must count")
+    return values
+
+
 def _check_groups(groups: _Column, folds: _Column, origin: str) -> None:
     texts = groups.map(as_text)
     parts = folds.map(as_text).groupby(texts).nunique()
@@ -200,10 +227,17 @@ def check_part(part: Part, what: str, class_names: Sequence[str], *, judges: boo
 
     One trained on needs every class. One that ``judges`` needs two classes at least, and two
     groups or times, or nothing could be cross-fitted or resampled. Rows that belong to
-    nothing are drawn so that none of this happens.
+    nothing are drawn so that none of this happens; those without weight do not count.
     """
-    if not (part.groups is not None or part.times is not None or part.folds is not None):
+    if not part.described:
         return
+    if part.weights is not None:
+        if not bool(part.weights.any()):
+            raise ValueError(
+                f"{what} has {len(part.labels)} rows, and all of their weights are 0; change the "
+                "weights, the parts or their shares"
+            )
+        part = part.take(part.weights > 0)
     present = part.labels.unique()
     if judges and len(present) < 2:
         only = [class_names[int(place)] for place in present]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calibration.data.columns import encode_columns, infer_columns
+import pandas as pd
+
+from calibration.data.columns import Column, encode_columns, holds_texts, infer_columns
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
 from calibration.data.fixed import TEST_SHARE, FixedDataset
 from calibration.data.frames import check_names, read_frame
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.protocol import Share
 from calibration.data.roles import Roles, check_fold_alone, check_roles, read_roles
+from calibration.data.text_inputs import padded
 
 
 @DATASETS.register("table")
@@ -28,7 +31,10 @@ class Table(DatasetOptions):
     test rows, equal times together. ``fold``: the part of each row, ``train``,
     ``validation``, ``test`` or ``meta`` (for methods that learn on held-out data; without
     any, a share of the training rows); it may be used with ``group``. With ``time`` and
-    ``fold`` the parts are the same for every seed.
+    ``fold`` the parts are the same for every seed. ``weight``: how much each row counts (0 or
+    more, of any scale), in training and in all metrics and calibrators that can follow it.
+
+    ``text`` names a column of texts that is the only input, for a model ``hf:NAME``.
     """
 
     path: Path
@@ -38,10 +44,12 @@ class Table(DatasetOptions):
     test_share: Share = TEST_SHARE
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    text: str | None = None
     separator: str | None = None
     group: str | None = None
     time: str | None = None
     fold: str | None = None
+    weight: str | None = None
 
     def load(self) -> Dataset:
         """Read the file or files. Raises ``ValueError`` naming file and column."""
@@ -49,7 +57,7 @@ class Table(DatasetOptions):
         origin = str(self.path)
         check_names([self.target], frame, origin, "target")
         check_names([*self.drop, *self.categorical], frame, origin, "input")
-        roles = Roles(self.group, self.time, self.fold)
+        roles = Roles(self.group, self.time, self.fold, self.weight)
         check_names(roles.named.values(), frame, origin, "named")
         used = {self.target: "the target"} | dict.fromkeys(self.categorical, "an input")
         check_roles(roles, origin, used)
@@ -61,7 +69,10 @@ class Table(DatasetOptions):
                 f"{origin}: no column is left beside the target {self.target!r} and those dropped "
                 "or used otherwise"
             )
-        columns = infer_columns(frame, names, self.categorical, origin)
+        if self.text is None:
+            columns = infer_columns(frame, names, self.categorical, origin)
+        else:
+            columns = (self._text_column(frame, names, origin),)
         classes = class_names_of(frame[self.target], f"{origin}, column {self.target!r}")
 
         read = [(str(self.path), frame)]
@@ -81,11 +92,14 @@ class Table(DatasetOptions):
             )
             for (path, rows), fields in zip(read, described, strict=True)
         ]
+        if self.text is not None:
+            longest = max(part.inputs.shape[1] for part in parts)
+            parts = [part._replace(inputs=padded(part.inputs, longest)) for part in parts]
         called = self.name or self.path.name.partition(".")[0]
         try:
             return FixedDataset(
                 called,
-                "table",
+                "table" if self.text is None else "text",
                 parts[0],
                 classes,
                 test=parts[1] if len(parts) == 2 else None,
@@ -95,3 +109,14 @@ class Table(DatasetOptions):
         except ValueError as error:  # about the classes: too many, or too few rows of them
             found = str(error).removeprefix(f"{called}: ")
             raise ValueError(f"{origin}, column {self.target!r}: {found}") from None
+
+    def _text_column(self, frame: pd.DataFrame, names: list[str], origin: str) -> Column:
+        assert self.text is not None, "asked only then"
+        check_names([self.text], frame[names], origin, "text")
+        if self.categorical:
+            raise ValueError(
+                f"{origin}: the text {self.text!r} is the only input; leave 'categorical' out"
+            )
+        if not holds_texts(frame[self.text].dropna()):
+            raise ValueError(f"{origin}: column {self.text!r} does not hold texts")
+        return Column(self.text, "text")

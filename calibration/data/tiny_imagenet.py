@@ -6,13 +6,12 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 
 from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent
 from calibration.data.fixed import FixedDataset
+from calibration.data.image_cache import ImageForm, cached_images, file_identity
 
 FOLDER = "tiny-imagenet-200"
 SIDE = 64
@@ -26,8 +25,8 @@ class TinyImageNet(DownloadedOptions):
     def read(self) -> FixedDataset:
         """Read all images; the labelled validation images are the test part.
 
-        The official test images have no labels. Raises ``DataFileError`` if files are
-        absent or damaged.
+        They are decoded once, into a cache. The official test images have no labels. Raises
+        ``DataFileError`` if files are absent or damaged.
         """
         places = (self.folder / FOLDER, self.folder)
         place = next((place for place in places if (place / "wnids.txt").is_file()), None)
@@ -43,7 +42,11 @@ class TinyImageNet(DownloadedOptions):
                 stacklevel=2,
             )
         return FixedDataset(
-            "tiny_imagenet", "image", _read(train), _class_names(place, ids), test=_read(test)
+            "tiny_imagenet",
+            "image",
+            _read(place, train),
+            _class_names(place, ids),
+            test=_read(place, test),
         )
 
 
@@ -90,22 +93,12 @@ def _test_files(place: Path, ids: Sequence[str]) -> list[tuple[Path, int]]:
     return files
 
 
-def _read(files: Sequence[tuple[Path, int]]) -> Part:
-    pixels = np.empty((len(files), 3, SIDE, SIDE), dtype=np.uint8)
-    for row, (path, _) in enumerate(files):
-        try:
-            with Image.open(path) as image:
-                # Before it is decoded: a small file may announce any number of pixels.
-                if image.size != (SIDE, SIDE):
-                    found = "×".join(map(str, image.size))
-                    raise DataFileError(f"{path}: {SIDE}×{SIDE} pixels are expected, found {found}")
-                colours = np.asarray(image.convert("RGB"))
-        except FileNotFoundError:
-            raise DataFileError(f"{path}: no such file; unpack the archive again") from None
-        except DataFileError:
-            raise
-        except Exception as error:  # decoders of damaged images raise almost anything
-            raise DataFileError(f"{path}: damaged ({error}); unpack the archive again") from error
-        pixels[row] = colours.transpose(2, 0, 1)
-    labels = torch.tensor([label for _, label in files], dtype=torch.int64)
-    return Part(torch.from_numpy(pixels), labels)
+def _read(place: Path, files: Sequence[tuple[Path, int]]) -> Part:
+    remedy = "unpack the archive again"
+    found = cached_images(
+        file_identity((path for path, _ in files), place, remedy),
+        lambda: ((str(path), path) for path, _ in files),
+        ImageForm((SIDE, SIDE), fit="exact"),
+        remedy=remedy,
+    )
+    return Part(found.images, torch.tensor([label for _, label in files], dtype=torch.int64))

@@ -21,6 +21,8 @@ _CHUNK = 256
 
 def fit_transform(inputs: Tensor, columns: tuple[Column, ...]) -> Transform:
     """Fit the transform for a table's columns, or for points or images if there are none."""
+    if columns and columns[0].kind == "text":
+        return Unreadable()
     return TableTransform.fit(inputs, columns) if columns else Standardise.fit(inputs)
 
 
@@ -115,6 +117,15 @@ class TableTransform:
             levels = torch.tensor(codes, dtype=inputs.dtype, device=inputs.device)
             blocks.append((inputs[:, place, None] == levels).float())
         return torch.cat(blocks, dim=1)
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """The transform of texts, which a network sees as embeddings only."""
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Raise ``ValueError``."""
+        raise ValueError("texts are no inputs of a network; embed them with a model hf:NAME")
 
 
 def encoded(splits: Splits, numeric: NumericInputs, bins: int) -> Transform:

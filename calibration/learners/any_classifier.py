@@ -82,6 +82,7 @@ def any_classifier(classifier: type) -> type[AnyClassifier]:
     hyperparameters = create_model(f"{name}Hyperparameters", __base__=_AnyHyperparameters, **fields)
     hyperparameters.classifier = classifier
     package = classifier.__module__.partition(".")[0]
+    has: Any = classifier
     return type(
         name,
         (AnyClassifier,),
@@ -92,5 +93,6 @@ def any_classifier(classifier: type) -> type[AnyClassifier]:
             "Hyperparameters": hyperparameters,
             "classifier": classifier,
             "package": package,
+            "weighted": "sample_weight" in inspect.signature(has.fit).parameters,
         },
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
+from threading import Semaphore, Thread
 from typing import Annotated, Any
 
 import numpy as np
@@ -35,28 +38,103 @@ class CatBoostHyperparameters(BoosterHyperparameters):
     random_strength: Annotated[float, Field(ge=0, le=1e10), LogUniform(0.1, 10.0)] = 1.0
 
 
+class HandedRounds:
+    """What CatBoost makes of the validation rows, handed over round by round.
+
+    To CatBoost it is a metric, which sees the rows' scores after every round, and a callback, which
+    may end the training. ``begin`` starts a thread; the thread waits in every round until the next
+    is asked for. Iterating gives the scores, and raises what the training raised.
+    """
+
+    def __init__(self) -> None:
+        self._made: SimpleQueue[Matrix | BaseException | None] = SimpleQueue()
+        self._wanted = Semaphore(0)
+        self._ended = False
+        self._thread: Thread | None = None
+
+    def begin(self, train: Callable[[], object]) -> None:
+        """Train up to the first round."""
+
+        def run() -> None:
+            outcome: BaseException | None = None
+            try:
+                train()
+            except BaseException as error:  # raised where the rounds are asked for
+                outcome = error
+            self._made.put(outcome)
+
+        # A process may end while a training waits that nobody asks any more.
+        self._thread = Thread(target=run, name="catboost", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[Matrix]:
+        while isinstance(made := self._made.get(), np.ndarray):
+            yield made
+            self._wanted.release()
+        if made is not None:
+            raise made
+
+    def end(self) -> None:
+        """Let the training end with the round that it waits in."""
+        if self._thread is not None:
+            self._ended = True
+            self._wanted.release()
+            self._thread.join()
+            self._thread = None
+
+    def __deepcopy__(self, memo: object) -> HandedRounds:
+        """Itself: CatBoost copies what it is told, and this has two ends."""
+        return self
+
+    def is_max_optimal(self) -> bool:
+        """Of the metric: it is always 0."""
+        return False
+
+    def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
+        """Of the metric: hand the validation rows' scores over, and wait.
+
+        It is asked about the training rows, too, whose labels are not all 0.
+        """
+        if not self._ended and not np.asarray(target).any():
+            columns = [np.array(values, dtype=np.float64) for values in approxes]
+            self._made.put(log_odds(columns[0] if len(columns) == 1 else np.stack(columns, 1)))
+            self._wanted.acquire()
+        return 0.0, 1.0
+
+    def get_final_error(self, error: float, weight: float) -> float:
+        """Of the metric: nothing depends on it."""
+        return 0.0
+
+    def after_iteration(self, info: Any) -> bool:
+        """Of the callback: whether to go on."""
+        return not self._ended
+
+
 @LEARNERS.register("catboost")
 class CatBoost(Estimator):
     """CatBoost's own boosting; categories by ordered target statistics, missing values as they are.
 
-    CatBoost cannot be halted between two rounds and continued to the same numbers, so all rounds
-    are trained at once, until its own watch over the validation rows ends them; the curve is made
-    afterwards. The space is that of Gorishniy et al. (2021).
+    CatBoost cannot continue a model to the numbers of one training, so the training is one, in a
+    thread of its own that waits after every round until the next is asked for. Of what Gorishniy et
+    al. (2021) search, depth, learning rate and penalty are searched, the latter two in ranges of
+    our own, and ``random_strength`` instead of the bagging temperature.
     """
 
     description = "boosted symmetric trees, made for categories (CatBoost)"
     Hyperparameters = CatBoostHyperparameters
+    hyperparameters: CatBoostHyperparameters
     complexity = MethodComplexity.TREES
     package = "catboost"
     file = "catboost.cbm"
     wants = "native"
-    all_at_once = True
+    weighted = True
+    version = 2
 
     def parameters(self, task: Task) -> dict[str, Any]:
         """What CatBoost is told."""
         several = task.classes > 2
         return {
-            **self.hyperparameters.model_dump(exclude={"rounds", "patience"}),
+            **self.hyperparameters.of_library(),
             "iterations": self.rounds,
             "loss_function": "MultiClass" if several else "Logloss",
             **({"classes_count": task.classes} if several else {}),
@@ -66,44 +144,46 @@ class CatBoost(Estimator):
             "logging_level": "Silent",
         }
 
-    @property
-    def rounds(self) -> int:
-        """How many there are at most; after training, how many there were."""
-        return self._grown or super().rounds
-
-    _grown = 0
-
     def fit(self, task: Task) -> Iterator[Matrix]:
-        """Train all rounds, then tell of each."""
+        """Boost, and tell of every round before the next begins."""
         import catboost
 
-        self._categorical, self._grown = task.categorical, 0
+        self._categorical = task.categorical
         rows = catboost.Pool(
             self._frame(task.inputs),
             task.labels,
             weight=task.weights,
             cat_features=list(task.categorical),
         )
-        told, watched = self.parameters(task), None
-        known = task.validation_labels >= 0
-        if task.patience is not None and known.any():
-            told |= {"od_type": "Iter", "od_wait": task.patience}
-            watched = catboost.Pool(
-                self._frame(task.validation[known]),
-                task.validation_labels[known],
-                cat_features=list(task.categorical),
-            )
-        self.model = catboost.CatBoost(told)
-        self.model.fit(rows, eval_set=watched, use_best_model=False)
-        self._grown = int(self.model.tree_count_)
-        staged = self.model.staged_predict(
-            self._pool(task.validation), prediction_type="RawFormulaVal", thread_count=1
+        # The labels are not looked at: what is made of the rows is all that is wanted.
+        watched = catboost.Pool(
+            self._frame(task.validation),
+            np.zeros(len(task.validation), dtype=np.int64),
+            cat_features=list(task.categorical),
         )
-        for margins in staged:
-            yield log_odds(margins)
+        self._end()
+        self._rounds = handed = HandedRounds()
+        # Numba would make a metric faster that only looks on. In a thread, for good: filters are
+        # the process's.
+        warnings.filterwarnings("ignore", message="Failed to import numba")
+        self.model = catboost.CatBoost(self.parameters(task) | {"eval_metric": handed})
+        model, given = self.model, {"use_best_model": False, "callbacks": [handed]}
+        handed.begin(lambda: model.fit(rows, eval_set=watched, **given))
+        try:
+            yield from handed
+        finally:
+            handed.end()
+
+    _rounds: HandedRounds | None = None
+
+    def _end(self) -> None:
+        """The rounds so far are all that will be."""
+        if self._rounds is not None:
+            self._rounds.end()
 
     def scores(self, inputs: Matrix, rounds: int) -> Matrix:
         """The sum of the first trees."""
+        self._end()
         margins: Matrix = self.model.predict(
             self._pool(inputs), "RawFormulaVal", ntree_end=rounds, thread_count=1
         )
@@ -111,6 +191,7 @@ class CatBoost(Estimator):
 
     def save(self, rounds: int) -> bytes:
         """CatBoost's binary format; its JSON does not keep every digit."""
+        self._end()
         kept = self.model.copy()
         kept.shrink(rounds)
         with TemporaryDirectory() as place:

@@ -12,7 +12,7 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,10 @@ class BoosterHyperparameters(EstimatorHyperparameters):
     rounds: Annotated[int, Field(ge=1, le=100_000)] = 1000
     patience: Annotated[int, Field(ge=1, le=100_000)] = 50
 
+    def of_library(self) -> dict[str, Any]:
+        """All others, under the names that the library has for them."""
+        return self.model_dump(exclude={"rounds", "patience"})
+
 
 @dataclass(frozen=True)
 class Task:
@@ -57,8 +61,9 @@ class Task:
 
     ``labels`` count the classes that the training rows have, from 0 to ``classes`` − 1; there are
     at least two. Of the columns that are ``categorical`` the numbers are codes; NaN is missing.
-    Whoever decides by itself when to end uses ``validation_labels`` (−1 for classes that training
-    has not) and ``patience``; the others are ended.
+    ``weights``, where rows have some, have a mean of 1. Whoever decides by itself when to end
+    uses ``validation_labels`` (−1 for classes that training has not) and ``patience``; the others
+    are ended.
     """
 
     inputs: Matrix
@@ -93,12 +98,20 @@ class Estimator(ABC):
     or those of a network, standardised, without gaps, categories one-hot."""
     most_categories: ClassVar[int | None] = None
     """How many categories of a column are told apart; the rarest further ones count as missing."""
-    all_at_once: ClassVar[bool] = False
-    """All rounds are trained before the first is told of."""
+    weighted: ClassVar[bool] = False
+    """It follows ``Task.weights``; one that does not is refused on data whose rows have weights."""
     needs_held_out: ClassVar[bool] = False
 
     def __init__(self, hyperparameters: EstimatorHyperparameters) -> None:
         self.hyperparameters = hyperparameters
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the seed changes nothing, however many rows there are.
+
+        Where all seeds have the same parts, too, one training serves them all.
+        """
+        return False
 
     @property
     def rounds(self) -> int:

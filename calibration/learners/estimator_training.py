@@ -17,15 +17,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
-from calibration import metrics
 from calibration.data import Column, Part, Splits
 from calibration.learners.encoding import encoder_for
 from calibration.learners.estimator import FLOOR, Estimator, Matrix, Task
-from calibration.metrics import METRICS
 from calibration.restoring import as_value_error, whole
-from calibration.training import TrainingConfig
+from calibration.row_weights import mean_one
+from calibration.training_config import TrainingConfig
+from calibration.validation import measured_on
 
 ESTIMATOR_LOOP_VERSION = 1
 """Part of the key of every estimator's trial: raise it when a change in here, or to how inputs are
@@ -99,11 +98,11 @@ class EstimatorTraining:
         known, labels = np.unique(splits.train.labels.numpy(), return_inverse=True)
         if len(known) < 2:
             raise ValueError(f"the training rows have {len(known)} class; at least 2 are needed")
-        weights = getattr(splits.train, "weights", None)
+        weights = splits.train.weights
         self._task = Task(
             inputs=flat(encode(splits.train.inputs)),
             labels=labels.astype(np.int64),
-            weights=None if weights is None else weights.double().numpy(),
+            weights=None if weights is None else mean_one(weights).numpy(),
             validation=flat(encode(splits.validation.inputs)),
             validation_labels=_positions(splits.validation.labels.numpy(), known),
             patience=self._patience,
@@ -233,16 +232,11 @@ class EstimatorTraining:
         return scores
 
     def _validate(self, scores: Matrix) -> dict[str, float]:
-        labels = self.validation.labels
         logits = self.fitted.log_probabilities(scores)
         if not bool(logits.isfinite().all()):
             return {"validation/nll": math.inf}
-        row = metrics.panel(logits.softmax(-1), labels, metrics=METRICS.curve())
-        row["nll"] = float(F.cross_entropy(logits, labels))
-        if self.config.stop_on == "refinement":
-            row["refinement"] = float(
-                metrics.nll_decomposition_from_logits(logits, labels).refinement
-            )
+        refinement = self.config.stop_on == "refinement"
+        row = measured_on(self.validation, logits, refinement=refinement)
         return {f"validation/{name}": value for name, value in row.items()}
 
     def _compare(self, row: Mapping[str, float]) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Integer, LogUniform, Uniform
 from calibration.learners.estimator import (
     LEARNERS,
     BoosterHyperparameters,
@@ -17,6 +16,7 @@ from calibration.learners.estimator import (
     Task,
     log_odds,
 )
+from calibration.learners.leafwise import ColumnShare, LeastRows, MostLeaves, Shrinkage
 from calibration.learners.scikit_learn import ScikitEstimator
 
 ROUNDS_AT_ONCE = 20
@@ -30,24 +30,24 @@ class HistGradientBoostingHyperparameters(BoosterHyperparameters):
     looks at the share ``max_features`` of the columns.
     """
 
-    learning_rate: Annotated[float, Field(gt=0, le=10), LogUniform(0.01, 0.3)] = 0.1
-    max_leaf_nodes: Annotated[int, Field(ge=2, le=100_000), Integer(4, 127, log=True)] = 31
-    min_samples_leaf: Annotated[int, Field(ge=1, le=1_000_000), Integer(2, 200, log=True)] = 20
+    learning_rate: Shrinkage = 0.1
+    max_leaf_nodes: MostLeaves = 31
+    min_samples_leaf: LeastRows = 20
     l2_regularization: Annotated[float, Field(ge=0, le=1e10)] = 0.0
-    max_features: Annotated[float, Field(gt=0, le=1), Uniform(0.3, 1.0)] = 1.0
+    max_features: ColumnShare = 1.0
 
 
 @LEARNERS.register("hist_gradient_boosting")
 class HistGradientBoosting(ScikitEstimator):
     """scikit-learn's HistGradientBoostingClassifier; categories and missing values as they are.
 
-    Rounds are grown in blocks by a warm start, which gives the same trees as all at once. The
-    space follows Grinsztajn, Oyallon and Varoquaux (2022) and Holzmüller, Grinsztajn and Steinwart
-    (2024).
+    Rounds are grown in blocks by a warm start, which gives the same trees as all at once. Where the
+    space is from: ``leafwise``.
     """
 
     description = "boosted trees on histograms (scikit-learn)"
     Hyperparameters = HistGradientBoostingHyperparameters
+    hyperparameters: HistGradientBoostingHyperparameters
     complexity = MethodComplexity.TREES
     wants = "native"
     most_categories = 255  # as many as there are bins
@@ -56,7 +56,7 @@ class HistGradientBoosting(ScikitEstimator):
         """The classifier; which round is the best is decided elsewhere."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        values = self.hyperparameters.model_dump(exclude={"rounds", "patience"})
+        values = self.hyperparameters.of_library()
         return HistGradientBoostingClassifier(
             **values, early_stopping=False, warm_start=True, random_state=seed
         )

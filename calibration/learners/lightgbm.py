@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from calibration.complexity import MethodComplexity
-from calibration.hyperparameters import Integer, LogUniform, Uniform
+from calibration.hyperparameters import Uniform
 from calibration.learners.estimator import (
     LEARNERS,
     BoosterHyperparameters,
@@ -18,6 +18,7 @@ from calibration.learners.estimator import (
     Task,
     log_odds,
 )
+from calibration.learners.leafwise import ColumnShare, LeastRows, MostLeaves, Shrinkage
 
 
 class LightGBMHyperparameters(BoosterHyperparameters):
@@ -27,11 +28,11 @@ class LightGBMHyperparameters(BoosterHyperparameters):
     ``feature_fraction`` of the columns, and the share ``bagging_fraction`` of the rows.
     """
 
-    learning_rate: Annotated[float, Field(gt=0, le=10), LogUniform(0.01, 0.3)] = 0.1
-    num_leaves: Annotated[int, Field(ge=2, le=131_072), Integer(4, 127, log=True)] = 31
-    min_data_in_leaf: Annotated[int, Field(ge=1, le=1_000_000), Integer(2, 200, log=True)] = 20
+    learning_rate: Shrinkage = 0.1
+    num_leaves: MostLeaves = 31
+    min_data_in_leaf: LeastRows = 20
     lambda_l2: Annotated[float, Field(ge=0, le=1e10)] = 0.0
-    feature_fraction: Annotated[float, Field(gt=0, le=1), Uniform(0.3, 1.0)] = 1.0
+    feature_fraction: ColumnShare = 1.0
     bagging_fraction: Annotated[float, Field(gt=0, le=1), Uniform(0.5, 1.0)] = 1.0
 
 
@@ -39,22 +40,24 @@ class LightGBMHyperparameters(BoosterHyperparameters):
 class LightGBM(Estimator):
     """LightGBM's own boosting; categories and missing values as they are.
 
-    Deterministic: histograms are built row by row, rather than as a race decides. The space is
-    that of Holzmüller, Grinsztajn and Steinwart (2024) with fewer hyperparameters.
+    Deterministic: histograms are built row by row, rather than as a race decides. Where the space
+    is from: ``leafwise``.
     """
 
     description = "boosted trees, grown leaf by leaf (LightGBM)"
     Hyperparameters = LightGBMHyperparameters
+    hyperparameters: LightGBMHyperparameters
     complexity = MethodComplexity.TREES
     package = "lightgbm"
     file = "lightgbm.txt"
     wants = "native"
+    weighted = True
 
     def parameters(self, task: Task) -> dict[str, Any]:
         """What LightGBM is told."""
         several = task.classes > 2
         return {
-            **self.hyperparameters.model_dump(exclude={"rounds", "patience"}),
+            **self.hyperparameters.of_library(),
             "bagging_freq": 1,
             "objective": "multiclass" if several else "binary",
             **({"num_class": task.classes} if several else {}),

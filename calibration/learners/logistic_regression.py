@@ -33,6 +33,11 @@ class LogisticRegression(ScikitEstimator):
     Hyperparameters = LogisticRegressionHyperparameters
     complexity = MethodComplexity.LINEAR
 
+    @property
+    def deterministic(self) -> bool:
+        """Always: the problem is convex, and L-BFGS begins at 0."""
+        return True
+
     def make(self, seed: int, threads: int) -> Any:
         """The classifier, which has no randomness."""
         from sklearn.linear_model import LogisticRegression as Classifier

@@ -28,6 +28,7 @@ class ScikitEstimator(Estimator):
     """A classifier with ``fit`` and ``predict_proba``."""
 
     file: ClassVar[str] = "estimator.skops"
+    weighted: ClassVar[bool] = True
     trusted: ClassVar[tuple[str, ...]] = _HARMLESS
 
     @classmethod

@@ -10,7 +10,8 @@ from calibration.data import Column, Part, Splits
 from calibration.learners.estimator import Estimator
 from calibration.learners.estimator_training import EstimatorTraining
 from calibration.methods import Method
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 
 class Training(Protocol):

@@ -41,22 +41,25 @@ class XGBoostHyperparameters(BoosterHyperparameters):
 class XGBoost(Estimator):
     """XGBoost's own boosting on histograms; categories and missing values as they are.
 
-    The space is that of Gorishniy et al. (2021) and Grinsztajn, Oyallon and Varoquaux (2022)
-    with fewer hyperparameters.
+    What is searched is among what Gorishniy et al. (2021) and Grinsztajn, Oyallon and Varoquaux
+    (2022) search. The shares' ranges are theirs; theirs of the learning rate begins at 1e-5, which
+    1000 rounds would not get far with, and those of leaf weights and of the penalty differ.
     """
 
     description = "boosted trees, grown level by level (XGBoost)"
     Hyperparameters = XGBoostHyperparameters
+    hyperparameters: XGBoostHyperparameters
     complexity = MethodComplexity.TREES
     package = "xgboost"
     file = "xgboost.json"
     wants = "native"
+    weighted = True
 
     def parameters(self, task: Task) -> dict[str, Any]:
         """What XGBoost is told."""
         several = task.classes > 2
         return {
-            **self.hyperparameters.model_dump(exclude={"rounds", "patience"}),
+            **self.hyperparameters.of_library(),
             "objective": "multi:softprob" if several else "binary:logistic",
             **({"num_class": task.classes} if several else {}),
             "tree_method": "hist",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
-from calibration.gradients import gradient
+from calibration.gradients import differentiated, gradient
 from calibration.methods.method import Learner, Numbers, TrainState
 from calibration.models import Output
+from calibration.models.dense import Dense
 
 Records = dict[str, Tensor]
 
@@ -23,6 +25,8 @@ def slope(
 
     The records are those of ``loss``, and ``loss`` itself.
     """
+    if learner.dense is not None and not differentiated():
+        return (*_by_hand(learner.dense, state.parameters, inputs, loss), state.buffers)
 
     def objective(parameters: Tensor) -> tuple[Tensor, tuple[Records, dict[str, Tensor]]]:
         output, buffers = learner.forward(parameters, state.buffers, inputs, training=True)
@@ -31,6 +35,21 @@ def slope(
 
     found, (records, buffers) = gradient(objective, state.parameters)
     return found, {name: value.detach() for name, value in records.items()}, buffers
+
+
+def _by_hand(
+    dense: Dense, parameters: Tensor, inputs: Tensor, loss: LossAndRecords
+) -> tuple[Tensor, Records]:
+    """As autograd would; only ``loss`` has a graph."""
+    made = dense.forward(parameters, inputs)
+    seen = Output(made.logits.requires_grad_(), made.features.detach().requires_grad_())
+    with torch.enable_grad():
+        value, records = loss(seen)
+    logits_bar, features_bar = torch.autograd.grad(value, seen, allow_unused=True)
+    if logits_bar is None:
+        logits_bar = torch.zeros_like(seen.logits)
+    records = {name: found.detach() for name, found in ({"loss": value} | records).items()}
+    return made.backward(logits_bar, features_bar), records
 
 
 def descend(
@@ -50,4 +69,25 @@ def moved(learner: Learner, state: TrainState, along: Tensor, numbers: Numbers) 
         lr=numbers["lr"],
         weight_decay=numbers["weight_decay"],
     )
+    return state._replace(parameters=parameters, optimiser=optimiser)
+
+
+def moved_together(
+    learner: Learner, state: TrainState, along: Tensor, numbers: Numbers
+) -> TrainState:
+    """``moved`` of K networks, everything stacked along a first dimension."""
+    rates = {name: numbers[name] for name in ("lr", "weight_decay")}
+    update = learner.optimiser.update
+    if not getattr(learner.optimiser, "elementwise", False):
+        parameters, optimiser = torch.vmap(lambda p, g, s, r: update(p, g, s, **r))(
+            state.parameters, along, state.optimiser, rates
+        )
+        return state._replace(parameters=parameters, optimiser=optimiser)
+    scalars = {name for name, value in state.optimiser.items() if value.dim() == 1}
+    columns = {n: v.unsqueeze(1) if n in scalars else v for n, v in state.optimiser.items()}
+    lr, weight_decay = (rate.unsqueeze(1) for rate in rates.values())
+    parameters, optimiser = update(
+        state.parameters, along, columns, lr=lr, weight_decay=weight_decay
+    )
+    optimiser = {n: v.squeeze(1) if n in scalars else v for n, v in optimiser.items()}
     return state._replace(parameters=parameters, optimiser=optimiser)

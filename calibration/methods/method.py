@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+)
 from torch import Tensor
 
 from calibration.bfloat16 import bfloat16_kernels
@@ -22,7 +28,8 @@ from calibration.data import Part
 from calibration.data.encodings import NumericInputs
 from calibration.hyperparameters import Hyperparameters, LogUniform, When
 from calibration.models import FunctionalModel, Output
-from calibration.optimisers import Optimiser, OptimiserState
+from calibration.models.dense import Dense
+from calibration.optimisers import Optimiser, OptimiserState, make_optimiser
 from calibration.registry import Registry
 
 METHODS: Registry[type[Method]] = Registry("method", "calsweep.methods")
@@ -57,11 +64,19 @@ class InputHyperparameters(Hyperparameters):
         return {n: v for n, v in written.items() if n not in unused or v != unused[n]}
 
 
+def _known_optimiser(name: str) -> str:
+    make_optimiser(name, momentum=0.0)
+    return name
+
+
 class MethodHyperparameters(InputHyperparameters):
     """The hyperparameters every method has, whatever its loss."""
 
     lr: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 1e-1)] = 0.01
     weight_decay: Annotated[float, Field(ge=0, le=1), LogUniform(1e-6, 1e-2)] = 0.0
+    optimiser: Annotated[
+        Annotated[str, AfterValidator(_known_optimiser)] | None, WithJsonSchema({"type": "string"})
+    ] = None
 
 
 class TrainState(NamedTuple):
@@ -105,6 +120,11 @@ class Learner:
     classes: int
     samples: int
     mixed_precision: bool = False
+
+    @property
+    def dense(self) -> Dense | None:
+        """The network by hand, where that gives the same numbers as ``forward``."""
+        return None if self.mixed_precision else self.model.dense
 
     def forward(
         self, parameters: Tensor, buffers: dict[str, Tensor], inputs: Tensor, *, training: bool
@@ -220,6 +240,15 @@ class Method(ABC):
         for batch in batches:
             state, logs = self.step(learner, state, batch, numbers, generator)
         return state, logs
+
+    def steps_together(
+        self, learner: Learner, state: TrainState, batches: Sequence[Batch], numbers: Numbers
+    ) -> tuple[TrainState, dict[str, Tensor]] | None:
+        """``steps`` of K networks, everything stacked along a first dimension, if it is at hand.
+
+        None: a cohort takes ``steps`` under ``torch.vmap``.
+        """
+        return None
 
     def end_epoch(
         self, learner: Learner, state: TrainState, held_out: Callable[[], Seen], numbers: Numbers

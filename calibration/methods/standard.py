@@ -6,9 +6,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibration.complexity import MethodComplexity
-from calibration.methods.loss_method import LossMethod
+from calibration.methods.loss_method import LossAndSlope, LossMethod
 from calibration.methods.method import METHODS, Numbers
 from calibration.models import Output
+from calibration.steady import cross_entropy_and_slope
 
 
 @METHODS.register("standard")
@@ -21,3 +22,8 @@ class Standard(LossMethod):
     def loss(self, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
         """Mean cross-entropy."""
         return F.cross_entropy(output.logits, labels)
+
+    @property
+    def by_hand(self) -> LossAndSlope | None:
+        """(softmax − one-hot) / N, by the kernels that autograd would call."""
+        return cross_entropy_and_slope if type(self).loss is Standard.loss else None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from calibration.metrics.kde import kde_ece
     from calibration.metrics.kernel import mmce
     from calibration.metrics.one_vs_rest import auroc, average_precision
-    from calibration.metrics.panels import panel
+    from calibration.metrics.panels import panel, panel_of_each
     from calibration.metrics.proper_scores import (
         BrierParts,
         brier,
@@ -112,6 +112,7 @@ __all__ = [
     "noise_floor",
     "overconfidence",
     "panel",
+    "panel_of_each",
     "posterior_gap",
     "rare_class_bias",
     "rare_class_ece",
@@ -139,7 +140,7 @@ _HOMES = (
 
 
 def __getattr__(name: str) -> Any:
-    """Load a function where it is defined when it is first asked for."""
+    """Load a function from its module on first access."""
     if name in __all__:
         for home in _HOMES:
             found = getattr(import_module(f"{__name__}.{home}"), name, None)

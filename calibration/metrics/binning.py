@@ -22,7 +22,10 @@ Scheme = Literal["width", "mass"]
 
 @dataclass(frozen=True)
 class BinSums:
-    """Per bin, shape (..., M): number of samples, sum of confidence, sum of correctness."""
+    """Per bin, shape (..., M): number of samples, sum of confidence, sum of correctness.
+
+    Samples that have weights are counted with them.
+    """
 
     count: Tensor
     confidence: Tensor
@@ -36,7 +39,7 @@ class BinSums:
     @property
     def gap(self) -> Tensor:
         """Mean confidence minus accuracy of each bin; 0 where the bin is empty."""
-        return (self.confidence - self.correct) / self.count.clamp(min=1)
+        return torch.where(self.count > 0, (self.confidence - self.correct) / self.count, 0.0)
 
 
 @lru_cache(maxsize=64)
@@ -56,6 +59,8 @@ def inner_edges(bins: int) -> tuple[float, ...]:
 
 def width_sums(ranked: Ranked, bins: int) -> BinSums:
     """Bin ranked samples by equal width."""
+    if ranked.weight is not None:
+        return _weighted_width_sums(ranked, bins)
     edges = _edge_tensor(bins, ranked.confidence.device)
     batch = ranked.confidence.shape[:-1]
     # A bin is closed on the right: a confidence equal to an edge lies below it.
@@ -65,9 +70,57 @@ def width_sums(ranked: Ranked, bins: int) -> BinSums:
 
 
 def mass_sums(ranked: Ranked, bins: int) -> BinSums:
-    """Bin ranked samples by equal mass; tied confidences share their mean correctness."""
+    """Bin ranked samples by equal mass; tied confidences share their mean correctness.
+
+    Weighted samples make bins of exactly equal weight: one on a boundary belongs to both.
+    """
+    if ranked.weight is not None:
+        return _weighted_mass_sums(ranked, bins)
     ranks = mass_ranks(ranked.samples, bins, ranked.confidence.device)
     return _sums_between(ranked, ranks.expand(*ranked.confidence.shape[:-1], -1))
+
+
+def mass_marks(weight: Tensor, bins: int) -> Tensor:
+    """Sums of weight (M+1) at which bins of equal weight meet."""
+    numbers = torch.arange(bins + 1, dtype=torch.float64, device=weight.device)
+    return numbers / bins * weight.sum()
+
+
+def _weighted_width_sums(ranked: Ranked, bins: int) -> BinSums:
+    weight, correct = ranked.weight, ranked.correct
+    assert weight is not None, "asked only where there are some"
+    assert correct is not None, "there with the weights"
+    index = width_index(ranked.confidence, bins)
+    return BinSums(
+        *(
+            torch.bincount(index, values, minlength=bins)
+            for values in (weight, weight * ranked.confidence, weight * correct)
+        )
+    )
+
+
+def _weighted_mass_sums(ranked: Ranked, bins: int) -> BinSums:
+    assert ranked.weight is not None, "asked only where there are some"
+    last = torch.ones_like(ranked.confidence, dtype=torch.bool)
+    last[:-1] = ranked.confidence[1:] != ranked.confidence[:-1]
+    # Sums grow linearly with the weight within a group of ties, so between their ends.
+    ends = torch.cat([last.new_ones(1), last])
+    summed = ranked.weight.cumsum(0)
+    knots = torch.cat([summed.new_zeros(1), summed])[ends]
+    marks = mass_marks(ranked.weight, bins)
+    right = torch.searchsorted(knots, marks).clamp(1, len(knots) - 1)
+    width = knots[right] - knots[right - 1]
+    share = torch.where(width > 0, (marks - knots[right - 1]) / width, 1.0).clamp(0, 1)
+
+    def between(cumulative: Tensor) -> Tensor:
+        values = cumulative[ends]
+        return torch.lerp(values[right - 1], values[right], share).diff()
+
+    return BinSums(
+        marks.diff(),
+        between(ranked.cumulative_confidence),
+        between(ranked.cumulative_correct),
+    )
 
 
 def mass_ranks(samples: int, bins: int, device: torch.device) -> Tensor:

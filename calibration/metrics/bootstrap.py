@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NOISE_WIDTH = 2.0
 KEPT_ELEMENTS = 2**26
 FEW_GROUPS = 30
-"""Below so many groups intervals are Student's, and a report says so."""
+"""With fewer groups, intervals use Student's t, and the report says so."""
 
 
 @torch.no_grad()
@@ -47,6 +47,7 @@ def bootstrap_intervals(
     level: float = 0.95,
     seed: int = 0,
     groups: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> dict[str, tuple[float, float]]:
     """Intervals (low, high) that contain the estimate, of every metric or those named.
 
@@ -65,7 +66,8 @@ def bootstrap_intervals(
     for new groups. The deviations d of G groups are a little too small; they are widened by
     sqrt(G / (G - 1)) and by the ratio of Student's t with G - 1 degrees of freedom to the normal
     quantile (Hesterberg 2015). Below ``FEW_GROUPS`` groups the quantiles of d are too uncertain
-    themselves, and t times its standard deviation takes their place.
+    themselves, and t times its standard deviation takes their place. ``weights`` (N) go with the
+    samples that are drawn.
 
     Memory: ``resamples`` · N bytes. Raises ``ValueError`` on malformed input, unknown metrics,
     and metrics that have no interval or need rows where there are none.
@@ -79,6 +81,7 @@ def bootstrap_intervals(
         resamples=resamples,
         seed=seed,
         groups=groups,
+        weights=weights,
     )
     number = None if groups is None else len(groups.unique())
     return {name: interval_of(name, resampled, level, number) for name, resampled in found.items()}
@@ -102,13 +105,14 @@ def resampled_metrics(
     resamples: int = 1000,
     seed: int = 0,
     groups: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> dict[str, Resampled]:
     """Each metric, by default all that have an interval, on resamples of the samples or groups.
 
     The resamples depend on N, the groups, their number and the seed alone, so that values of two
     sets of predictions of the same samples are paired. Raises as ``bootstrap_intervals`` does.
     """
-    predictions = Predictions.of(probabilities, labels)
+    predictions = Predictions.of(probabilities, labels, weights=weights)
     check_unbatched(predictions, "bootstrap_intervals")
     number = check_count(bins, "bins")
     names = _names(metrics, predictions)
@@ -179,11 +183,14 @@ def recomputed(
     metric: Metric, predictions: Predictions, bins: int, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Any metric, computed again on every resample: as slow as that many computations."""
-    numbers = torch.arange(counts.shape[1], device=counts.device)
-    values = [
-        metric.measure(predictions.take(numbers.repeat_interleave(count.long())), bins)
-        for count in counts
-    ]
+    if predictions.weights is not None:
+        values = [metric.measure(predictions.reweighted(count), bins) for count in counts]
+    else:
+        numbers = torch.arange(counts.shape[1], device=counts.device)
+        values = [
+            metric.measure(predictions.take(numbers.repeat_interleave(count.long())), bins)
+            for count in counts
+        ]
     resampled = torch.stack(values).double()
     return resampled, torch.zeros_like(resampled[0])
 
@@ -194,7 +201,10 @@ def mean_resample(losses: Callable[[Predictions], Tensor]) -> Resample:
     def resample(
         metric: Metric, predictions: Predictions, bins: int, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        summed = features.mean_of(losses(predictions))
+        found = losses(predictions)
+        if predictions.weights is not None:  # what has no weight may be infinite
+            found = found.masked_fill(predictions.weights == 0, 0)
+        summed = features.mean_of(found)
         values = summed.reduce(summed.sums(counts) * _scale(counts))
         return values, torch.zeros_like(values[0])
 
@@ -207,12 +217,13 @@ def norm_resample(make: Callable[[Predictions, int], Summed], *, biased: bool = 
     def resample(
         metric: Metric, predictions: Predictions, bins: int, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
-        summed = make(predictions, bins)
+        summed, weights = make(predictions, bins), predictions.weights
         sums = summed.sums(counts)
         if biased:  # a debiased square divides by the numbers that it is given
             sums = sums * _scale(counts)
         values = summed.reduce(sums)
-        return values, _bias(summed, sums, counts) if biased else torch.zeros_like(values[0])
+        once = counts.new_ones(counts.shape[1]) if weights is None else weights
+        return values, _bias(summed, sums, once[None]) if biased else torch.zeros_like(values[0])
 
     return resample
 
@@ -239,9 +250,11 @@ resampled_kde_ece = norm_resample(kde_features)
 resampled_l2_debiased = norm_resample(features.l2_features, biased=False)
 
 
-def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:
-    """Mean rise of the norm by resampling noise, around gaps shrunk by NOISE_WIDTH errors."""
-    once = counts.new_ones(1, counts.shape[1])
+def _bias(summed: Summed, sums: Tensor, once: Tensor) -> Tensor:
+    """Mean rise of the norm by resampling noise, around gaps shrunk by NOISE_WIDTH errors.
+
+    ``once`` (1, N) is the sample itself.
+    """
     observed = summed.sums(once)
     noise = sums - sums.mean(0)
     error = noise.square().mean(0).sqrt()
@@ -252,9 +265,11 @@ def _bias(summed: Summed, sums: Tensor, counts: Tensor) -> Tensor:
 def _scale(counts: Tensor) -> Tensor:
     """What turns sums over N samples, divided by N, into means of the resamples (R, 1).
 
-    Exactly 1 unless groups of different sizes are resampled.
+    Exactly 1 unless groups of different sizes are resampled, or samples with weights.
     """
-    return counts.shape[1] / counts.sum(-1, keepdim=True).double()
+    total = counts.sum(-1, keepdim=True).double()
+    # A resample may, by a small chance, hold nothing of any weight: its sums are 0.
+    return counts.shape[1] / total.clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def resample_counts(

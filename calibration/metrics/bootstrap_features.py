@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from calibration.metrics.binning import BinSums, mass_ranks, width_index
+from calibration.metrics.binning import BinSums, mass_marks, mass_ranks, width_index
 from calibration.metrics.chunks import row_chunks
 from calibration.metrics.cpu import positions_above
 from calibration.metrics.predictions import Predictions
@@ -135,7 +135,11 @@ def smooth_features(predictions: Predictions, bins: int) -> Summed:
         return kernel(mesh - level) + reflected
 
     chunks = row_chunks(len(confidence), len(mesh), RESAMPLED_ELEMENTS)
-    mass = sum(float(response(part).sum()) for part in chunks)
+    weights = predictions.weights
+    mass = sum(
+        float((response(part) if weights is None else response(part) * weights[part, None]).sum())
+        for part in chunks
+    )
     return Summed(dense(len(mesh), lambda part: response(part) * (gap[part, None] / mass)), _l1)
 
 
@@ -164,8 +168,10 @@ def mass_membership(ranked: Ranked, confidence: Tensor, bins: int) -> Callable[[
     """Shares (n, M) of each sample of a slice in the equal-mass bins.
 
     A group of tied confidences across a boundary belongs to both bins, each of its samples in
-    proportion to the ranks on either side.
+    proportion to the ranks on either side, or to the weights.
     """
+    if ranked.weight is not None:
+        return _weighted_membership(ranked, ranked.weight, confidence, bins)
     ranks = mass_ranks(ranked.samples, bins, confidence.device)
     start = torch.searchsorted(ranked.confidence, confidence)
     end = torch.searchsorted(ranked.confidence, confidence, right=True)
@@ -174,6 +180,22 @@ def mass_membership(ranked: Ranked, confidence: Tensor, bins: int) -> Callable[[
         low, high = start[part, None], end[part, None]
         overlap = torch.minimum(high, ranks[1:]) - torch.maximum(low, ranks[:-1])
         return overlap.clamp(min=0) / (high - low)
+
+    return member
+
+
+def _weighted_membership(
+    ranked: Ranked, weight: Tensor, confidence: Tensor, bins: int
+) -> Callable[[slice], Tensor]:
+    marks = mass_marks(weight, bins)
+    summed = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
+    start = summed[torch.searchsorted(ranked.confidence, confidence)]
+    end = summed[torch.searchsorted(ranked.confidence, confidence, right=True)]
+
+    def member(part: slice) -> Tensor:
+        low, high = start[part, None], end[part, None]
+        overlap = torch.minimum(high, marks[1:]) - torch.maximum(low, marks[:-1])
+        return torch.where(high > low, overlap.clamp(min=0) / (high - low), 0.0)
 
     return member
 

@@ -1,8 +1,8 @@
-"""The metrics there are, in the order in which tables show them.
+"""All metrics, in the order of the tables.
 
 Another package adds its own by an entry point in the group ``calsweep.metrics``.
 
-The regions of practical equivalence were set by what a difference means to who uses the
+The regions of practical equivalence were set by what a difference means to users of the
 predictions, before any verdict was simulated or shown:
 
 - NLL, 0.01 nats: the true class gets a probability that is 1 % larger or smaller in the
@@ -41,6 +41,7 @@ _LISTED = (
         shown=Shown.HEADLINE,
         curve=True,
         region=0.005,
+        weighted=True,
     ),
     Metric(
         name="nll",
@@ -54,6 +55,7 @@ _LISTED = (
         shown=Shown.HEADLINE,
         curve=True,
         region=0.01,
+        weighted=True,
     ),
     Metric(
         name="brier",
@@ -67,6 +69,7 @@ _LISTED = (
         shown=Shown.LEADERBOARD,
         curve=True,
         region=0.005,
+        weighted=True,
     ),
     Metric(
         name="error",
@@ -77,6 +80,7 @@ _LISTED = (
         shown=Shown.HEADLINE,
         curve=True,
         region=0.005,
+        weighted=True,
     ),
     Metric(
         name="ace",
@@ -88,6 +92,7 @@ _LISTED = (
         shown=Shown.DETAIL,
         curve=True,
         region=0.005,
+        weighted=True,
     ),
     Metric(
         name="classwise_ece",
@@ -98,6 +103,7 @@ _LISTED = (
         binned=True,
         needs="rows",
         shown=Shown.DETAIL,
+        weighted=True,
     ),
     Metric(
         name="auroc",
@@ -109,6 +115,7 @@ _LISTED = (
         direction="maximize",
         needs="rows",
         shown=Shown.DETAIL,
+        weighted=True,
     ),
     Metric(
         name="average_precision",
@@ -120,6 +127,7 @@ _LISTED = (
         direction="maximize",
         needs="rows",
         shown=Shown.DETAIL,
+        weighted=True,
     ),
     Metric(
         name="brier_skill",
@@ -132,6 +140,7 @@ _LISTED = (
         bounds=(-math.inf, 1.0),
         needs="rows",
         shown=Shown.DETAIL,
+        weighted=True,
     ),
     Metric(
         name="base_rate",
@@ -142,6 +151,7 @@ _LISTED = (
         direction="none",
         needs="rows",
         shown=Shown.DETAIL,
+        weighted=True,
     ),
     Metric(
         name="rare_class_ece",
@@ -152,6 +162,7 @@ _LISTED = (
         binned=True,
         needs="rows",
         shown=Shown.FURTHER,
+        weighted=True,
     ),
     Metric(
         name="rare_class_bias",
@@ -162,6 +173,7 @@ _LISTED = (
         direction="none",
         bounds=(-1.0, 1.0),
         needs="rows",
+        weighted=True,
     ),
     Metric(
         name="balanced_error",
@@ -171,6 +183,7 @@ _LISTED = (
         resample=f"{HERE}.bootstrap_influences:resampled_balanced_error",
         needs="rows",
         shown=Shown.FURTHER,
+        weighted=True,
     ),
     Metric(
         name="overconfidence",
@@ -181,6 +194,7 @@ _LISTED = (
         direction="none",
         bounds=(-1.0, 1.0),
         shown=Shown.FURTHER,
+        weighted=True,
     ),
     # One lonely sample decides mce and weighs as much as a thousand in average_ce, and resamples
     # say nothing about such a sample; mmce is a matter of all pairs, and classwise_ace would cost
@@ -194,6 +208,7 @@ _LISTED = (
         binned=True,
         shown=Shown.FURTHER,
         curve=True,
+        weighted=True,
     ),
     Metric(
         name="mce_count",
@@ -205,6 +220,7 @@ _LISTED = (
         direction="none",
         bounds=(0.0, math.inf),
         binned=True,
+        weighted=True,
     ),
     Metric(
         name="average_ce",
@@ -213,6 +229,7 @@ _LISTED = (
         compute=f"{HERE}.top_label:average_ce_of",
         resample=None,
         binned=True,
+        weighted=True,
     ),
     Metric(
         name="classwise_ace",
@@ -222,6 +239,7 @@ _LISTED = (
         resample=None,
         binned=True,
         needs="rows",
+        weighted=True,
     ),
     Metric(
         name="ks",
@@ -229,6 +247,7 @@ _LISTED = (
         description="Kolmogorov-Smirnov error: largest cumulative gap",
         compute=f"{HERE}.top_label:ks_of",
         resample=f"{HERE}.bootstrap:resampled_ks",
+        weighted=True,
     ),
     Metric(
         name="kuiper",
@@ -236,6 +255,7 @@ _LISTED = (
         description="Kuiper error: spread of the cumulative gap",
         compute=f"{HERE}.top_label:kuiper_of",
         resample=f"{HERE}.bootstrap:resampled_kuiper",
+        weighted=True,
     ),
     Metric(
         name="smooth_ece",
@@ -245,6 +265,7 @@ _LISTED = (
         resample=f"{HERE}.bootstrap:resampled_smooth_ece",
         shown=Shown.FURTHER,
         region=0.005,
+        weighted=True,
     ),
     Metric(
         name="kde_ece",
@@ -259,6 +280,7 @@ _LISTED = (
         description="maximum mean calibration error (kernel)",
         compute=f"{HERE}.kernel:mmce_of",
         resample=None,
+        weighted=True,
     ),
     Metric(
         name="l2_debiased",
@@ -287,6 +309,7 @@ _LISTED = (
         direction="maximize",
         curve=True,
         region=0.005,
+        weighted=True,
     ),
     Metric(
         name="refinement",
@@ -299,6 +322,7 @@ _LISTED = (
         needs="rows",
         curve=True,
         on_demand=True,
+        weighted=True,
     ),
     Metric(
         name="true_ce",

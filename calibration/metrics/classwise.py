@@ -18,7 +18,6 @@ from calibration.metrics.checks import Data, check_count
 from calibration.metrics.chunks import row_chunks
 from calibration.metrics.cpu import positions_above
 from calibration.metrics.predictions import Predictions
-from calibration.metrics.ranking import rank
 
 # Blocks are only searched; what is found in them is an order smaller, near chunks.ELEMENTS.
 SEARCHED_ELEMENTS = 2**18
@@ -54,8 +53,8 @@ def classwise_ace_of(predictions: Predictions, bins: int) -> Tensor:
     total = torch.zeros(labels.shape[:-1], dtype=torch.float64, device=labels.device)
     classes = probabilities.shape[-1]
     for k in range(classes):  # one class at a time: a sorted copy of all would be 2-3 inputs large
-        ranked = rank(probabilities[..., k].double(), labels == k)
-        sums = mass_sums(ranked, bins)
+        alone = Predictions(None, (probabilities[..., k], labels == k), weights=predictions.weights)
+        sums = mass_sums(alone.ranked, bins)
         total += (sums.share * sums.gap.abs()).sum(-1)
     return total / classes
 
@@ -72,12 +71,17 @@ def classwise_sums(predictions: Predictions, bins: int) -> BinSums:
         predictions.moments[0].reshape(-1, classes),
         strict=True,
     )
-    parts = zip(*(_sums(*piece, bins) for piece in pieces), strict=True)
+    parts = zip(*(_sums(*piece, bins, predictions.weights) for piece in pieces), strict=True)
     return BinSums(*(torch.stack(part).view(*batch, classes, bins) for part in parts))
 
 
 def _sums(
-    rows: Tensor, labels: Tensor, true: Tensor, columns: Tensor, bins: int
+    rows: Tensor,
+    labels: Tensor,
+    true: Tensor,
+    columns: Tensor,
+    bins: int,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The fields of ``classwise_sums`` for one batch element: rows (N, K) to sums (K, M).
 
@@ -97,9 +101,11 @@ def _sums(
         position = positions_above(block, threshold)
         values = block.index_select(0, position)
         index = width_index(values, bins).add_(first_cell.index_select(0, position))
-        count += torch.bincount(index, minlength=cells)
-        total += torch.bincount(index, weights=values.double(), minlength=cells)
-    hits = torch.bincount(labels * bins + width_index(true, bins), minlength=cells)
+        weight = None if weights is None else weights[chunk][position // classes]
+        mass = values.double() if weight is None else values.double() * weight
+        count += torch.bincount(index, weight, minlength=cells)
+        total += torch.bincount(index, weights=mass, minlength=cells)
+    hits = torch.bincount(labels * bins + width_index(true, bins), weights, minlength=cells)
     count, total = count.view(classes, bins), total.view(classes, bins)
     count[:, 0] = samples - count[:, 1:].sum(-1)
     total[:, 0] = (columns - total[:, 1:].sum(-1)).clamp(min=0)

@@ -16,6 +16,7 @@ from calibration.metrics.checks import (
     check_simplex,
     to_floating,
 )
+from calibration.row_weights import mean_one
 
 _ELEMENTS = 2**20
 
@@ -36,6 +37,7 @@ def noise_floor(
     seed: int = 0,
     correct: Tensor | None = None,
     groups: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> NoiseFloor:
     """ECE of the given confidences when correct ~ Bernoulli(confidence), over ``draws`` draws.
 
@@ -46,15 +48,17 @@ def noise_floor(
     independent samples. With ``groups`` (N) and what was ``correct`` (N) each bin's gap is
     widened by the square root of its design effect, 1 + (m - 1)·r (Kish 1965): m is the mean
     number of samples of a group in that bin, seen from a sample, r the correlation of two
-    samples of one group and bin, over all bins and not below 0. Raises ``ValueError``
+    samples of one group and bin, over all bins and not below 0. ``weights`` (N) weigh the gaps
+    of samples, as they do in the ECE that the floor belongs to. Raises ``ValueError``
     on malformed input.
     """
     confidence = _confidence(probabilities_or_confidence)
     number, repeats = check_count(bins, "bins"), check_count(draws, "draws")
     generator = torch.Generator(device=confidence.device).manual_seed(seed)
-    gaps = _calibrated_gaps(confidence, number, repeats, generator)
+    weight = None if weights is None else mean_one(weights).to(confidence.device)
+    gaps = _calibrated_gaps(confidence, number, repeats, generator, weight)
     if groups is not None and correct is not None:
-        gaps = gaps * design_effects(confidence, correct, groups, number).sqrt()
+        gaps = gaps * design_effects(confidence, correct, groups, number, weight).sqrt()
     errors = gaps.abs().sum(-1) / len(confidence)
     return NoiseFloor(float(errors.mean()), float(errors.quantile(0.95)))
 
@@ -72,12 +76,19 @@ def _confidence(values: Data) -> Tensor:
     return tensor.amax(-1).double()
 
 
-def design_effects(confidence: Tensor, correct: Tensor, groups: Tensor, bins: int) -> Tensor:
+def design_effects(
+    confidence: Tensor, correct: Tensor, groups: Tensor, bins: int, weights: Tensor | None = None
+) -> Tensor:
     """By how much groups raise the variance of each bin's gap (bins), 1 where they do not."""
     index = width_index(confidence, bins)
     gap = confidence - correct.double()
     rows = torch.bincount(index, minlength=bins).double()
-    rest = gap - (torch.bincount(index, gap, minlength=bins) / rows.clamp(min=1))[index]
+    if weights is None:
+        rest = gap - (torch.bincount(index, gap, minlength=bins) / rows.clamp(min=1))[index]
+    else:
+        mass = torch.bincount(index, weights, minlength=bins)
+        mean = torch.bincount(index, weights * gap, minlength=bins) / mass.masked_fill(mass == 0, 1)
+        rest = weights * (gap - mean[index])
     _, cell = (groups.to(index.device) * bins + index).unique(return_inverse=True)
     size = torch.bincount(cell).double()
     pairs = (size * (size - 1)).sum()
@@ -91,7 +102,11 @@ def design_effects(confidence: Tensor, correct: Tensor, groups: Tensor, bins: in
 
 
 def _calibrated_gaps(
-    confidence: Tensor, bins: int, draws: int, generator: torch.Generator
+    confidence: Tensor,
+    bins: int,
+    draws: int,
+    generator: torch.Generator,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Gaps (draws, bins) of simulated outcomes, as sums over samples.
 
@@ -103,6 +118,12 @@ def _calibrated_gaps(
     for start in range(0, len(confidence), step):
         level = confidence[start : start + step]
         uniform = torch.rand(draws, len(level), generator=generator, device=level.device)
+        if weights is not None:
+            weighed = (
+                one_hot(index[start : start + step], bins) * weights[start : start + step, None]
+            )
+            gap += (level - (uniform < level).double()) @ weighed
+            continue
         # Sums of 0 and 1 are exact in float32.
         member = one_hot(index[start : start + step], bins).float()
         gap += level @ member.double() - (uniform < level).float() @ member

@@ -30,7 +30,7 @@ def mmce_of(predictions: Predictions) -> Tensor:
     """
     ranked = predictions.ranked
     samples = ranked.confidence.shape[-1]
-    gap = ranked.cumulative_correct.diff(dim=-1) - ranked.confidence
+    gap = -ranked.gaps
     growth = (ranked.confidence / KERNEL_WIDTH).exp_()
     below = (gap * growth).cumsum(-1)
     # Twice the pairs j <= i counts the diagonal, where k = 1, once too often.

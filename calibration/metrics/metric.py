@@ -61,7 +61,10 @@ class Metric:
 
     ``region`` is the half-width of practical equivalence, in the metric's unit: a difference
     within ±region is of no consequence, and only one beyond it is called better or worse. None:
-    any difference counts, and nothing is called equivalent. The catalogue gives the reason of
+    any difference counts, and nothing is called equivalent. ``weighted`` says that it follows the
+    rows' weights, where they have any: scaling all of them changes nothing, and whole numbers are
+    as good as repeated rows. A metric that depends on the number of rows cannot have both; it is
+    computed without the weights, and reports mark it. The catalogue gives the reason of
     every region; a spec may set its own (``equivalence``).
     """
 
@@ -79,6 +82,7 @@ class Metric:
     curve: bool = False
     on_demand: bool = False
     region: float | None = None
+    weighted: bool = False
     version: int = 1
 
     def __post_init__(self) -> None:
@@ -94,7 +98,8 @@ class Metric:
             )
 
     def measure(self, predictions: Predictions, bins: int) -> Tensor:
-        """The value for these predictions."""
+        """The value for these predictions, by weight if it is ``weighted`` and they have some."""
+        predictions = self._seen(predictions)
         return self._compute(predictions, bins) if self.binned else self._compute(predictions)
 
     def resampled(
@@ -102,7 +107,15 @@ class Metric:
     ) -> tuple[Tensor, Tensor]:
         """The values (R) on resamples given by their counts (R, N), and the bias of each."""
         assert self._resample is not None, "only metrics with an interval are resampled"
+        predictions = self._seen(predictions)
+        if predictions.weights is not None:
+            counts = counts * predictions.weights.float()
         return self._resample(self, predictions, bins, counts)
+
+    def _seen(self, predictions: Predictions) -> Predictions:
+        if self.weighted or predictions.weights is None:
+            return predictions
+        return predictions.reweighted(None)
 
     @cached_property
     def _compute(self) -> Compute:
@@ -162,7 +175,7 @@ class Metrics(Registry[Metric]):
         return tuple(n for n, metric in listed if metric.curve and metric.direction != "none")
 
     def title(self, name: str) -> str:
-        """How a column of results is headed; a column that is no metric goes by its name."""
+        """The heading of a column of results; a column that is not a metric has its own name."""
         return self[name].title if name in self else name
 
 

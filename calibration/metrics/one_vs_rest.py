@@ -23,7 +23,8 @@ class RankedClass(NamedTuple):
     """One class against the rest, by distinct probabilities from low to high: groups (G).
 
     ``positive`` and ``negative`` count the rows of each group, ``precision`` is the share of
-    positives among rows at or above it, ``above`` the number of these.
+    positives among rows at or above it, ``above`` the number of these; by weight, if rows have
+    weights.
     """
 
     level: Tensor
@@ -54,8 +55,12 @@ class RankedClass(NamedTuple):
         return (self.positive * self.precision).sum() / self.positive.sum()
 
 
-def ranked_class(probability: Tensor, positive: Tensor) -> RankedClass:
+def ranked_class(
+    probability: Tensor, positive: Tensor, weights: Tensor | None = None
+) -> RankedClass:
     """Rank probabilities (N) of a class whose rows are ``positive`` (N)."""
+    if weights is not None:
+        return _ranked_by_weight(probability.double(), positive, weights)
     ranked = rank(probability.double(), positive)
     level = ranked.confidence
     inner = (level[1:] != level[:-1]).nonzero().squeeze(-1) + 1
@@ -71,6 +76,16 @@ def ranked_class(probability: Tensor, positive: Tensor) -> RankedClass:
         above,
         (hits[-1] - hits[starts]) / above,
     )
+
+
+def _ranked_by_weight(probability: Tensor, positive: Tensor, weights: Tensor) -> RankedClass:
+    level, group = probability.unique(return_inverse=True)
+    found = torch.bincount(group, weights * positive)
+    rest = torch.bincount(group, weights * ~positive)
+    above, hits = ((found + rest).flip(0).cumsum(0).flip(0), found.flip(0).cumsum(0).flip(0))
+    # Where nothing above has any weight, no threshold matters.
+    reached = above.masked_fill(above == 0, 1)
+    return RankedClass(level, found, rest, reached, hits / reached)
 
 
 @torch.no_grad()
@@ -118,25 +133,27 @@ def _means_of(predictions: Predictions) -> Tensor:
     )
     values = []
     for rows, truth in pieces:
-        found = [_areas(rows[:, k], truth == k) for k in compared_classes(truth, classes)]
+        weights = predictions.weights
+        compared = compared_classes(truth, classes, weights)
+        found = [_areas(rows[:, k], truth == k, weights) for k in compared]
         values.append(torch.stack(found).mean(0) if found else rows.new_full((2,), torch.nan))
     return torch.stack(values).double().view(*batch, 2)
 
 
-def _areas(probability: Tensor, positive: Tensor) -> Tensor:
-    ranked = ranked_class(probability, positive)
+def _areas(probability: Tensor, positive: Tensor, weights: Tensor | None) -> Tensor:
+    ranked = ranked_class(probability, positive, weights)
     return torch.stack([ranked.auroc, ranked.average_precision])
 
 
-def compared_classes(labels: Tensor, classes: int) -> list[int]:
+def compared_classes(labels: Tensor, classes: int, weights: Tensor | None = None) -> list[int]:
     """The classes whose areas are averaged: of two the rarer, of several all that occur.
 
     None where all rows are of one class.
     """
-    there = torch.bincount(labels, minlength=classes).nonzero().squeeze(-1).tolist()
+    there = torch.bincount(labels, weights, minlength=classes).nonzero().squeeze(-1).tolist()
     if len(there) < 2:
         return []
-    return [rarest_class(labels, classes)] if classes == 2 else there
+    return [rarest_class(labels, classes, weights)] if classes == 2 else there
 
 
 def influences(predictions: Predictions) -> Tensor:
@@ -152,11 +169,11 @@ def _influences_of(predictions: Predictions) -> Tensor:
     probabilities, labels = predictions.rows
     samples, classes = probabilities.shape
     total = torch.zeros(samples, 2, dtype=torch.float64, device=labels.device)
-    compared = compared_classes(labels, classes)
+    compared = compared_classes(labels, classes, predictions.weights)
     for k in compared:
         positive = labels == k
         column = probabilities[:, k].double().contiguous()
-        ranked = ranked_class(column, positive)
+        ranked = ranked_class(column, positive, predictions.weights)
         group = torch.searchsorted(ranked.level, column)
         of_positives, of_negatives = _derivatives(ranked)
         total += torch.where(positive[:, None], of_positives[group], of_negatives[group])

@@ -20,20 +20,34 @@ def panel(
     bins: int = 15,
     metrics: Sequence[str] | None = None,
     posterior: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> dict[str, float]:
     """Every metric of METRICS (or the named ones) of one set of predictions, as plain floats.
 
     Takes probabilities (N, K) with labels (N), or confidence (N) with correct (N), for which
     metrics that need whole rows are left out, as are those that need the true ``posterior``
-    (N, K) where it is not given. Raises ``ValueError`` on malformed input, unknown names, and
+    (N, K) where it is not given. ``weights`` (N) say how much each row counts, in those metrics
+    that are ``weighted``. Raises ``ValueError`` on malformed input, unknown names, and
     names of metrics that need more than there is.
     """
-    predictions = Predictions.of(probabilities, labels, posterior)
+    predictions = Predictions.of(probabilities, labels, posterior, weights)
     number = check_count(bins, "bins")
     check_unbatched(predictions, "panel")
     names = METRICS.names(needs=predictions.known) if metrics is None else metrics
     check_names(names, predictions)
     return {name: float(METRICS[name].measure(predictions, number)) for name in names}
+
+
+@torch.no_grad()
+def panel_of_each(
+    probabilities: Data, labels: Data, *, bins: int = 15, metrics: Sequence[str]
+) -> list[dict[str, float]]:
+    """``panel`` of each of M sets of predictions: probabilities (M, N, K) with labels (M, N)."""
+    predictions = Predictions.of_rows(probabilities, labels)
+    number = check_count(bins, "bins")
+    check_names(metrics, predictions)
+    columns = [METRICS[name].measure(predictions, number).tolist() for name in metrics]
+    return [dict(zip(metrics, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def check_unbatched(predictions: Predictions, function: str) -> None:

@@ -8,18 +8,21 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calibration.metrics.binning import BinSums, width_sums
 from calibration.metrics.checks import Data, check_pairs, check_rows, to_floating, to_tensor
 from calibration.metrics.chunks import row_chunks
 from calibration.metrics.metric import Needs
-from calibration.metrics.ranking import Ranked, rank
+from calibration.metrics.ranking import Ranked, rank, rank_weighted
+from calibration.row_weights import check_weights, mean_one
 
 
 class Predictions:
-    """What a classifier said and what was true, computed on demand and kept.
+    """A classifier's predictions and the truth; derived values are computed on demand and kept.
 
     Built by ``of`` from probabilities (..., N, K) and labels (..., N), or from confidence
-    (..., N) and correct (..., N); the number of dimensions tells which. The true posterior
-    (..., N, K) can accompany rows.
+    (..., N) and correct (..., N); distinguished by the number of dimensions. The true posterior
+    (..., N, K) can accompany rows, and ``weights`` (N) the samples if there is no batch; they
+    are scaled to a mean of 1, and None if all are equal: those change nothing.
     """
 
     def __init__(
@@ -27,30 +30,40 @@ class Predictions:
         rows: tuple[Tensor, Tensor] | None,
         pairs: tuple[Tensor, Tensor] | None,
         posterior: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> None:
         self._rows = rows
         self._pairs = pairs
         self._posterior = posterior
+        self.weights = weights
         self._shared: dict[str, Tensor] = {}
+        self._width_sums: dict[int, BinSums] = {}
 
     def shared(self, name: str, make: Callable[[Predictions], Tensor]) -> Tensor:
-        """What several metrics of another module are made from: made once, and kept."""
+        """An intermediate result shared by several metrics of another module, computed once."""
         if name not in self._shared:
             self._shared[name] = make(self)
         return self._shared[name]
 
     @classmethod
-    def of(cls, first: Data, second: Data, posterior: Tensor | None = None) -> Predictions:
+    def of(
+        cls,
+        first: Data,
+        second: Data,
+        posterior: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Predictions:
         """Check either kind of input; ``ValueError`` says what is wrong with it."""
         outputs = to_floating(first, "probabilities")
         truth = to_tensor(second, "labels")
+        scaled = None if weights is None else _scaled(weights, truth)
         if outputs.ndim == truth.ndim:
-            return cls(None, check_pairs(outputs, truth))
-        return cls(check_rows(outputs, truth), None, posterior)
+            return cls(None, check_pairs(outputs, truth), weights=scaled)
+        return cls(check_rows(outputs, truth), None, posterior, scaled)
 
     @property
     def known(self) -> Needs:
-        """What metrics can ask for at most."""
+        """The most that metrics can require of it."""
         if self._rows is None:
             return "confidence"
         return "rows" if self._posterior is None else "posterior"
@@ -59,9 +72,28 @@ class Predictions:
         """The samples with these indices, repeated as they are, of predictions without a batch."""
         if self._rows is None:
             assert self._pairs is not None, "made of one or the other"
-            return Predictions(None, (self._pairs[0][index], self._pairs[1][index]))
-        posterior = None if self._posterior is None else self._posterior[index]
-        return Predictions((self._rows[0][index], self._rows[1][index]), None, posterior)
+            pairs = self._pairs[0][index], self._pairs[1][index]
+            return Predictions(None, pairs).reweighted(self._taken(self.weights, index))
+        rows = self._rows[0][index], self._rows[1][index]
+        taken = Predictions(rows, None, self._taken(self._posterior, index))
+        return taken.reweighted(self._taken(self.weights, index))
+
+    @staticmethod
+    def _taken(values: Tensor | None, index: Tensor) -> Tensor | None:
+        return None if values is None else values[index]
+
+    def reweighted(self, weights: Tensor | None) -> Predictions:
+        """The same samples with other weights, whatever their scale, or none."""
+        if weights is not None:
+            weights = _scaled(weights, self.confidence)
+        return Predictions(self._rows, self._pairs, self._posterior, weights)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean (...) of a value per sample (..., N), by weight."""
+        if self.weights is None:
+            return values.mean(-1)
+        # What has no weight may be infinite.
+        return torch.where(self.weights > 0, values * self.weights, 0.0).mean(-1)
 
     @classmethod
     def of_rows(cls, probabilities: Data, labels: Data) -> Predictions:
@@ -121,7 +153,15 @@ class Predictions:
     @cached_property
     def ranked(self) -> Ranked:
         """The samples sorted by confidence."""
+        if self.weights is not None:
+            return rank_weighted(self.confidence, self.correct, self.weights)
         return rank(self.confidence, self.correct)
+
+    def width_sums(self, bins: int) -> BinSums:
+        """Sums over bins of equal width, which several metrics are made from."""
+        if bins not in self._width_sums:
+            self._width_sums[bins] = width_sums(self.ranked, bins)
+        return self._width_sums[bins]
 
     @cached_property
     def cumulative_gap(self) -> Tensor:
@@ -137,7 +177,10 @@ class Predictions:
 
     @cached_property
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Sums over the N rows of the probabilities (..., K) and of their squares (...)."""
+        """Sums over the N rows of the probabilities (..., K) and of their squares (...).
+
+        By weight, if there are weights.
+        """
         probabilities, _ = self.rows
         *batch, samples, classes = probabilities.shape
         flat = probabilities.reshape(-1, samples, classes)
@@ -146,7 +189,25 @@ class Predictions:
         for number, rows in enumerate(flat):
             for chunk in row_chunks(samples, classes):
                 block = rows[chunk].double()
+                if self.weights is not None:
+                    weight = self.weights[chunk]
+                    sums[number] += weight @ block
+                    squares[number] += weight @ block.square().sum(-1)
+                    continue
                 sums[number] += block.sum(0)
                 flattened = block.reshape(-1)
                 squares[number] += flattened @ flattened
         return sums.view(*batch, classes), squares.view(batch)
+
+
+def _scaled(weights: Tensor, samples: Tensor) -> Tensor | None:
+    """Weights (N) with a mean of 1, None if all are equal. Raises ``ValueError``."""
+    if samples.ndim != 1 or weights.shape != samples.shape:
+        raise ValueError(
+            f"weights must have shape (N), one for each of N samples without a batch, found "
+            f"{tuple(weights.shape)} for samples {tuple(samples.shape)}"
+        )
+    check_weights(weights, "weights")
+    if bool((weights == weights[0]).all()):
+        return None
+    return mean_one(weights).to(samples.device)

@@ -43,7 +43,7 @@ def nll(probabilities: Data, labels: Data) -> Tensor:
 
 def nll_of(predictions: Predictions) -> Tensor:
     """``nll`` of checked predictions."""
-    return nll_losses(predictions).mean(-1)
+    return predictions.mean(nll_losses(predictions))
 
 
 def nll_losses(predictions: Predictions) -> Tensor:
@@ -70,7 +70,8 @@ def brier(probabilities: Data, labels: Data) -> Tensor:
 def brier_of(predictions: Predictions) -> Tensor:
     """``brier`` of checked predictions: Σ_k (p_k - [y = k])² = Σ_k p_k² + 1 - 2 p_y."""
     true = predictions.label_probability
-    return (predictions.moments[1] / true.shape[-1] + 1 - 2 * true.mean(-1)).clamp(min=0)
+    squares = predictions.moments[1] / true.shape[-1]
+    return (squares + 1 - 2 * predictions.mean(true)).clamp(min=0)
 
 
 def brier_losses(predictions: Predictions) -> Tensor:
@@ -89,11 +90,15 @@ def error(probabilities: Data, labels: Data) -> Tensor:
 
 def error_of(predictions: Predictions) -> Tensor:
     """``error`` of checked predictions."""
+    if predictions.weights is not None:
+        return predictions.mean((~predictions.correct).double())
     return (~predictions.correct).sum(-1, dtype=torch.float64) / predictions.correct.shape[-1]
 
 
 def accuracy_of(predictions: Predictions) -> Tensor:
     """Share of samples whose most probable class is the label."""
+    if predictions.weights is not None:
+        return predictions.mean(predictions.correct.double())
     return predictions.correct.sum(-1, dtype=torch.float64) / predictions.correct.shape[-1]
 
 

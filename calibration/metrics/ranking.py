@@ -14,11 +14,21 @@ class Ranked(NamedTuple):
     """Samples sorted by confidence, least confident first.
 
     ``confidence`` has shape (..., N); the cumulative sums have shape (..., N+1) and start at 0.
+    Of samples that have weights (N) the sums are weighted, and ``correct`` (N) is there, too.
     """
 
     confidence: Tensor
     cumulative_confidence: Tensor
     cumulative_correct: Tensor
+    weight: Tensor | None = None
+    correct: Tensor | None = None
+
+    @property
+    def gaps(self) -> Tensor:
+        """Confidence minus correctness, times the weight (..., N)."""
+        if self.weight is None or self.correct is None:
+            return self.confidence - self.cumulative_correct.diff(dim=-1)
+        return self.weight * (self.confidence - self.correct)
 
     @property
     def samples(self) -> int:
@@ -50,6 +60,13 @@ def rank(confidence: Tensor, correct: Tensor) -> Ranked:
     hits = keys & 1
     values = keys.bitwise_right_shift_(1).view(torch.float64)
     return Ranked(values, _cumulative(values), _cumulative(hits))
+
+
+def rank_weighted(confidence: Tensor, correct: Tensor, weight: Tensor) -> Ranked:
+    """``rank`` of samples (N) with weights, which sum to N."""
+    values, order = confidence.sort(stable=True)
+    weights, hits = weight[order], correct[order].double()
+    return Ranked(values, _cumulative(weights * values), _cumulative(weights * hits), weights, hits)
 
 
 def _cumulative(values: Tensor) -> Tensor:

@@ -27,10 +27,10 @@ LEAST_OF_EQUAL = 0.25
 class BlindSpots(NamedTuple):
     """What top-label ECE cannot see among classes of given shares.
 
-    ``bluff`` is the ECE of naming the commonest class of every row with confidence 1; where it
+    ``bluff`` is the ECE of always predicting the commonest class with confidence 1; if it
     is below ``LEAST_SHARE``, ECE is ``blind``: near 0 whatever the probabilities of the other
     classes are. ``rare`` are the numbers of the rare classes, rarest first: their errors weigh
-    so little in ECE that it says nothing of them.
+    so little in ECE that it says nothing about them.
     """
 
     bluff: float
@@ -54,16 +54,19 @@ def blind_spots(shares: Sequence[float]) -> BlindSpots:
     return BlindSpots(bluff, bluff < LEAST_SHARE, tuple(k for _, k in rare))
 
 
-def class_shares(labels: Tensor, classes: int) -> list[float]:
-    """Each class's share of the labels (N)."""
-    counts = torch.bincount(labels, minlength=classes).double()
+def class_shares(labels: Tensor, classes: int, weights: Tensor | None = None) -> list[float]:
+    """Each class's share of the labels (N), or of their weights."""
+    counts = torch.bincount(labels, weights, minlength=classes).double()
     shares: list[float] = (counts / counts.sum()).tolist()
     return shares
 
 
-def rarest_class(labels: Tensor, classes: int) -> int:
-    """The number of the rarest class among labels (N) that occurs; the last of equals."""
-    counts = torch.bincount(labels, minlength=classes)
+def rarest_class(labels: Tensor, classes: int, weights: Tensor | None = None) -> int:
+    """The number of the rarest class among labels (N) that occurs; the last of equals.
+
+    ``weights`` (N) have a mean of 1.
+    """
+    counts = torch.bincount(labels, weights, minlength=classes)
     counts = counts.masked_fill(counts == 0, len(labels) + 1)
     return classes - 1 - int(counts.flip(0).argmin())
 
@@ -76,7 +79,7 @@ def base_rate(probabilities: Data, labels: Data) -> Tensor:
 
 def base_rate_of(predictions: Predictions) -> Tensor:
     """``base_rate`` of checked predictions."""
-    return _each(predictions, lambda one: one.correct.double().mean())
+    return _each(predictions, lambda one: one.mean(one.correct.double()))
 
 
 @torch.no_grad()
@@ -90,7 +93,7 @@ def rare_class_bias(probabilities: Data, labels: Data) -> Tensor:
 
 def rare_class_bias_of(predictions: Predictions) -> Tensor:
     """``rare_class_bias`` of checked predictions."""
-    return _each(predictions, lambda one: (one.confidence - one.correct.double()).mean())
+    return _each(predictions, lambda one: one.mean(one.confidence - one.correct.double()))
 
 
 @torch.no_grad()
@@ -111,8 +114,9 @@ def rare_class_ece_of(predictions: Predictions, bins: int) -> Tensor:
 def rarest_alone(predictions: Predictions) -> Predictions:
     """The rarest class's probability and whether a row is of it, as confidence and correctness."""
     probabilities, labels = predictions.rows
-    rarest = rarest_class(labels, probabilities.shape[-1])
-    return Predictions(None, (probabilities[:, rarest], labels == rarest))
+    weights = predictions.weights
+    rarest = rarest_class(labels, probabilities.shape[-1], weights)
+    return Predictions(None, (probabilities[:, rarest], labels == rarest), weights=weights)
 
 
 def _each(predictions: Predictions, measure: Callable[[Predictions], Tensor]) -> Tensor:
@@ -122,6 +126,6 @@ def _each(predictions: Predictions, measure: Callable[[Predictions], Tensor]) ->
     pieces = zip(
         probabilities.reshape(-1, samples, classes), labels.reshape(-1, samples), strict=True
     )
-    return torch.stack([measure(rarest_alone(Predictions(one, None))) for one in pieces]).view(
-        batch
-    )
+    weights = predictions.weights
+    alone = [rarest_alone(Predictions(one, None, weights=weights)) for one in pieces]
+    return torch.stack([measure(one) for one in alone]).view(batch)

@@ -34,13 +34,15 @@ def reliability_curve(
     *,
     bins: int = 15,
     scheme: Scheme = "width",
+    weights: Tensor | None = None,
 ) -> Bins:
     """Accuracy and mean confidence per bin of confidence, by equal width or equal mass.
 
     Takes probabilities (..., N, K) with labels (..., N) or confidence (..., N) with correct
-    (..., N). Raises ``ValueError`` on malformed input or another ``scheme``.
+    (..., N). With ``weights`` (N) all are by weight, the counts, too. Raises
+    ``ValueError`` on malformed input or another ``scheme``.
     """
-    predictions = Predictions.of(probabilities_or_confidence, labels_or_correct)
+    predictions = Predictions.of(probabilities_or_confidence, labels_or_correct, weights=weights)
     number = check_count(bins, "bins")
     ranked = predictions.ranked
     if scheme == "width":

@@ -20,9 +20,10 @@ COUNTED = ("error", "accuracy")
 class RowScores(NamedTuple):
     """One value per test row: float32, and bool of ``correct``.
 
-    ``nll`` and ``brier`` are None of a calibrator that gives no probability rows. ``labels`` is
-    a digest of the rows' labels, by which two sets of test rows are told apart; ``groups`` are
-    those that rows belong to, as int64, None if to none.
+    ``nll`` and ``brier`` are None for a calibrator that gives no probability rows. ``labels`` is
+    a digest of the rows' labels, by which two sets of test rows are distinguished; ``groups`` are
+    those that rows belong to, as int64, None if to none; ``weights`` how much they count, with a
+    mean of 1, None if all the same.
     """
 
     confidence: Tensor
@@ -31,27 +32,45 @@ class RowScores(NamedTuple):
     brier: Tensor | None
     labels: str
     groups: Tensor | None = None
+    weights: Tensor | None = None
 
     def of(self, metric: str) -> Tensor | None:
-        """Each row's part of a metric that is a mean over rows, in float64; None if unknown."""
+        """Each row's part of a metric that is a mean over rows, in float64; None if unknown.
+
+        A mean by weight m is a ratio, Σ w x / Σ w, and both sums are drawn with the rows: the
+        parts are m + w (x − m) then, whose plain mean is m, and whose spread is that of the ratio,
+        linearised.
+        """
         if metric in COUNTED:
-            return (self.correct if metric == "accuracy" else ~self.correct).double()
-        found = {"nll": self.nll, "brier": self.brier}.get(metric)
-        return None if found is None else found.double()
+            values = (self.correct if metric == "accuracy" else ~self.correct).double()
+        else:
+            found = {"nll": self.nll, "brier": self.brier}.get(metric)
+            if found is None:
+                return None
+            values = found.double()
+        if self.weights is None:
+            return values
+        mean = self.pairs.mean(values)
+        return torch.where(self.weights > 0, mean + self.weights * (values - mean), mean)
 
     @property
     def pairs(self) -> Predictions:
         """Confidence and correctness, as the metrics take them."""
-        return Predictions(None, (self.confidence.double(), self.correct))
+        pairs = self.confidence.double(), self.correct
+        return Predictions(None, pairs, weights=self.weights)
 
 
 @torch.no_grad()
 def row_scores(
-    output: Tensor, labels: Tensor, predicted: Tensor, groups: Tensor | None = None
+    output: Tensor,
+    labels: Tensor,
+    predicted: Tensor,
+    groups: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> RowScores:
     """The scores of probability rows, or of the confidences in the ``predicted`` classes."""
     rows = output.ndim == 2
-    made = Predictions.of(output, labels if rows else predicted == labels)
+    made = Predictions.of(output, labels if rows else predicted == labels, weights=weights)
     return RowScores(
         made.confidence.float(),
         made.correct,
@@ -59,9 +78,10 @@ def row_scores(
         brier_losses(made).float() if rows else None,
         labels_digest(labels),
         groups,
+        made.weights,
     )
 
 
 def labels_digest(labels: Tensor) -> str:
-    """What tells one set of test rows from another: a digest of their labels (N)."""
+    """A digest of the labels (N), which distinguishes one set of test rows from another."""
     return hashlib.sha256(labels.to(torch.int64).cpu().numpy().tobytes()).hexdigest()

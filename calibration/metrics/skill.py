@@ -26,24 +26,25 @@ def balanced_error(probabilities: Data, labels: Data) -> Tensor:
 def balanced_error_of(predictions: Predictions) -> Tensor:
     """``balanced_error`` of checked predictions."""
     counts, wrong = _class_counts(predictions)
-    rates = wrong / counts.clamp(min=1)
+    rates = wrong / _at_least_one(counts)
     return rates.sum(-1) / (counts > 0).sum(-1)
 
 
 def balanced_error_influences(predictions: Predictions) -> Tensor:
-    """What one more of a row would add to the balanced error, (N)."""
+    """How much one more copy of a row would add to the balanced error, (N)."""
     counts, wrong = _class_counts(predictions)
     _, labels = predictions.rows
-    own = (wrong / counts.clamp(min=1))[labels]
-    return ((~predictions.correct).double() - own) / (counts[labels] * (counts > 0).sum())
+    size = _at_least_one(counts)
+    own = (wrong / size)[labels]
+    return ((~predictions.correct).double() - own) / (size[labels] * (counts > 0).sum())
 
 
 @torch.no_grad()
 def brier_skill(probabilities: Data, labels: Data) -> Tensor:
-    """1 - Brier/reference, where the reference says the classes' shares of these rows always.
+    """1 - Brier/reference, where the reference always predicts the classes' shares of these rows.
 
     Murphy 1973: its Brier score is Σ_k π_k(1 - π_k) = 1 - Σ_k π_k². 1 is perfect, 0 no better
-    than the base rate, negative worse. NaN where all rows are of one class.
+    than the base rate, negative worse. NaN if all rows are of one class.
     """
     return brier_skill_of(Predictions.of_rows(probabilities, labels))
 
@@ -59,10 +60,11 @@ def brier_skill_influences(predictions: Predictions) -> Tensor:
     shares, reference = _shares(predictions)
     _, labels = predictions.rows
     losses = brier_losses(predictions)
-    ratio = losses.mean() / reference
+    mean = predictions.mean(losses)
+    ratio = mean / reference
     # The reference is 1 - Σπ², and one more row of class k moves π_k up and all down.
     of_reference = -2 * (shares[labels] - (1 - reference))
-    return -(losses - losses.mean() - ratio * of_reference) / (reference * len(losses))
+    return -(losses - mean - ratio * of_reference) / (reference * len(losses))
 
 
 def _shares(predictions: Predictions) -> tuple[Tensor, Tensor]:
@@ -80,7 +82,14 @@ def _class_counts(predictions: Predictions) -> tuple[Tensor, Tensor]:
     offset = torch.arange(labels.numel() // samples, device=labels.device)[:, None] * classes
     cells = (labels.reshape(-1, samples) + offset).reshape(-1)
     size = offset.numel() * classes
-    wrong = (~predictions.correct).double().reshape(-1)
-    counts = torch.bincount(cells, minlength=size).double()
+    wrong, weights = (~predictions.correct).double().reshape(-1), predictions.weights
+    if weights is not None:
+        wrong = wrong * weights
+    counts = torch.bincount(cells, weights, minlength=size).double()
     missed = torch.bincount(cells, weights=wrong, minlength=size)
     return counts.view(*batch, classes), missed.view(*batch, classes)
+
+
+def _at_least_one(counts: Tensor) -> Tensor:
+    """Counts or sums of weight to divide by, 1 where there is nothing."""
+    return counts.masked_fill(counts == 0, 1)

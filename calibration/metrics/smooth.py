@@ -46,23 +46,25 @@ def smooth_ece_of(predictions: Predictions) -> Tensor:
 def smoothers(predictions: Predictions) -> list[Smoother]:
     """One smoother per batch element."""
     ranked = predictions.ranked
-    gap = ranked.confidence - ranked.cumulative_correct.diff(dim=-1)
     shape = (-1, ranked.samples)
-    pairs = zip(ranked.confidence.reshape(shape), gap.reshape(shape), strict=True)
-    return [Smoother(*pair) for pair in pairs]
+    pairs = zip(ranked.confidence.reshape(shape), ranked.gaps.reshape(shape), strict=True)
+    return [Smoother(*pair, ranked.weight) for pair in pairs]
 
 
 class Smoother:
-    """Gaps (n) at confidences (n) in ascending order, ready for smoothing with any bandwidth."""
+    """Gaps (n) at confidences (n) in ascending order, ready for smoothing with any bandwidth.
 
-    def __init__(self, confidence: Tensor, gap: Tensor) -> None:
+    Where samples have ``weights`` (n), the gaps are multiplied by them.
+    """
+
+    def __init__(self, confidence: Tensor, gap: Tensor, weights: Tensor | None = None) -> None:
         if len(gap) > MOST_POINTS:
-            self._weights = condense(confidence, gap, FINE_CELLS)
+            self._weights = condense(confidence, gap, FINE_CELLS, weights)
             self._confidence = torch.linspace(
                 0, 1, FINE_CELLS + 1, dtype=torch.float64, device=gap.device
             )
         else:
-            self._weights = (gap, torch.ones_like(gap))
+            self._weights = (gap, torch.ones_like(gap) if weights is None else weights)
             self._confidence = confidence
         self._grids: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -110,8 +112,13 @@ def to_grid(positions: Tensor, weights: Tensor, cells: int) -> Tensor:
     return _on_nodes(torch.bincount(node, weights=weights, minlength=cells), right)
 
 
-def condense(confidence: Tensor, gap: Tensor, cells: int) -> tuple[Tensor, Tensor]:
-    """``to_grid`` of gaps and of ones, from cumulative sums over ascending confidences."""
+def condense(
+    confidence: Tensor, gap: Tensor, cells: int, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """``to_grid`` of gaps and of ones (or weights), from cumulative sums.
+
+    Confidences are ascending.
+    """
     number = torch.arange(cells, dtype=torch.float64, device=gap.device)
     ranks = torch.searchsorted(confidence, number[1:] / cells)
     ends = torch.cat([ranks, ranks.new_tensor([len(gap)])]) - 1
@@ -120,11 +127,12 @@ def condense(confidence: Tensor, gap: Tensor, cells: int) -> tuple[Tensor, Tenso
         sums = torch.where(ends < 0, 0.0, values.cumsum(0)[ends.clamp(min=0)])
         return sums.diff(prepend=sums.new_zeros(1))
 
+    if weights is None:
+        mass = ((ends + 1).double().diff(prepend=number[:1]), totals(confidence))
+    else:
+        mass = (totals(weights), totals(weights * confidence))
     grids = []
-    for total, moment in (
-        (totals(gap), totals(gap * confidence)),
-        ((ends + 1).double().diff(prepend=number[:1]), totals(confidence)),
-    ):
+    for total, moment in ((totals(gap), totals(gap * confidence)), mass):
         grids.append(_on_nodes(total, cells * moment - number * total))
     return grids[0], grids[1]
 

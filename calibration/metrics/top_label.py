@@ -1,7 +1,7 @@
 """Calibration errors of the top label: confidence = max p against correct = [argmax p = y].
 
 Each function takes probabilities (..., N, K) with labels (..., N), or confidence (..., N) with
-correct (..., N), told apart by the number of dimensions, and returns a float64 tensor of the
+correct (..., N), distinguished by the number of dimensions, and returns a float64 tensor of the
 batch shape. All raise ``ValueError`` on malformed input.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from calibration.metrics.binning import BinSums, Scheme, mass_sums, width_sums
+from calibration.metrics.binning import BinSums, Scheme, mass_sums, width_index
 from calibration.metrics.checks import Data, check_count
 from calibration.metrics.predictions import Predictions
 
@@ -51,7 +51,7 @@ def ece(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
 
 def ece_of(predictions: Predictions, bins: int) -> Tensor:
     """``ece`` of checked predictions."""
-    return _weighted_gap(width_sums(predictions.ranked, bins))
+    return _weighted_gap(predictions.width_sums(bins))
 
 
 @torch.no_grad()
@@ -65,7 +65,7 @@ def overconfidence(probabilities: Data, labels: Data) -> Tensor:
 
 def overconfidence_of(predictions: Predictions) -> Tensor:
     """``overconfidence`` of checked predictions."""
-    return (predictions.confidence - predictions.correct.double()).mean(-1)
+    return predictions.mean(predictions.confidence - predictions.correct.double())
 
 
 @torch.no_grad()
@@ -85,10 +85,15 @@ def mce_with_count(probabilities: Data, labels: Data, *, bins: int = 15) -> Maxi
 
 def mce_of(predictions: Predictions, bins: int) -> MaximumError:
     """``mce_with_count`` of checked predictions."""
-    sums = width_sums(predictions.ranked, bins)
+    sums = predictions.width_sums(bins)
     # -1 keeps an empty bin from deciding when every gap is 0.
     value, where = sums.gap.abs().masked_fill(sums.count == 0, -1).max(dim=-1)
-    return MaximumError(value, sums.count.gather(-1, where[..., None]).squeeze(-1))
+    count = sums.count
+    if predictions.weights is not None:  # whatever they weigh, so many samples decide
+        there = predictions.weights > 0
+        index = width_index(predictions.confidence[there], bins)
+        count = torch.bincount(index, minlength=bins).double()
+    return MaximumError(value, count.gather(-1, where[..., None]).squeeze(-1))
 
 
 def mce_value_of(predictions: Predictions, bins: int) -> Tensor:
@@ -112,7 +117,7 @@ def average_ce(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
 
 def average_ce_of(predictions: Predictions, bins: int) -> Tensor:
     """``average_ce`` of checked predictions."""
-    sums = width_sums(predictions.ranked, bins)
+    sums = predictions.width_sums(bins)
     return sums.gap.abs().sum(-1) / (sums.count > 0).sum(-1)
 
 
@@ -151,7 +156,7 @@ def l2_debiased_of(predictions: Predictions, bins: int, scheme: Scheme = "width"
         raise ValueError(f"scheme must be 'width' or 'mass', found {scheme!r}")
     width = scheme == "width"
     return debiased_square(
-        width_sums(predictions.ranked, bins) if width else mass_sums(predictions.ranked, bins)
+        predictions.width_sums(bins) if width else mass_sums(predictions.ranked, bins)
     )
 
 

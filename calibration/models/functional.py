@@ -29,6 +29,7 @@ class FunctionalModel:
     ``names`` lists the parameters in the order of the vector, ``slices`` says where each lies,
     ``size`` is the vector's length and ``head`` names the parameters of the last layer: the
     last ``nn.Linear`` or, without one, the last module with trainable parameters of its own.
+    ``dense`` is the same function by hand, for networks of linear layers and ReLUs.
 
     Raises ``ValueError`` if the module has no trainable parameters, has them in several dtypes
     or on several devices, or has lazy layers that have not seen a batch yet.
@@ -62,6 +63,8 @@ class FunctionalModel:
         self._placeholders = _hollow_out([*self._parameter_places, *self._buffer_places.values()])
         self._network = skeleton if isinstance(skeleton, Network) else WithFeatures(skeleton)
         self._mode: bool | None = None
+        # Frozen parameters are not in the vector.
+        self.dense = self._network.dense_form if not buffers else None
 
     def initial(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The flat parameters and the buffers the module had, as detached copies."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from calibration.models.dense import Dense
 from calibration.models.model import MODELS
 from calibration.models.monte_carlo import DropoutModelOptions
 from calibration.models.output import Network, Output
@@ -55,6 +56,15 @@ class _MLP(Network):
                 layers.append(nn.Dropout(options.dropout))
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(widths[-1], classes)
+        self.plain = options.activation == "relu" and not options.dropout
+
+    @property
+    def dense_form(self) -> Dense | None:
+        """The same function without modules, if there is nothing but linear layers and ReLUs."""
+        if not self.plain:
+            return None
+        linear = [layer for layer in (*self.body, self.head) if isinstance(layer, nn.Linear)]
+        return Dense([linear[0].in_features, *(layer.out_features for layer in linear)])
 
     def forward(self, inputs: Tensor) -> Output:
         features = inputs

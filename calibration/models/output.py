@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from calibration.models.dense import Dense
+
 
 class Output(NamedTuple):
     """Logits (N, K) and the penultimate features (N, d) they were computed from."""
@@ -17,6 +19,11 @@ class Output(NamedTuple):
 
 class Network(nn.Module, ABC):
     """A module whose forward returns an ``Output``."""
+
+    @property
+    def dense_form(self) -> Dense | None:
+        """The same function of all its parameters by hand, for networks that have one."""
+        return None
 
     @abstractmethod
     def forward(self, inputs: Tensor) -> Output:

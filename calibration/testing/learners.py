@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from calibration.testing.contract import require
 from calibration.testing.declarations import check_estimator_declaration
 from calibration.testing.equality import difference
 from calibration.threads import threads
-from calibration.training import TrainingConfig
+from calibration.training_config import TrainingConfig
 
 _ACCURACY = 0.9
 _ROWS, _CLASSES = 240, 5
@@ -35,10 +36,12 @@ def check_learner(
     What it declares; that it learns a table with a constant column, missing numbers, categories
     that training has not, a class of two rows and one of none, to an accuracy of 0.9 on the
     others; that predictions are normalised log-probabilities of all classes; that the same seed
-    gives the same to the bit, whatever the global generators hold; that a training continued from
+    gives the same to the bit, whatever the global generators hold, and any seed does if it is
+    ``deterministic``; that a training continued from
     any checkpoint and one that is loaded from its files predict the same to the bit; that
-    validation labels teach nothing; that 200 columns are not too many. ``hyperparameters`` replace
-    the defaults, and ``rounds`` should be few.
+    validation labels teach nothing; that, if it is ``weighted``, labels of rows whose weight is 0
+    teach nothing, and heavier rows more; that 200 columns are not too many. ``hyperparameters``
+    replace the defaults, and ``rounds`` should be few.
 
     Raises ``ContractError`` naming the estimator and the situation at the first broken rule.
     """
@@ -61,11 +64,11 @@ def _check_trained(
 ) -> None:
     about, (splits, columns) = f"{kind.__name__} ({what})", table
 
-    def fresh(given: Splits = splits, **config: Any) -> EstimatorTraining:
+    def fresh(given: Splits = splits, *, seed: int = 1, **config: Any) -> EstimatorTraining:
         checked = kind.Hyperparameters.checked(hyperparameters, f"method {kind.__name__!r}")
         settings = TrainingConfig(**config)
         return EstimatorTraining(
-            kind(checked), given, columns=columns, classes=_CLASSES, config=settings, seed=1
+            kind(checked), given, columns=columns, classes=_CLASSES, config=settings, seed=seed
         )
 
     _seed(0)
@@ -83,6 +86,10 @@ def _check_trained(
     require(same is None, about, f"the same seed must give the same to the bit; {same} differs")
     same_rows = torch.equal(again.predict_validation(), predicted)
     require(same_rows, about, "the same seed must predict the same to the bit")
+
+    if run.estimator.deterministic:
+        other_seed = _finished(fresh(seed=2)).predict_validation()
+        require(torch.equal(other_seed, predicted), about, "is deterministic, but the seed matters")
 
     resumed = fresh()
     resumed.load_state_dict(states[len(states) // 2])
@@ -106,6 +113,30 @@ def _check_trained(
         _finished(fresh(given, stop_on="none")).predict_validation() for given in (splits, other)
     ]
     require(torch.equal(*taught), about, "validation labels must not influence training")
+    if kind.weighted:
+        _check_weights(fresh, splits, about)
+
+
+def _check_weights(
+    fresh: Callable[[Splits], EstimatorTraining], splits: Splits, about: str
+) -> None:
+    train = splits.train
+    # The last of every five rows does not count; of the others some count a hundred times more.
+    weights = torch.tensor([1.0, 100.0, 1.0, 1.0, 0.0], dtype=torch.float64)[
+        torch.arange(len(train.labels)) % 5
+    ]
+    weights[:2] = 1.0
+    spoiled = torch.where(weights > 0, train.labels, (train.labels + 1) % _RARE)
+
+    def predicted(labels: Tensor, weights: Tensor | None) -> Tensor:
+        given = replace(splits, train=Part(train.inputs, labels, weights=weights))
+        return _finished(fresh(given)).predict_validation()
+
+    followed = predicted(train.labels, weights)
+    same = torch.equal(predicted(spoiled, weights), followed)
+    require(same, about, "is weighted, but a label whose weight is 0 changes its predictions")
+    other = not torch.allclose(predicted(train.labels, None), followed)
+    require(other, about, "is weighted, but weights of 100 and 0 change nothing")
 
 
 def _check_predictions(predicted: Tensor, validation: Part, about: str) -> None:

@@ -11,7 +11,8 @@ from calibration.data import Part, Protocol, Splits
 from calibration.data.dataset import Kind
 from calibration.data.fixed import FixedDataset
 from calibration.methods import Method
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 BATCH = 32
 SHARES = Protocol(name="conformance", validation=60, meta_validation=BATCH)

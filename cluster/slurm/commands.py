@@ -1,4 +1,4 @@
-"""``calsweep submit --slurm`` and what ``calsweep stop`` does with such a job."""
+"""``calsweep submit --slurm``, and ``calsweep stop`` for such a job."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sweeps.host.console import complain, say
 from sweeps.host.slurm import ENDED, WAITING, Job, jobs, slurm_says
 
 _STOP_SECONDS = 600.0
-"""What a sweep has to end in good order before its job is cancelled by force."""
+"""Seconds that a sweep has for a clean exit before its job is killed."""
 _LOOK_SECONDS = 2.0
 _SETTINGS = ("partition", "account", "time", "nodes", "cpus", "gpus", "memory", "array", "setup")
 
 
 def add_slurm(parser: argparse.ArgumentParser) -> None:
-    """The options of ``calsweep submit`` that go to Slurm."""
+    """Add the options of ``calsweep submit`` for Slurm."""
     group = parser.add_argument_group("on a Slurm cluster")
     group.add_argument("--slurm", action="store_true", help="as a Slurm job, with sbatch")
     group.add_argument("--partition", metavar="NAME")
@@ -33,17 +33,17 @@ def add_slurm(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--time",
         metavar="TIME",
-        help="of one turn, e.g. 12:00:00; the job takes as many as it needs",
+        help="per start, e.g. 12:00:00; the job is requeued as often as needed",
     )
-    group.add_argument("--nodes", type=_number, metavar="N", help="with Ray on all (default: 1)")
-    group.add_argument("--cpus", type=_number, metavar="N", help="of every node")
-    group.add_argument("--gpus", metavar="N|TYPE:N", help="of every node")
-    group.add_argument("--mem", metavar="SIZE", dest="memory", help="of every node, e.g. 32G")
+    group.add_argument("--nodes", type=_number, metavar="N", help="all with Ray (default: 1)")
+    group.add_argument("--cpus", type=_number, metavar="N", help="per node")
+    group.add_argument("--gpus", metavar="N|TYPE:N", help="per node")
+    group.add_argument("--mem", metavar="SIZE", dest="memory", help="per node, e.g. 32G")
     group.add_argument(
         "--array",
         type=_number,
         metavar="N",
-        help="N jobs one after the other instead of a requeued one, where Slurm forbids that",
+        help="N jobs one after the other, if Slurm does not allow requeueing",
     )
     group.add_argument(
         "--setup", type=Path, metavar="FILE", help="shell commands before the sweep: module load …"
@@ -57,17 +57,17 @@ def add_slurm(parser: argparse.ArgumentParser) -> None:
 
 
 def check_not_slurm(options: argparse.Namespace) -> None:
-    """Raise ``UserError`` for options of Slurm's where a Ray cluster is meant."""
+    """Raise ``UserError`` for Slurm options without ``--slurm``."""
     given = [name for name in (*_SETTINGS, "sbatch", "write") if getattr(options, name)]
     if given:
         name = "mem" if given[0] == "memory" else given[0]
-        raise UserError(f"--{name}: goes with --slurm; a Ray cluster has the machines that it has")
+        raise UserError(f"--{name} requires --slurm; the machines of a Ray cluster are fixed")
 
 
 def submit(
     options: argparse.Namespace, sweep: str, path: Path, how: Sequence[str], console: Console
 ) -> int:
-    """Submit a sweep that was checked; the command's exit code."""
+    """Submit a checked sweep; returns the command's exit code."""
     from cluster.slurm.script import JobRequest, script
 
     _check(options)
@@ -83,12 +83,12 @@ def submit(
     other = next((job for job in running if job.store != store), None)
     if other is not None:
         raise UserError(
-            f"{path}: name: another sweep called {sweep!r} runs as Slurm job {other.number}, with "
-            f"the store {other.store}; wait for its end, or choose another name"
+            f"{path}: name: another sweep named {sweep!r} runs as Slurm job {other.number}, with "
+            f"the store {other.store}; wait for it to end, or choose another name"
         )
     if running:
         number = running[0].number
-        say(console, f"{sweep} is there already: {running[0].describe()}")
+        say(console, f"{sweep} is already submitted: {running[0].describe()}")
     else:
         said = slurm_says("sbatch", "--parsable", given=written)
         number = said.strip().partition(";")[0]
@@ -102,13 +102,13 @@ def submit(
 
 
 def place(store: str | None) -> str:
-    """Where the job keeps its sweep: all nodes see the file system that this machine sees."""
+    """The job's store: all nodes see the same file system as this machine."""
     given = store or os.environ.get("CALSWEEP_STORE") or "runs"
     return given if "://" in given else str(Path(given).resolve())
 
 
 def follow(number: str, stop: str, console: Console) -> int:
-    """Pass on what a job prints, over its restarts, until it ends; its exit code."""
+    """Pass on a job's output, across restarts, until it ends; returns its exit code."""
     shown: dict[str, int] = {}
     try:
         while True:
@@ -119,7 +119,7 @@ def follow(number: str, stop: str, console: Console) -> int:
                 break
             time.sleep(_LOOK_SECONDS)
     except KeyboardInterrupt:
-        complain(f"job {number} goes on without being watched; to end it: {stop}")
+        complain(f"job {number} continues unattended; to stop it: {stop}")
         return 130
     state = about["JobState"]
     if state != "COMPLETED":
@@ -129,10 +129,10 @@ def follow(number: str, stop: str, console: Console) -> int:
 
 
 def stop(found: Sequence[Job], console: Console) -> int:
-    """End a sweep's jobs in good order; a job that waits is taken from the queue."""
+    """Stop a sweep's jobs cleanly; a waiting job is removed from the queue."""
     for job in found:
         _stop(job.number)
-        say(console, f"stopped Slurm job {job.number}; nothing is lost: submit it again to go on")
+        say(console, f"stopped Slurm job {job.number}; nothing is lost: submit again to continue")
     return 0
 
 
@@ -143,9 +143,9 @@ def _stop(number: str) -> None:
         late = time.monotonic() - began > _STOP_SECONDS
         if late and state == "COMPLETING":
             raise UserError(
-                f"Slurm job {number} is cancelled, but its nodes have not let it go yet"
+                f"Slurm job {number} is cancelled, but its nodes have not released it yet"
             )
-        with suppress(UserError):  # it may just have ended: the next look tells
+        with suppress(UserError):  # it may just have ended: the next check shows it
             if state in WAITING or late:
                 slurm_says("scancel", number)
             elif state == "RUNNING" and asked != turn:
@@ -155,7 +155,7 @@ def _stop(number: str) -> None:
 
 
 def _has_ended(number: str, about: Mapping[str, str]) -> bool:
-    """Whether a job is over: one that is put back into the queue may look so for a moment."""
+    """Whether a job has ended: a requeued one may look so for a moment."""
     if about["JobState"] not in ENDED:
         return False
     time.sleep(_LOOK_SECONDS / 4)
@@ -163,19 +163,19 @@ def _has_ended(number: str, about: Mapping[str, str]) -> bool:
 
 
 def _about(number: str) -> dict[str, str]:
-    """What Slurm says of a job; of an array, of the part that is not yet done."""
+    """Slurm's information on a job; for an array, on the part that is not yet done."""
     said = slurm_says("scontrol", "--oneliner", "show", "job", number)
     found = [dict(re.findall(r"(\w+)=(\S*)", line)) for line in said.splitlines() if line]
     return next((one for one in found if one["JobState"] not in ENDED), found[0])
 
 
 def _show_new(name: str, shown: dict[str, int]) -> None:
-    """Print what has come to a job's output since the last look."""
+    """Print new output of a job since the last check."""
     try:
         with Path(name).open("rb") as output:
             output.seek(shown.get(name, 0))
             text = output.read()
-    except OSError:  # it has not begun
+    except OSError:  # it has not started
         return
     shown[name] = shown.get(name, 0) + len(text)
     sys.stdout.write(text.decode(errors="replace"))
@@ -190,8 +190,8 @@ def _check(options: argparse.Namespace) -> None:
     }.items():
         if given:
             raise UserError(
-                f"{name}: does not go with --slurm; the job has the nodes that it asks for, and "
-                "sees the files that this machine sees"
+                f"{name} cannot be used with --slurm; the job has the nodes that it requests, and "
+                "sees the same files as this machine"
             )
 
 

@@ -1,10 +1,10 @@
-"""Runs ``calsweep run`` on all nodes of a Slurm job: what the job's script starts on the first.
+"""Run ``calsweep run`` on all nodes of a Slurm job; started by the job's script on the first.
 
     python -m cluster.slurm.ray_nodes SPEC [options of calsweep run]
 
 Ray's head is on the first node, beside the driver; ``srun`` starts a worker on each of the others.
-They may come later or be lost: a sweep uses the nodes that there are. The token that they share is
-made anew at every start and handed on in the environment, which only this user can read.
+They may come later or be lost: a sweep uses the available nodes. Their shared token is generated
+at every start and passed on in the environment, which only this user can read.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from sweeps.ray_backend.local_ray import BackendError
 JOIN = "--join"
 _TRIES = 10
 _STARTED, _TOO_SLOW = "Ray runtime started", "timed out during startup"
-"""What Ray prints when a node is up, and when it is not after 30 s, which are fixed in its code."""
+"""Ray's messages when a node is up, and when it is not after the 30 s fixed in its code."""
 _END_SECONDS = 30.0
 _PATIENT = {
-    # A busy machine starts processes slowly: those that are on their way are not given up.
+    # A busy machine starts processes slowly: those still starting are not given up.
     "RAY_worker_register_timeout_seconds": "600",
     "RAY_agent_register_timeout_ms": "600000",
 }
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the sweep, or with ``--join ADDRESS`` be one of its nodes; the exit code."""
+    """Run the sweep, or with ``--join ADDRESS`` be one of its nodes; returns the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     os.environ.update(_PATIENT)
     try:
@@ -89,7 +89,7 @@ def worker_command(environment: Mapping[str, str], address: str) -> list[str]:
     words = ["srun", "--relative=1", f"--nodes={others}", f"--ntasks={others}"]
     words += ["--ntasks-per-node=1", "--kill-on-bad-exit=0"]
     if cpus := environment.get("SLURM_CPUS_PER_TASK"):
-        words.append(f"--cpus-per-task={cpus}")  # which srun does not take from its job
+        words.append(f"--cpus-per-task={cpus}")  # srun does not inherit it from its job
     if gpus := environment.get("SLURM_GPUS_PER_NODE"):
         words.append(f"--gpus-per-node={gpus}")
     return [*words, sys.executable, "-m", "cluster.slurm.ray_nodes", JOIN, address]
@@ -98,7 +98,7 @@ def worker_command(environment: Mapping[str, str], address: str) -> list[str]:
 def own_address(other: str) -> str:
     """The address by which the machine ``other`` knows this one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((other, 9))  # sends nothing: it only looks up the way there
+        probe.connect((other, 9))  # sends nothing: it only looks up the route
         return str(probe.getsockname()[0])
 
 
@@ -121,7 +121,7 @@ def _free_port(address: str) -> int:
 
 @contextmanager
 def _ray(here: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """Ray on this node, with what is allocated here, as long as the context lasts.
+    """Run Ray on this node, with the allocated resources, for as long as the context lasts.
 
     Raises ``BackendError`` if it does not start.
     """
@@ -164,7 +164,7 @@ def _is_up(process: subprocess.Popen[str], log: Path) -> bool:
 
 
 if __name__ == "__main__":
-    # At once: threads of Ray's would hold the process for a while.
+    # At once: Ray's threads would hold the process for a while.
     code = main(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""What is asked of Slurm for a sweep, as the script that ``sbatch`` gets."""
+"""The script for ``sbatch`` that runs a sweep on Slurm."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sweeps.host.slurm import comment, job_name
 
 TEMPLATE = Path(__file__).parent / "job.sh.j2"
 WARNING_SECONDS = 180
-"""How long before the time limit a sweep is asked to end in good order."""
+"""How long before the time limit a sweep is asked to exit."""
 _SHORTEST_MINUTES = 10
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What is asked for: the options of ``calsweep submit --slurm``; the counts are per node."""
+    """The requested resources: options of ``calsweep submit --slurm``; counts are per node."""
 
     partition: str | None = None
     account: str | None = None
@@ -39,12 +39,12 @@ class JobRequest:
 
 
 def sbatch_options(request: JobRequest, sweep: str, store: str, directory: Path) -> list[str]:
-    """The options of ``sbatch``, as they stand in the script."""
+    """The options of ``sbatch``, as written in the script."""
     named = {
         "job-name": job_name(sweep),
         "comment": comment(store),
         "chdir": str(directory),
-        # After a restart what was printed before is still there.
+        # Earlier output is kept after a restart.
         "output": f"calsweep-{sweep}-{'%A_%a' if request.array else '%j'}.out",
         "open-mode": "append",
         "nodes": str(request.nodes),
@@ -65,7 +65,7 @@ def sbatch_options(request: JobRequest, sweep: str, store: str, directory: Path)
 def script(request: JobRequest, sweep: str, spec: Path, store: str, how: Sequence[str]) -> str:
     """The script that runs ``spec``; ``how`` are the options of ``calsweep run``.
 
-    Raises ``UserError`` for what Slurm would refuse only later, or never.
+    Raises ``UserError`` for requests that Slurm would refuse only later, or never.
     """
     check(request)
     module = ["cluster.slurm.ray_nodes"] if request.nodes > 1 else ["sweeps.cli", "run"]
@@ -83,7 +83,7 @@ def script(request: JobRequest, sweep: str, spec: Path, store: str, how: Sequenc
 
 
 def check(request: JobRequest) -> None:
-    """Raise ``UserError`` for what cannot be asked for."""
+    """Raise ``UserError`` for an invalid request."""
     if request.time is not None:
         found = minutes(request.time)
         if found is None:
@@ -97,7 +97,7 @@ def check(request: JobRequest) -> None:
                 f"{WARNING_SECONDS} s before its limit: write at least {_SHORTEST_MINUTES} minutes"
             )
     if request.setup is not None and not request.setup.is_file():
-        raise UserError(f"--setup: there is no file {request.setup}; name a shell file to be read")
+        raise UserError(f"--setup: no file {request.setup}; name a shell file")
     for other in request.others:
         if not other.startswith("-") or "\n" in other:
             raise UserError(
@@ -124,5 +124,5 @@ def minutes(time: str) -> float | None:
 
 
 def _quoted(value: str) -> str:
-    # sbatch reads quotes, but no backslashes, in the lines of a script.
+    # sbatch interprets quotes, but not backslashes, in the lines of a script.
     return f'"{value}"' if re.search(r"[\s#']", value) else value

@@ -1,4 +1,4 @@
-"""What a sweep's records say: intervals, comparisons, ranks, trade-offs, importance, costs."""
+"""Analysis of a sweep's records: intervals, comparisons, ranks, trade-offs, importance, costs."""
 
 from sweeps.analysis.analysis import Analysis, analyse
 from sweeps.analysis.comparisons import Baseline, find_baseline

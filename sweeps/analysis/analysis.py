@@ -1,4 +1,4 @@
-"""A sweep's results, analysed from its records alone."""
+"""The analysis of a sweep's results, from its records alone."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from sweeps.analysis.statistics import Ranks, ranks
 
 @dataclass(frozen=True)
 class Analysis:
-    """What can be said of a sweep, from its ``records``.
+    """The analysis of a sweep, from its ``records``.
 
     ``results`` has a row per (dataset, method, calibrator, seed), ``leaderboard`` their
-    means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is
-    what validation data chose, ``recommendation`` what to use, in sentences and as JSON,
-    ``comparisons`` the paired tests against ``baseline``, which speak of what ``about`` says,
-    ``evidence`` what they know of single test rows. ``ranks`` are
-    those of the chosen over datasets by metric, where there are enough of both. ``fronts``,
-    ``hypervolumes``, ``importance``, ``costs`` and ``ensembles`` are described where they are
-    made. A sweep with nothing confirmed has frames without rows.
+    means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is the
+    choice by validation data, ``recommendation`` what to use, in sentences and as JSON,
+    ``comparisons`` the paired tests against ``baseline``, about the population that ``about``
+    names, ``evidence`` the scores of single test rows they use. ``ranks`` are those of the chosen
+    rows over datasets by metric, if there are enough of both. ``fronts``, ``hypervolumes``,
+    ``importance``, ``costs`` and ``ensembles`` are described where they are made. A sweep with
+    nothing confirmed has frames without rows.
     """
 
     records: SweepRecords
@@ -63,19 +63,19 @@ class Analysis:
 
     @property
     def outdated(self) -> int:
-        """How many evaluations another version of a metric or a calibrator has made."""
+        """How many evaluations were made by another version of a metric or a calibrator."""
         return int(self.results["outdated"].sum()) if "outdated" in self.results else 0
 
 
 def analyse(
     sweep: SweepRecords, baseline: str | None = None, about: About = "new_data"
 ) -> Analysis:
-    """Analyse what a sweep has recorded by now; nothing is trained or evaluated.
+    """Analyse the present records of a sweep; nothing is trained or evaluated.
 
     ``baseline`` is a row, or exactly a row with a calibrator as in ``focal + temperature``; see
-    ``find_baseline``, whose ``UserError`` it may raise. ``about`` is what intervals and
-    verdicts speak of: see ``sweeps.analysis.row_evidence.VERDICTS_ABOUT``. For new data what
-    single test rows scored is read, of the rows that are compared.
+    ``find_baseline``, whose ``UserError`` it may raise. ``about`` is the population of intervals
+    and verdicts: see ``sweeps.analysis.row_evidence.VERDICTS_ABOUT``. For new data, the scores of
+    single test rows are read for the rows that are compared.
     """
     reference = find_baseline(sweep.spec, baseline)
     tidy = results(sweep)
@@ -123,7 +123,7 @@ def _recommendation(
     table: pd.DataFrame,
     against: Callable[[Mapping[tuple[str, str], str], Baseline], pd.DataFrame],
 ) -> Recommendation:
-    """What to use, and what that gains over the plain network, as it is and with temperature."""
+    """What to use, and its gain over the plain network, uncalibrated and with temperature."""
     spec = sweep.spec
     plain_rows = [name for name, row in spec.methods.items() if row.method == PLAIN_METHOD]
     plain = find_baseline(spec) if plain_rows else None

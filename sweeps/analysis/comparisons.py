@@ -1,20 +1,20 @@
 """Every row against the baseline, with the same help on both sides.
 
 A row with the calibrator that validation data chose for it is compared with the baseline's
-row and *its* chosen calibrator, and as it is with the baseline as it is: otherwise a
-calibrator's merit would be taken for the row's. Only who names a calibrator for the baseline
-gets everything compared with exactly that.
+row and *its* chosen calibrator, and an uncalibrated row with the uncalibrated baseline:
+otherwise the merit of a calibrator would be attributed to the row. Only if a calibrator is named
+for the baseline is everything compared with exactly that.
 
-The family of Holm's correction is what one headline can claim. A dataset's headline says
-"better", "equivalent" or "worse" of every row in each of the ``claimed`` metrics, so that all
-of these are corrected together: that it calls anything better that is not has a probability of
-at most 5 %. Corrected for each metric by itself it would be wrong up to three times as often.
-The rule is that of ``sweeps.analysis.verdicts``. Apart from that are
+The family of Holm's correction is everything that one headline can claim. A dataset's headline
+says "better", "equivalent" or "worse" of every row in each of the ``claimed`` metrics, so all of
+these are corrected together: the probability that it wrongly calls anything better is at most
+5 %. Corrected for each metric separately, it would be wrong up to three times as often.
+The rule is that of ``sweeps.analysis.verdicts``. Separate families are
 
-- other datasets, each with a headline of its own: what holds over all of them is tested by
-  ranks. Of twenty headlines one may be wrong;
-- the comparisons as is, another question of which the headline does not speak: they are a
-  family of the same form;
+- other datasets, each with its own headline: claims over all of them are tested by ranks. One
+  of twenty headlines may be wrong;
+- the comparisons as is, another question that the headline does not answer: they are a family
+  of the same form;
 - metrics that the headline does not name, each a family of its rows: they cost it nothing.
 """
 
@@ -49,7 +49,7 @@ from sweeps.spec.schema import Spec
 
 _ROUNDING = 1e-12
 CHOSEN, AS_IS = "chosen", "as is"
-"""With which calibrators two rows are compared."""
+"""The calibrators with which two rows are compared."""
 _GROUPS = ["row", "calibrator"]
 COMPARISON_COLUMNS = [
     *("dataset", "comparison", "row", "calibrator", "baseline_calibrator", "metric", "pairs"),
@@ -59,14 +59,14 @@ COMPARISON_COLUMNS = [
 
 
 def claimed() -> tuple[str, ...]:
-    """The metrics that a headline speaks of."""
+    """The metrics named in a headline."""
     return METRICS.names(Shown.HEADLINE)
 
 
 class Baseline(NamedTuple):
-    """What the others are compared with: a row of the spec, and perhaps a calibrator.
+    """What the others are compared with: a row of the spec, optionally with a calibrator.
 
-    Without one, it has the help that the row compared with it has.
+    Without one, it gets the same help as the row compared with it.
     """
 
     row: str
@@ -74,28 +74,28 @@ class Baseline(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What a table calls it."""
+        """Its name in tables."""
         if self.calibrator == "identity":
             return f"{self.row} {AS_IS}"
         return label(self.row, self.calibrator or "identity")
 
     @property
     def about(self) -> str:
-        """What it is, for who reads only one line of the report."""
+        """A self-contained description."""
         if self.calibrator is None:
             return f"{self.row} (chosen calibrator against chosen calibrator, as is against as is)"
         return f"exactly {self.label}"
 
     def chosen(self, chosen: Mapping[str, str]) -> Name:
-        """What the chosen are compared with, where every row has the calibrator given here."""
+        """What chosen rows are compared with, given the chosen calibrator of every row."""
         return self.row, self.calibrator or chosen.get(self.row, "identity")
 
 
 def find_baseline(spec: Spec, wanted: str | None = None) -> Baseline:
-    """The row called ``wanted``, such as ``focal``, or exactly ``focal + temperature``.
+    """The row named ``wanted``, such as ``focal``, or exactly ``focal + temperature``.
 
     By default it is the row ``standard``; failing that the first row trained by that method,
-    or else the first of all. ``standard + identity`` is exactly that row as it is. Raises
+    or else the first of all. ``standard + identity`` is exactly that row, uncalibrated. Raises
     ``UserError`` for a row or calibrator that the sweep does not have.
     """
     if wanted is None:
@@ -131,14 +131,13 @@ def compare(
     """One line per dataset, comparison, metric of the leaderboard and row.
 
     ``calibrators`` are those chosen for each (dataset, row). ``comparison`` says whether the
-    row is there as chosen or as is; where both come to the same there is one line. Tests
-    are paired over the seeds that both have, and ``mean`` and ``baseline_mean`` are those of
-    these seeds. For a dataset with ``evidence`` seeds are crossed with its test rows, and
-    verdicts speak of new data; of any other, the seeds' own spread is all there is: that of
-    new data, where every seed draws its own, or else of these very test rows. ``regions`` are
-    those of practical equivalence that replace the metrics' own, ``look`` counts the looks
-    at growing results, from 1. The baseline has lines of its own, which are no members of
-    a family; nor is what has no p-value.
+    row is compared as chosen or as is; if both are the same there is one line. Tests are paired
+    over common seeds, and ``mean`` and ``baseline_mean`` are those of these seeds. For a dataset
+    with ``evidence``, seeds are crossed with its test rows, and verdicts are about new data; for
+    any other only the seeds' spread is known: verdicts are about new data if every seed draws its
+    own, otherwise about these very test rows. ``regions`` of practical equivalence replace the
+    metrics' own, ``look`` counts the looks at growing results, from 1. The baseline's own lines
+    belong to no family; neither do lines without a p-value.
     """
     lines: list[dict[str, Any]] = []
     questions: list[Question] = []
@@ -178,14 +177,14 @@ def compare(
 
 
 def by_row(comparisons: pd.DataFrame) -> pd.DataFrame:
-    """One line per metric and row of the leaderboard: of a chosen one, that as chosen."""
+    """One line per metric and row of the leaderboard: for a chosen one, that as chosen."""
     return comparisons.drop_duplicates(["dataset", *_GROUPS, "metric"])  # chosen come first
 
 
 def _pairs(
     chosen: Mapping[str, str], there: Sequence[Hashable], baseline: Baseline
 ) -> list[tuple[str, Name, Name]]:
-    """What is compared with what on one dataset; with itself, where it is the baseline."""
+    """The pairs to compare on one dataset; the baseline is paired with itself."""
     reference = baseline.chosen(chosen)
     found: list[tuple[str, Name, Name]] = [
         (CHOSEN, (row, name), reference) for row, name in chosen.items()
@@ -212,19 +211,19 @@ def _baseline_line(values: pd.Series) -> dict[str, Any]:
 
 
 class Sides:
-    """A metric's values by seed on both sides of a comparison, on the seeds that both have."""
+    """A metric's values by seed on both sides of a comparison, on their common seeds."""
 
     def __init__(self, ours: pd.Series, theirs: pd.Series) -> None:
         shared = ours.index.intersection(theirs.index)
         both = pd.DataFrame({"ours": ours.loc[shared], "theirs": theirs.loc[shared]})
         self.both = both.astype(np.float64).dropna()
-        # A top-label calibrator has no proper scores; that is not a seed that failed.
+        # A top-label calibrator has no proper scores; that does not make the seed a failed one.
         self.unmeasured = any(len(side) and side.isna().all() for side in (ours, theirs))
         self.unrecorded = False
 
     @property
     def differences(self) -> dict[int, float]:
-        """Ours − theirs by seed; what is only rounding counts as 0."""
+        """Ours − theirs by seed; rounding errors count as 0."""
         ours, theirs = self.both["ours"], self.both["theirs"]
         rounding = _ROUNDING * np.maximum(ours.abs(), theirs.abs())
         found = (ours - theirs).where((ours - theirs).abs() > rounding, 0.0)
@@ -242,7 +241,7 @@ class Sides:
         family: Hashable,
         of_rows: Callable[[Mapping[int, float]], Estimate | None] | None,
     ) -> Question:
-        """What is asked of the two; ``of_rows`` knows what their test rows scored."""
+        """The question about the two sides; ``of_rows`` is the estimate from their test rows."""
         seeds = len(self.both)
         if self.infinite.any():
             mean = float(self.both["ours"].mean() - self.both["theirs"].mean())
@@ -259,7 +258,7 @@ class Sides:
         return Question.about(metric, region, family, found)
 
     def columns(self, found: Estimate) -> dict[str, Any]:
-        """The columns that need no correction; a verdict only where no test is needed for it."""
+        """The columns that need no correction; a verdict only if it needs no test."""
         low, high = found.interval()
         means = self.both.mean()
         return {

@@ -1,4 +1,4 @@
-"""What every method cost, and what it brought for that."""
+"""The cost of every method, and its gain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = [
 
 
 class _Spent(NamedTuple):
-    """What some trials of a cell came to; a record they share counts once."""
+    """Totals of some trials of a cell; a shared record counts once."""
 
     trials: int
     failed: int
@@ -39,10 +39,12 @@ def costs(sweep: SweepRecords, comparisons: pd.DataFrame, baseline: Baseline) ->
     every trial, ``gpu_seconds`` by the share of a GPU that each had. ``wall_seconds`` is the
     time during which at least one trial was in training, from its first epoch to its last;
     cells that take turns share it. ``seconds_per_training`` is the mean of the confirmed
-    trials, ``relative_cost`` its ratio to the baseline's. ``ece_change`` and ``error_change``
-    are the differences of the chosen comparison, as in ``compare``; ``verdict`` is that on ECE.
+    trials that were trained alone, ``relative_cost`` its ratio to the baseline's: in a cohort
+    a trial has a share of the time, which says nothing of what its method costs.
+    ``ece_change`` and ``error_change`` are the differences of the chosen comparison, as in
+    ``compare``; ``verdict`` is that on ECE.
 
-    A record that another sweep made is counted as what it cost then.
+    A record made by another sweep counts with its original cost.
     """
     lines = []
     for (dataset, method), cell in sweep.cells.items():
@@ -76,7 +78,8 @@ def _spent(trials: Sequence[TrialSummary | None]) -> _Spent:
     there = [trial for trial in trials if trial is not None]
     records = {trial.key: trial for trial in there}.values()
     states = [trial.status for trial in there]
-    done = [record.seconds for record in records if record.status == "done"]
+    done = [record.seconds_alone for record in records if record.status == "done"]
+    alone = [seconds for seconds in done if not np.isnan(seconds)]
     return _Spent(
         trials=len(states),
         failed=states.count("failed"),
@@ -84,7 +87,7 @@ def _spent(trials: Sequence[TrialSummary | None]) -> _Spent:
         seconds=sum(record.seconds for record in records),
         gpu_seconds=sum(record.seconds * record.gpu for record in records),
         spans=[record.span for record in records if record.span is not None],
-        per_training=float(np.mean(done)) if done else np.nan,
+        per_training=float(np.mean(alone)) if alone else np.nan,
     )
 
 

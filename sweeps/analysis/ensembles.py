@@ -1,9 +1,9 @@
-"""Ensembles of a row's confirmed networks: shown beside the rows, and compared with none.
+"""Ensembles of a row's confirmed networks: shown beside the rows, but not compared.
 
-An ensemble is one, whatever the number of its members. Those without one member overlap in all
-but two of their networks and are no replicates: they give a jackknife standard error, and no
-test. Validation rows of one member are training rows of another, so that an ensemble has no
-validation NLL and cannot be chosen.
+An ensemble is a single observation, whatever the number of its members. The ensembles without
+one member share all but two of their networks and are not replicates: they give a jackknife
+standard error, but no test. Validation rows of one member are training rows of another, so an
+ensemble has no validation NLL and cannot be chosen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def ensembles(sweep: SweepRecords, selection: Selection) -> pd.DataFrame:
 
 
 def with_ensembles(table: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
-    """The leaderboard, and below it the ensembles, which are neither chosen nor win."""
+    """The leaderboard, followed by the ensembles, which are never chosen and never win."""
     if found.empty:
         return table
     return pd.concat([table, found.drop(columns="headline")], ignore_index=True)
@@ -64,11 +64,17 @@ def _lines(sweep: SweepRecords, selection: Selection) -> Iterator[dict[str, Any]
                     "calibrator": calibrator,
                     **_measured(whole, parts),
                     "seeds": size,
-                    "train_seconds": sum(record.seconds for record in done),
+                    "train_seconds": _seconds([record.seconds_alone for record in done]),
                     "inference_cost": size,
                     "headline": calibrator == "identity"
                     or selection.is_chosen(dataset, row, calibrator),
                 }
+
+
+def _seconds(alone: Sequence[float]) -> float:
+    """The time of all trainings one after the other, those in company as long as the others."""
+    known = [seconds for seconds in alone if not math.isnan(seconds)]
+    return sum(known) / len(known) * len(alone) if known else math.nan
 
 
 def _measured(whole: EvaluationRecord, parts: Sequence[EvaluationRecord]) -> dict[str, Any]:

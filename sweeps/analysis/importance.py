@@ -10,7 +10,7 @@ _COLUMNS = ["dataset", "row", "hyperparameter", "importance", "trials"]
 
 
 def importance(sweep: SweepRecords) -> pd.DataFrame:
-    """The share of each searched hyperparameter in what made trials differ, by dataset and method.
+    """The share of each hyperparameter in the variation between trials, by dataset and method.
 
     ``trials`` is the number of finished trials it was estimated from: a handful ranks
     hyperparameters roughly at best. Searches that have not ended, or had too few trials, have no

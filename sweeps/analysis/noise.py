@@ -1,14 +1,13 @@
-"""What validation data can tell apart: the mean NLLs of candidates, paired over seeds.
+"""Which candidates validation data can distinguish: mean NLLs, paired over seeds.
 
 A candidate is *tied* with the best if its mean validation NLL over the confirm seeds is no
 further from the best's than one standard error of their paired difference, and never further
 than the region within which two NLLs are the same in practice: noise must not excuse a
-difference that matters. Seeds that divide the same rows anew have overlapping training and
-validation parts, so that the standard error is that of Nadeau and Bengio (Machine Learning
-52, 2003), s · sqrt(1/n + n_validation / n_train). Where the data gives the parts (``fold``,
+difference that matters. Seeds that split the same rows differently have overlapping training
+and validation parts, so the standard error is that of Nadeau and Bengio (Machine Learning 52,
+2003), s · sqrt(1/n + n_validation / n_train). If the data comes with its own split (``fold``,
 ``time``), every seed has the same rows, there is no overlap to correct for, and the standard error
-speaks of new seeds alone. A single seed has no standard error: only
-what is equal is tied.
+is about new seeds only. A single seed has no standard error: only equal candidates are tied.
 """
 
 from __future__ import annotations
@@ -40,16 +39,16 @@ class Standing(NamedTuple):
 
 
 def nll_region(own: Mapping[str, float] | None = None) -> float:
-    """How far apart two NLLs may lie that are the same in practice, unless ``own`` says else."""
+    """How far apart two NLLs may be and still be the same in practice; ``own`` overrides it."""
     return region_of(METRICS["nll"], own or {})
 
 
 def standing(
     ours: NDArray[np.float64], best: NDArray[np.float64], ratio: float, region: float
 ) -> Standing:
-    """Where a candidate stands beside the best: one NLL per seed each, in the same order.
+    """A candidate against the best: one NLL per seed each, in the same order.
 
-    ``ratio`` is n_validation / n_train, 0 where every seed draws fresh data. Infinite means
+    ``ratio`` is n_validation / n_train, 0 if every seed draws fresh data. Infinite means
     are equal to each other and tied with nothing else.
     """
     mean, other = float(ours.mean()), float(best.mean())
@@ -66,9 +65,9 @@ def standing(
 
 
 def validation_ratio(loaded: LoadedSpec, dataset: str) -> float:
-    """n_validation / n_train of a dataset that every seed divides anew.
+    """n_validation / n_train of a dataset that every seed splits differently.
 
-    0 for fresh draws, and for rows that every seed divides alike.
+    0 for fresh draws, and for a split that is the same for every seed.
     """
     data, spec = loaded.datasets[dataset], loaded.spec
     if data.independent_draws or data.fixed_split:

@@ -1,7 +1,7 @@
 """What to use: the answer of a sweep for every dataset, as values, sentences and JSON.
 
-What is recommended, ``selection`` chose on validation data; nothing is chosen here. Test data
-says what that gains, and how surely, also where the answer is that it gains nothing.
+``selection`` chose the recommended row on validation data; nothing is chosen here. Test data
+says what it gains, and how surely, also if it gains nothing.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ from sweeps.analysis.verdicts import BASELINE
 PLAIN_METHOD = "standard"
 """The method of a plain network."""
 REFERENCES = ("identity", TEMPERATURE)
-"""The calibrators with which the plain network is compared with what is recommended."""
+"""The calibrators of the plain network that the recommended row is compared with."""
 GAINED = ("nll", "ece")
 _Lines = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What is recommended beside the plain network with ``calibrator``, on test data.
+    """The recommended row against the plain network with ``calibrator``, on test data.
 
-    ``difference`` is ours − theirs with its interval, paired over the ``pairs`` seeds that both
-    have, as ``comparisons`` has it; ``would_decide`` is what would decide an open question,
-    where that is known.
+    ``difference`` is ours − theirs with its interval, paired over the ``pairs`` common seeds, as
+    in ``comparisons``; ``would_decide`` is what would decide an open question, if known.
     """
 
     metric: str
@@ -59,7 +58,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class RunnerUp:
-    """What would be recommended without the winner's row, and its validation NLL beside its."""
+    """The recommendation without the winner's row, and its validation NLL against the winner's."""
 
     row: str
     calibrator: str
@@ -67,19 +66,19 @@ class RunnerUp:
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """Its name."""
         return label(self.row, self.calibrator)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use on one dataset; ``row`` is empty where nothing can be recommended.
+    """What to use on one dataset; ``row`` is empty if nothing can be recommended.
 
     ``settings`` are the hyperparameters that were searched. ``plain`` is the row of the plain
     network, if the sweep has one, and ``plain_rows`` how many rows are trained by its method.
-    ``relative_time`` is the training time in those of the plain row, ``extra`` the
-    hyperparameters searched beyond its. Of ``candidates``, rows with calibrators that could have
-    won, ``tied`` are within noise of ``best``, the lowest validation NLL, and within ``region``.
+    ``relative_time`` is the training time relative to the plain row's, ``extra`` the additional
+    hyperparameters searched. Of ``candidates``, rows with calibrators that could have won,
+    ``tied`` are within noise of ``best``, the lowest validation NLL, and within ``region``.
     """
 
     dataset: str
@@ -104,7 +103,7 @@ class Advice:
 
     @property
     def label(self) -> str:
-        """What the recommended is called: ``focal + temperature``."""
+        """The name of the recommended row: ``focal + temperature``."""
         return label(self.row, self.calibrator)
 
     @property
@@ -114,13 +113,13 @@ class Advice:
 
     @property
     def subject(self) -> str:
-        """What ``sentence`` begins with and a page sets in bold: where to use what."""
+        """The beginning of ``sentence``, which a page sets in bold: where to use what."""
         begin, colon, _ = self.sentence.partition(": ")
         return begin if colon else ""
 
     @property
     def details(self) -> str:
-        """Why this one, what came next, and what to be careful about."""
+        """The reason for the choice, the runner-up, and caveats."""
         return further_sentences(self)
 
 
@@ -128,7 +127,7 @@ class Advice:
 class Recommendation:
     """The advice for every dataset of a sweep.
 
-    ``serving`` is what is within noise of the best on most datasets, and on how many.
+    ``serving`` is the candidate within noise of the best on most datasets, and on how many.
     """
 
     datasets: Sequence[Advice] = ()
@@ -136,29 +135,29 @@ class Recommendation:
 
     @property
     def sentence(self) -> str:
-        """The answer: of several datasets what holds over all of them."""
+        """The answer; for several datasets, the one that covers all of them."""
         return overall_sentence(self)
 
     @property
     def sentences(self) -> list[str]:
-        """The answer, then each dataset's where there are several."""
+        """The answer, then each dataset's if there are several."""
         if len(self.datasets) < 2:
             return [self.sentence]
         return [self.sentence, *(advice.sentence for advice in self.datasets)]
 
     def to_json(self) -> str:
-        """All of it as JSON; null for numbers that are not finite."""
+        """The recommendation as JSON; null for numbers that are not finite."""
         whole = {"sentence": self.sentence, "datasets": list(map(_entry, self.datasets))}
         return json.dumps(_finite(whole), indent=1, allow_nan=False) + "\n"
 
 
 @dataclass(frozen=True)
 class SweepFacts:
-    """What a sweep was asked to do, as far as an advice needs it.
+    """The parts of a sweep's spec that the advice needs.
 
     ``plain`` is the row of the plain network, one of ``plain_rows``. ``settings`` are the
     searched hyperparameters' values by dataset and row, ``searched`` their names by row;
-    ``remaining`` is how many trials are still to come, ``region`` within which NLLs are alike.
+    ``remaining`` is the number of trials left, ``region`` that within which NLLs are the same.
     """
 
     datasets: Sequence[str]
@@ -175,7 +174,7 @@ def recommend(
 ) -> Recommendation:
     """The recommendation of a sweep.
 
-    ``table`` is the leaderboard, ``compared`` are lines as of ``compare``: the winners' beside
+    ``table`` is the leaderboard, ``compared`` are lines as from ``compare``: the winners against
     the plain row with each of ``REFERENCES``.
     """
     advice = [_advice(name, facts, selection, table, compared) for name in facts.datasets]
@@ -234,7 +233,7 @@ def _relative_time(rows: pd.DataFrame, row: str, plain: str | None) -> float:
 
 
 def _gains(compared: _Lines, dataset: str) -> list[Gain]:
-    """In the order of ``GAINED`` and ``REFERENCES``; what is not measured gains nothing."""
+    """The gains, in the order of ``GAINED`` and ``REFERENCES``; unmeasured ones are omitted."""
     lines = {
         (line["metric"], line["baseline_calibrator"]): line
         for line in compared
@@ -269,7 +268,7 @@ def _runner_up(selection: Selection, dataset: str) -> RunnerUp | None:
 
 
 def _serving(selection: Selection) -> tuple[str, int]:
-    """What is tied with the best on most datasets; of equals a winner, then the first."""
+    """The candidate tied with the best on most datasets; among equals a winner, then the first."""
     counts: Counter[Candidate] = Counter()
     for (_, row, calibrator), standing in selection.standings.items():
         counts[row, calibrator] += standing.tied
@@ -286,7 +285,7 @@ def _entry(advice: Advice) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """As JSON has it: None for a number that is not finite."""
+    """A JSON value: None for a number that is not finite."""
     if isinstance(value, Standing):
         return _finite(value._asdict())
     if isinstance(value, Mapping):

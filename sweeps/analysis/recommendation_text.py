@@ -1,7 +1,7 @@
-"""A recommendation in words: each sentence true of the numbers it is made from.
+"""A recommendation in words, each sentence derived from its numbers.
 
-Test data only reports: where it does not show that the recommended is better, the sentence
-says so and recommends it all the same, as validation data chose.
+Test data is only reported: if it does not show that the recommended row is better, the sentence
+says so and still recommends it, since validation data chose it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sweeps.analysis.recommendation import Advice, Gain, Recommendation
 
 TEMPERATURE = "temperature"
-"""The calibrator that everything should be compared with: simple, and hard to beat."""
+"""The calibrator to compare everything with: simple, and hard to beat."""
 _CROSS_ENTROPY = "plain cross-entropy"
 
 
@@ -41,14 +41,14 @@ def first_sentence(advice: Advice) -> str:
 
 
 def further_sentences(advice: Advice) -> str:
-    """ECE, why this one, what came next, and what to be careful about."""
+    """ECE, the reason for the choice, the runner-up, and caveats."""
     if not advice.row:
         return ""
     return " ".join(filter(None, [_ece(advice), _reason(advice), _next(advice), _caution(advice)]))
 
 
 def overall_sentence(recommendation: Recommendation) -> str:
-    """The sentence of the only dataset, or what holds over several."""
+    """The sentence of the only dataset, or one that covers several."""
     everywhere = recommendation.datasets
     if not everywhere:
         return "Nothing can be recommended: the sweep has no dataset."
@@ -100,14 +100,14 @@ def _value(value: Value) -> str:
 
 
 def _plain(advice: Advice) -> str:
-    """The plain network; by its row's name where there are several."""
+    """The plain network; by its row's name if there are several."""
     if advice.plain_rows > 1 and advice.plain is not None:
         return f"the plain row {quoted(advice.plain)}"
     return _CROSS_ENTROPY
 
 
 def _references(advice: Advice, gains: Sequence[Gain]) -> list[str]:
-    """``of plain cross-entropy`` and ``with temperature``; the second alone is named in full."""
+    """``of plain cross-entropy`` and ``with temperature``; a lone second is named in full."""
     names: list[str] = []
     for gain in gains:
         with_calibrator = "" if gain.calibrator == "identity" else f" with {gain.calibrator}"
@@ -117,7 +117,7 @@ def _references(advice: Advice, gains: Sequence[Gain]) -> list[str]:
 
 
 def _result(advice: Advice) -> str:
-    """The NLL beside the plain network's, and what that costs; a sentence."""
+    """A sentence: the NLL against the plain network's, and the cost."""
     measured = _measured(advice, "nll")
     if not advice.gains:
         return f"{measured}; {_nothing_to_compare(advice)}."
@@ -234,12 +234,10 @@ def _caution(advice: Advice) -> str:
     if advice.plain_calibrators and TEMPERATURE not in advice.plain_calibrators:
         notes.append(f"{_plain(advice)} with temperature was not measured")
     if any(gain.metric == "nll" and gain.difference > 0 for gain in advice.gains):
-        notes.append(
-            "validation data chose it; test data, on which its NLL is not the lowest, only reports"
-        )
+        notes.append("it was chosen on validation data; on test data its NLL is not the lowest")
     if advice.remaining:
         notes.append(
-            f"the sweep is unfinished ({count(advice.remaining, 'trial')} to come), so that this "
+            f"the sweep is unfinished ({count(advice.remaining, 'trial')} to come), so this "
             "may change"
         )
     return " ".join(f"{note[0].upper()}{note[1:]}." for note in notes)

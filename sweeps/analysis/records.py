@@ -1,4 +1,4 @@
-"""A sweep's records, as everything that tells of them takes them: read once, and not again."""
+"""A sweep's records as used by analysis, tracking and report: read once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sweeps.store import EvaluationRecord, TrialRecord, TrialSummary
 
 @dataclass(frozen=True)
 class SearchTrial:
-    """A search trial: ``values`` are its objectives', ``searched`` its searched hyperparameters.
+    """A search trial: ``values`` of its objectives, ``searched`` its searched hyperparameters.
 
     ``on_front``: no other trial of its cell beats it in all objectives; ``best``: its settings
     were chosen to be confirmed.
@@ -42,11 +42,11 @@ class ConfirmedTrial:
     record: TrialRecord | None
     evaluations: Mapping[str, EvaluationRecord]
     outdated: frozenset[str] = frozenset()
-    """The calibrators whose evaluation another version has made."""
+    """The calibrators whose evaluation was made by another version."""
 
     @property
     def summary(self) -> TrialSummary | None:
-        """Its record in short."""
+        """The summary of its record."""
         return None if self.record is None else self.record.summary
 
     @property
@@ -59,8 +59,8 @@ class ConfirmedTrial:
 class CellRecords:
     """One row on one dataset.
 
-    ``chosen`` are the hyperparameters to confirm, None while the search goes on or if all of
-    it failed; ``importance`` is how much each hyperparameter mattered, as the store keeps it.
+    ``chosen`` are the hyperparameters to confirm, None while the search is running or if all of
+    it failed; ``importance`` is the stored importance of each hyperparameter.
     """
 
     dataset: str
@@ -72,21 +72,21 @@ class CellRecords:
 
     @property
     def summaries(self) -> list[TrialSummary]:
-        """All its trials that have ended, in short."""
+        """The summaries of all its trials that have ended."""
         trials = [*(t.summary for t in self.search), *(t.summary for t in self.confirmed)]
         return [trial for trial in trials if trial is not None]
 
 
 RowReader = Callable[[ConfirmedTrial, str], RowScores | None]
-"""Gives what each test row scored in a trial under a calibrator, if it is recorded."""
+"""Returns the scores of each test row in a trial under a calibrator, if recorded."""
 
 
 @dataclass(frozen=True)
 class SweepRecords:
-    """What a sweep was asked to do, and all that came of it so far.
+    """A sweep's spec, and all of its records so far.
 
     ``look`` counts the looks at its results, each with more seeds than the one before.
-    ``row_scores`` reads what is too much to be kept of every trial and calibrator.
+    ``row_scores`` reads the scores that are too large to keep for every trial and calibrator.
     """
 
     loaded: LoadedSpec
@@ -106,7 +106,7 @@ class SweepRecords:
         return [name for name, dataset in datasets if not dataset.independent_draws]
 
     def row_evidence(self, dataset: str) -> RowEvidence:
-        """What single test rows of a dataset scored, read when it is asked for."""
+        """The scores of single test rows of a dataset, read on demand."""
 
         def read(name: Name, seed: int) -> RowScores | None:
             row, calibrator = name
@@ -118,9 +118,9 @@ class SweepRecords:
 
     @property
     def spec(self) -> Spec:
-        """What the sweep was asked to do."""
+        """The sweep's spec."""
         return self.loaded.spec
 
     def confirmed(self, dataset: str, row: str) -> Sequence[ConfirmedTrial]:
-        """The confirm trials of a cell, by seed; empty while its search goes on."""
+        """The confirm trials of a cell, by seed; empty while its search is running."""
         return self.cells[dataset, row].confirmed

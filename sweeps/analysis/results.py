@@ -1,8 +1,8 @@
 """Records → tidy results → leaderboard.
 
 The leaderboard is ordered by cross-fitted *validation* NLL, averaged over the confirm
-seeds: what stands first is not chosen on test data. What was chosen,
-``sweeps.analysis.selection`` decides. The test columns only report.
+seeds: the first row is not chosen on test data. ``sweeps.analysis.selection`` makes the
+choice; the test columns are only reported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def leaderboard(tidy: pd.DataFrame, selection: Selection) -> pd.DataFrame:
     """Mean and standard deviation over seeds, best first.
 
     ``chosen`` marks the calibrator of each row, ``winner`` one line per dataset and ``tied``
-    what validation data cannot tell from the best, all as the selection has it;
+    those that validation data cannot distinguish from the best, all as in the selection;
     ``validation/nll_se`` is one standard error of the difference from the best. ``converged``
     is the share of seeds on which the calibrator's fit reached its optimum.
     """
@@ -76,7 +76,7 @@ def pareto(sweep: SweepRecords) -> pd.DataFrame:
 
 
 def headline_rows(table: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """Each row as it is and with its chosen calibrator, and the oracle."""
+    """Each row uncalibrated and with its chosen calibrator, and the oracle."""
     rows = table[table["dataset"] == dataset]
     return rows[rows["chosen"] | (rows["calibrator"] == "identity")]  # the oracle's too
 
@@ -93,7 +93,7 @@ def failed_calibrators(sweep: SweepRecords) -> dict[str, str]:
 
 
 def label(method: str, calibrator: str) -> str:
-    """How a row is called: ``focal + temperature``."""
+    """The name of a row with a calibrator: ``focal + temperature``."""
     return method if calibrator == "identity" else f"{method} + {calibrator}"
 
 
@@ -116,7 +116,7 @@ def _lines(sweep: SweepRecords) -> Iterator[dict[str, Any]]:
                         line
                         | _measured(trial.config.seed, found)
                         | {
-                            "train_seconds": trial.done.seconds,
+                            "train_seconds": trial.done.seconds_alone,
                             "hyperparameters": json.dumps(trial.config.hyperparameters),
                             "key": trial.key,
                             "outdated": name in trial.outdated,

@@ -1,4 +1,4 @@
-"""What single test rows scored, for verdicts about new data: read once each, evaluated never."""
+"""The scores of single test rows, for verdicts about new data: read once, never evaluated."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from calibration.metrics.row_scores import COUNTED, ROW_MEANS, RowScores
 from sweeps.analysis.statistics import Estimate, by_group, crossed_binned, crossed_means
 
 FEWEST_SEEDS = 3
-"""With two, the spread over seeds has one degree of freedom: when they agree by luck, rows alone
-would decide, and err several times as often as they may."""
+"""With two, the spread over seeds has one degree of freedom: if they agree by chance, rows alone
+would decide, and err several times as often as allowed."""
 RESAMPLES = 200
 """Their variance is known to a tenth: √(2/200)."""
 
@@ -26,7 +26,7 @@ VERDICTS_ABOUT: Mapping[About, str] = {
     "new_data": "new test rows and new seeds, for networks trained from this pool of data",
     "test_set": "new seeds, on these very test rows",
 }
-"""What a verdict can be about, the first by default."""
+"""The populations a verdict can be about; the first is the default."""
 Name = tuple[str, str]
 """A row and a calibrator."""
 
@@ -34,7 +34,7 @@ Name = tuple[str, str]
 class RowEvidence:
     """The scores of one dataset's test rows, which are the same for every seed.
 
-    ``read`` gives those of a row, calibrator and seed, None where they are not recorded.
+    ``read`` returns those of a row, calibrator and seed, or None if they are not recorded.
     """
 
     def __init__(self, read: Callable[[Name, int], RowScores | None], bins: int) -> None:
@@ -52,10 +52,10 @@ class RowEvidence:
     ) -> Estimate | None:
         """The mean of the differences by seed, for new rows and seeds; None: not recorded.
 
-        ``other`` holds theirs, if they are of another sweep. With fewer than three seeds
-        nothing is tested. Metrics that are neither a mean over rows nor made of confidences and
-        correctness cannot be resampled from what is recorded. Rows in groups vary with them:
-        what is said is about new groups then.
+        ``other`` holds theirs, if they belong to another sweep. With fewer than three seeds
+        nothing is tested. Metrics that are neither a mean over rows nor computed from confidences
+        and correctness cannot be resampled from the recorded scores. Rows in groups vary with
+        them: the estimate is then about new groups.
         """
         values = np.array(list(differences.values()), dtype=np.float64)
         mean = float(values.mean()) if len(values) else math.nan
@@ -68,7 +68,10 @@ class RowEvidence:
         if len(both) < 2 * len(values) or len({scores.labels for scores in both}) != 1:
             return None
         groups = both[0].groups
-        if any(not _same(scores.groups, groups) for scores in both):
+        weights = both[0].weights
+        if any(
+            not (_same(scores.groups, groups) and _same(scores.weights, weights)) for scores in both
+        ):
             return None
         if metric.name in ROW_MEANS:
             found = _cells(metric.name, both[: len(values)], both[len(values) :], groups)

@@ -13,7 +13,7 @@ from calibration.metrics import METRICS
 
 GROUPS = ["dataset", "row", "calibrator"]
 WIDTH = 2 * float(special.ndtri(0.975))
-"""Of a 95 % interval, in standard errors."""
+"""Half-width of a 95 % interval, in standard errors."""
 
 
 def with_intervals(
@@ -21,12 +21,12 @@ def with_intervals(
 ) -> pd.DataFrame:
     """The leaderboard with METRIC_ci_low and METRIC_ci_high for every test metric.
 
-    Over several seeds it is the t interval of their mean, cut to what the metric can be: of new
-    seeds, and of new data where every seed draws its own. For the datasets in ``crossed``, whose
-    seeds share their test rows, the rows' own chance is added: the mean of the seeds' variances
-    over resamples, as their bootstrap intervals tell it. That is what it is at most, if all
+    Over several seeds it is the t interval of their mean, clipped to the metric's bounds: for new
+    seeds, and for new data if every seed draws its own. For the datasets in ``crossed``, whose
+    seeds share their test rows, the variance over rows is added: the mean of the seeds' variances
+    over resamples, from their bootstrap intervals. That is an upper limit, reached if all
     networks err on the same rows. A metric without such intervals then has none. A single seed
-    has the bootstrap interval over its test rows alone, where one was made; else NaN.
+    has the bootstrap interval over its test rows alone, if there is one; else NaN.
     """
     measured = {name for name, metric in METRICS.items() if metric.unit != "count"}
     names = [name for name in tidy.columns if name.removeprefix("large_") in measured]
@@ -41,7 +41,7 @@ def with_intervals(
         ends = (_column(table, f"{name}_{end}") for end in ("low", "high"))
         with np.errstate(invalid="ignore"):  # both ends of an infinite NLL are infinite
             of_rows = np.where(shared, np.square(np.subtract(*ends) / WIDTH), 0.0)
-        # Satterthwaite's freedom, the rows being many.
+        # Satterthwaite's degrees of freedom, for many rows.
         share = np.divide(of_seeds + of_rows, of_seeds, where=of_seeds > 0, out=np.ones(len(table)))
         quantile = special.stdtrit((enough - 1) * np.square(share), 0.975)
         half = quantile * np.sqrt(of_seeds + of_rows)

@@ -1,13 +1,13 @@
-"""What validation data chose: each row's calibrator, each dataset's winner, a row's network.
+"""The choices by validation data: each row's calibrator, each dataset's winner, a row's network.
 
 Every choice among results is made here and nowhere else. The leaderboard's columns, the
 report, the tags in MLflow and the exported model repeat what ``select`` decided.
 
-The rule: of all candidates that validation data cannot tell from the best (``noise``), the
-simplest. Simpler is, in this order, the less complex method, the less complex calibrator
-(``calibration.complexity``), and the one that trains clearly faster: seconds are not the same
-twice, so that only more than ``MUCH_SLOWER`` times those of the fastest count. What is left is
-equally simple, and the lowest mean NLL decides; of equal ones, the first in the spec.
+The rule: of all candidates that validation data cannot distinguish from the best (``noise``),
+the simplest. Simpler means, in this order, the less complex method, the less complex calibrator
+(``calibration.complexity``), and clearly faster training: seconds vary, so only more than
+``MUCH_SLOWER`` times those of the fastest count. The remaining candidates are equally simple, and
+the lowest mean NLL decides; among equal ones, the first in the spec.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Candidate = tuple[str, str]
 
 @dataclass(frozen=True)
 class Selection:
-    """What validation data chose.
+    """The choices by validation data.
 
     ``calibrators`` has the calibrator of each (dataset, row), ``winners`` the (row,
     calibrator) of each dataset, and ``runners_up`` what would win without the winner's row,
-    each with where it stands beside the winner. ``best`` has the candidate of lowest mean NLL,
-    which the winner cannot be told from, and ``standings`` where each candidate that could win
-    stands beside it. A (dataset, row, calibrator) that could not be chosen for its row is in
-    ``ineligible``, a (dataset, row) that could not win in ``cannot_win``, each with the reason.
+    each with its standing against the winner. ``best`` has the candidate of lowest mean NLL, from
+    which the winner cannot be distinguished, and ``standings`` the standing against it of each
+    candidate that could win. A (dataset, row, calibrator) that could not be chosen for its row is
+    in ``ineligible``, a (dataset, row) that could not win in ``cannot_win``, each with the reason.
     The oracle is never a candidate.
     """
 
@@ -76,9 +76,9 @@ def select(
     """Choose by the cross-fitted validation NLL on the confirm seeds, the simplest of the tied.
 
     ``tidy`` has a line per dataset, row, calibrator and seed. ``complexities`` are those of the
-    rows' methods (all alike if none is given), ``ratios`` n_validation / n_train by dataset (0),
-    ``region`` how far apart NLLs may be that are the same in practice (by default the metric's).
-    What is measured on fewer seeds may just be lucky: a calibrator needs an NLL on every seed
+    rows' methods (all equal by default), ``ratios`` n_validation / n_train by dataset (0),
+    ``region`` how far apart NLLs may be and still be the same in practice (by default the
+    metric's). A result on fewer seeds may just be lucky: a calibrator needs an NLL on every seed
     of its row to be chosen, a row every seed of the dataset's trained rows to win. The winner
     is chosen among all candidates of a dataset, and its row has the calibrator it won with.
     """
@@ -98,8 +98,8 @@ def select(
 def best_seed(tidy: pd.DataFrame, dataset: str, row: str, calibrator: str) -> int:
     """The seed of the row's network with the lowest validation NLL under this calibrator.
 
-    That of the bare network decides between equals: a calibrator of the top label has no NLL
-    at all, and one that gives probabilities of 0 may have an infinite one.
+    That of the uncalibrated network breaks ties: a calibrator of the top label has no NLL at
+    all, and one that gives probabilities of 0 may have an infinite one.
     """
     mine = tidy[(tidy["dataset"] == dataset) & (tidy["row"] == row)]
     bare = mine[mine["calibrator"] == "identity"].set_index("seed")[CHOSEN_BY]
@@ -138,33 +138,33 @@ class _Field:
 
     @property
     def seeds(self) -> int:
-        """On how many seeds there is anything at all."""
+        """The number of seeds with any result."""
         return len(next(iter(self.scores.values())))
 
     def values(self, candidate: Candidate) -> NDArray[np.float64]:
-        """By seed; of candidates that have all seeds of the same rows, in the same order."""
+        """Values by seed; candidates with the same seeds have them in the same order."""
         scores = self.scores[candidate]
         return scores[~np.isnan(scores)]
 
     def lowest(self, candidates: Sequence[Candidate]) -> Candidate:
-        """The lowest mean; of equals the first."""
+        """The lowest mean; among equals the first."""
         return min(candidates, key=lambda candidate: float(self.values(candidate).mean()))
 
     def standings(self, candidates: Sequence[Candidate]) -> dict[Candidate, Standing]:
-        """Where candidates that have the same seeds stand beside the best of them."""
+        """The standings of candidates with the same seeds against the best of them."""
         best = self.values(self.lowest(candidates))
         return {c: standing(self.values(c), best, self.ratio, self.region) for c in candidates}
 
     def beside(self, candidate: Candidate, other: Candidate) -> tuple[Candidate, Standing]:
-        """A candidate, and where it stands beside another."""
+        """A candidate, and its standing against another."""
         values = self.values(candidate), self.values(other)
         return candidate, standing(*values, self.ratio, self.region)
 
     def simplest(self, candidates: Sequence[Candidate]) -> Candidate:
-        """What the rule takes of candidates that have the same seeds."""
+        """The rule's choice among candidates with the same seeds."""
         tied = [c for c, found in self.standings(candidates).items() if found.tied]
         tied = _least(tied, lambda candidate: self.complexities.get(candidate[0], 0))
-        if len(tied) > 1:  # a name that is not a calibrator's any more need not be known
+        if len(tied) > 1:  # a calibrator that no longer exists need not be known
             tied = _least(tied, lambda candidate: CALIBRATORS[candidate[1]].complexity)
         seconds = {c: self.seconds.get(c[0], math.nan) for c in tied}
         fastest = min((s for s in seconds.values() if not math.isnan(s)), default=math.nan)
@@ -177,7 +177,7 @@ def _least(candidates: list[Candidate], key: Callable[[Candidate], int]) -> list
 
 
 def _chosen(dataset: str, there: _Field) -> Selection:
-    """What is chosen on one dataset."""
+    """The choices on one dataset."""
     ineligible: dict[tuple[str, str, str], str] = {}
     of_row: dict[str, list[Candidate]] = {row: [] for row in there.seeds_of_row}
     for (row, calibrator), score in there.scores.items():

@@ -1,4 +1,4 @@
-"""Error against calibration against cost: fronts, and how much better than the baseline."""
+"""Trade-offs of error, calibration and cost: fronts, and hypervolumes against the baseline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fronts(table: pd.DataFrame) -> pd.DataFrame:
     """Every leaderboard row but the oracle's, and whether any other of its dataset beats it.
 
     ``on_front`` looks at error and ECE, ``on_cost_front`` at the training time too; all are
-    means over seeds on test data, which describe and choose nothing.
+    means over seeds on test data, which describe the rows but choose nothing.
     """
     rows = table.loc[table["row"] != ORACLE, _COLUMNS[:-2]].reset_index(drop=True)
     rows["on_front"] = rows["on_cost_front"] = False
@@ -39,11 +39,11 @@ def hypervolumes(
     """By dataset, the area of error × ECE that the front dominates, in units of the baseline.
 
     Both axes are divided by the baseline's own value, and the reference point is twice the
-    baseline: the baseline alone comes to 1, no error and no ECE to 4, and 1.5 may mean half
-    its ECE at the same error. So the number compares datasets of any difficulty, and sweeps
-    with the same baseline. The baseline has the calibrator chosen for it in ``calibrators``,
-    unless it names one: the front has all of them too. NaN where the baseline has no row, or
-    no error or ECE left.
+    baseline: the baseline alone has 1, no error and no ECE give 4, and 1.5 may mean half
+    its ECE at the same error. So the number is comparable between datasets of any difficulty, and
+    between sweeps with the same baseline. The baseline has the calibrator chosen for it in
+    ``calibrators``, unless it names one: the front has all of them too. NaN if the baseline has
+    no row, or zero error or ECE.
     """
     found: dict[str, float] = {}
     for dataset, group in rows.groupby("dataset", sort=False):

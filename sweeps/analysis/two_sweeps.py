@@ -1,9 +1,8 @@
 """Two sweeps side by side: what changed, significant or not.
 
-Every method stands for itself with the calibrator that was chosen for it on validation data, in
-each of the two sweeps by itself. Where both drew or divided the same data with the same
-seeds the values of these seeds are paired, crossed with the test rows that they share; otherwise
-the test is Welch's.
+Every method is represented with the calibrator chosen for it on validation data, separately in
+each of the two sweeps. If both drew or split the same data with the same seeds, the values of
+these seeds are paired, crossed with the test rows that they share; otherwise the test is Welch's.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ SAME_VALUES = "identical"
 def compare_sweeps(a: Analysis, b: Analysis, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """One line per dataset, method and metric that both have; b − a, with Holm's correction.
 
-    Verdicts follow the rule of ``sweeps.analysis.verdicts``. Together are corrected, on one
-    dataset, all methods in all claimed metrics, and all methods in each other metric. What is
-    identical, or was measured in another way, has no p-value.
+    Verdicts follow the rule of ``sweeps.analysis.verdicts``. On one dataset, all methods in all
+    claimed metrics are corrected together, and all methods in each other metric. Identical
+    values, and values measured differently, have no p-value.
     """
     lines: list[dict[str, Any]] = []
     questions: list[Question] = []
@@ -67,7 +66,7 @@ def compare_sweeps(a: Analysis, b: Analysis, metrics: Sequence[str] | None = Non
 
 
 def only_in_one(a: Analysis, b: Analysis) -> list[str]:
-    """What has a result in one of the two only, in words."""
+    """Descriptions of the results that only one of the two has."""
     in_a, in_b = (set(sweep.selection.calibrators) for sweep in (a, b))
     name_a, name_b = a.records.spec.name, b.records.spec.name
     if name_a == name_b:
@@ -79,11 +78,11 @@ def only_in_one(a: Analysis, b: Analysis) -> list[str]:
 
 
 def other_circumstances(a: Analysis, b: Analysis) -> list[str]:
-    """Data, versions and lines of the spec that differ."""
+    """Differences in data, versions and lines of the spec."""
     found = []
     for dataset in a.records.loaded.datasets:
         if dataset in b.records.loaded.datasets and not _same_data(a, b, dataset):
-            found.append(f"{dataset}: the data are not the same")
+            found.append(f"{dataset}: the data differ")
     versions_a, versions_b = _versions(a), _versions(b)
     for name in sorted({*versions_a, *versions_b}):
         old, new = versions_a.get(name, "–"), versions_b.get(name, "–")
@@ -147,7 +146,7 @@ def _line(
 
 
 def _unpaired(old: pd.Series, new: pd.Series, row_variances: Sequence[float]) -> Estimate | None:
-    """Welch's t-test; for new data the chance of each side's test rows is added to it."""
+    """Welch's t-test; for new data, with the variance over each side's test rows added."""
     difference = float(new.mean() - old.mean())
     if min(old.count(), new.count()) < 2 or not np.isfinite(difference):
         return None
@@ -161,7 +160,7 @@ def _unpaired(old: pd.Series, new: pd.Series, row_variances: Sequence[float]) ->
 
 
 def _row_variance(sweep: Analysis, dataset: str, method: str, chosen: str, metric: str) -> float:
-    """Of a mean over seeds that share their test rows, at most; see ``with_intervals``."""
+    """The largest variance of a mean over seeds that share test rows; see ``with_intervals``."""
     if sweep.about == "test_set" or dataset not in sweep.records.fixed_test_parts:
         return 0.0
     ends = [_by_seed(sweep, dataset, method, chosen, f"{metric}_{end}") for end in ("low", "high")]

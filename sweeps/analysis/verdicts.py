@@ -1,15 +1,15 @@
-"""The verdicts, and the one rule by which they are given.
+"""The verdicts, and the one rule behind them.
 
-A difference within a metric's region of practical equivalence is of no consequence. A row is
+A difference within a metric's region of practical equivalence does not matter. A row is
 
 - *better* if the one-sided test against the region's better edge has a corrected p below 0.05;
 - *worse* likewise, beyond the other edge;
 - *equivalent* if two one-sided tests show the difference to lie between the edges;
-- else *undecided*, with what would decide.
+- otherwise *undecided*, with what would decide.
 
-P-values are corrected after Holm within a family, for each kind of claim by itself: that a family
-calls anything better that is not has a probability of at most 5 %, and so for worse and for
-equivalent. They are also multiplied by what the number of looks demands (``look_factor``).
+P-values are corrected by Holm's method within a family, separately for each kind of claim: the
+probability that a family wrongly calls anything better is at most 5 %, and likewise for worse and
+for equivalent. They are also multiplied by ``look_factor`` for repeated looks.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ VERDICTS = (
     UNRECORDED,
 )
 PRIMARY = "nll"
-"""The metric whose verdict stands for a row where there is room for one."""
-RUN_AGAIN = "run the sweep again: what each test row scored is not recorded"
+"""The metric whose verdict represents a row where only one fits."""
+RUN_AGAIN = "run the sweep again: the scores of single test rows are not recorded"
+VERY_MANY = "very many"
 AT_THE_EDGE = "it lies close to the region's edge"
 
 
 class Question(NamedTuple):
-    """One comparison to be judged, and the family that it is corrected with."""
+    """One comparison to judge, and the family in which it is corrected."""
 
     metric: Metric
     region: float
@@ -90,7 +91,7 @@ def region_of(metric: Metric, own: Mapping[str, float]) -> float:
 def judged(questions: Sequence[Question], look: int | None = None) -> list[Judgement]:
     """The judgement on each question, all of them corrected in their families.
 
-    ``look`` counts the looks at growing results, from 1; None where they do not grow.
+    ``look`` counts the looks at growing results, from 1; None if they do not grow.
     """
     factor = 1.0 if look is None else look_factor(look)
     next_level = ALPHA if look is None else SPENT[min(look, len(SPENT) - 1)]
@@ -112,8 +113,8 @@ def judged(questions: Sequence[Question], look: int | None = None) -> list[Judge
 def infinite_tests(ours: int, of_ours: int, theirs: int, of_theirs: int) -> Claims:
     """Fisher's exact tests of the numbers of seeds on which a loss is infinite.
 
-    A certainty that was wrong leaves no mean to compare. A single one can happen to any
-    calibrator that gives probabilities of 0, and shows nothing of a difference.
+    A wrong prediction with certainty leaves no mean to compare. A single one can happen to any
+    calibrator that gives probabilities of 0, and does not show a difference.
     """
     table = np.array([[ours, of_ours - ours], [theirs, of_theirs - theirs]])
     fewer, more = (
@@ -155,12 +156,13 @@ def _would_decide(question: Question, level: float) -> str:
         for number, noun in zip(found, ("seed", of_data), strict=True)
         if number
     ]
-    return f"about {' and '.join(parts)}"
+    more = " and ".join(parts)
+    return more if more.startswith(VERY_MANY) else f"about {more}"
 
 
 def _rounded(number: float) -> str:
-    """Two digits of a number: it is only an estimate."""
+    """A number with two digits: it is only an estimate."""
     if math.isinf(number):
-        return "very many"
+        return VERY_MANY
     size = 10 ** max(0, len(str(int(number))) - 2)
     return f"{math.ceil(number / size) * size:,}"

@@ -1,6 +1,5 @@
-"""The subcommands of ``calsweep``: a module each, or one for a few that belong together.
+"""The subcommands of ``calsweep``: one module each, or one for a few related ones.
 
-A module's ``add`` is given the subparsers, as are the callables of other packages in the
-entry-point group ``calsweep.commands``. Modules here import what is slow to import only
-when their command runs.
+A module's ``add`` receives the subparsers, as do the callables of other packages in the
+entry-point group ``calsweep.commands``. Slow imports happen only when a command runs.
 """

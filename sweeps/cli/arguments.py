@@ -1,4 +1,4 @@
-"""What several commands have in common: their arguments, and how they speak."""
+"""Arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def completed_by(action: argparse.Action, completer: Completer) -> None:
-    """Have a shell that completes this argument (``sweeps.cli.completion``) ask ``completer``."""
+    """Complete this argument in a shell (``sweeps.cli.completion``) with ``completer``."""
     action.completer = completer  # type: ignore[attr-defined]  # argcomplete looks for it
 
 
 def add_spec(parser: argparse.ArgumentParser) -> None:
-    """The argument SPEC: something to be run."""
-    spec = parser.add_argument("spec", type=Path, help="a YAML file, or the name of a ready spec")
+    """Add the argument SPEC: something to run."""
+    spec = parser.add_argument("spec", type=Path, help="a YAML file, or the name of a bundled spec")
     completed_by(spec, _specs)
 
 
 def add_sweep(
     parser: argparse.ArgumentParser, name: str = "sweep", *, optional: bool = False
 ) -> None:
-    """The argument SWEEP: something that was run; without it, if ``optional``, all of them."""
+    """Add the argument SWEEP: something that was run; if ``optional``, all of them by default."""
     sweep = parser.add_argument(
         name,
         metavar=name.upper(),
@@ -49,25 +49,25 @@ def add_sweep(
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
-    """The option --store."""
+    """Add the option --store."""
     parser.add_argument(
         "--store", default="runs", help="a directory or a URI such as s3://… (default: runs)"
     )
 
 
 def add_tracking(parser: argparse.ArgumentParser) -> None:
-    """The option --tracking."""
+    """Add the option --tracking."""
     parser.add_argument(
         "--tracking", metavar="URI", help="MLflow (default: the spec's, or sqlite in the store)"
     )
 
 
 def check_place(option: str, path: Path) -> None:
-    """Raise ``UserError`` if no file can be written to ``path``: before the work, not after it."""
+    """Raise ``UserError`` if ``path`` cannot be written: before the work, not after it."""
     if path.is_dir():
-        raise UserError(f"{option} {path}: is a directory; name a file")
+        raise UserError(f"{option} {path} is a directory; name a file")
     if not path.parent.is_dir():
-        raise UserError(f"{option} {path}: there is no directory {path.parent}; make it first")
+        raise UserError(f"{option} {path}: no directory {path.parent}; create it first")
 
 
 def opened(options: argparse.Namespace, name: str = "sweep") -> Sweep:
@@ -84,7 +84,7 @@ def _specs(prefix: str, **_: object) -> list[str]:
 
 
 def _sweeps(prefix: str, parsed_args: argparse.Namespace, **_: object) -> list[str]:
-    """The sweeps of a store that is a directory: others would have to be asked over a network."""
+    """The sweeps of a store that is a local directory: others would need the network."""
     store = Path(getattr(parsed_args, "store", "runs"))
     return [*(path.parent.name for path in store.glob("*/spec.yaml")), *_yaml_files(prefix)]
 
@@ -102,7 +102,7 @@ def add_status_port(parser: argparse.ArgumentParser) -> None:
         type=_host_and_port,
         metavar="[HOST:]PORT",
         help="show progress there while it runs: a live page, /status.json, /metrics for "
-        "Prometheus (HOST: 127.0.0.1; PORT 0: any that is free)",
+        "Prometheus (HOST: 127.0.0.1; PORT 0: any free one)",
     )
 
 
@@ -115,7 +115,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 @contextmanager
 def status_server(options: argparse.Namespace, console: Console) -> Iterator[StatusServer | None]:
-    """The endpoint that ``--status-port`` asks for. Raises ``UserError`` if it cannot be had."""
+    """The endpoint requested by ``--status-port``. Raises ``UserError`` if it cannot be opened."""
     if options.status_port is None:
         yield None
         return

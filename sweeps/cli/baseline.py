@@ -1,4 +1,4 @@
-"""``calsweep baseline``: the night that others are compared with, and the nights' history."""
+"""``calsweep baseline``: the night that later ones are compared with, and the history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def add(commands: Subparsers) -> None:
     """Add the command."""
-    baseline = commands.add_parser("baseline", help="the night that others are compared with")
+    baseline = commands.add_parser("baseline", help="the night that later ones are compared with")
     actions = baseline.add_subparsers(required=True, metavar="ACTION")
     show = actions.add_parser("show", help="which night it is, who accepted it, and why")
     add_suite(show)
@@ -28,10 +28,10 @@ def add(commands: Subparsers) -> None:
     accept = actions.add_parser("accept", help="make a complete night the baseline")
     add_suite(accept)
     accept.add_argument("--night", metavar="DATE", help="(default: the last complete one)")
-    accept.add_argument("--reason", default="", metavar="TEXT", help="why; it is kept")
+    accept.add_argument("--reason", default="", metavar="TEXT", help="why; kept with the baseline")
     accept.set_defaults(command=_accept)
     export = actions.add_parser(
-        "export", help="the nights' history as CSV, and how Apache Otava reads it"
+        "export", help="the nights' history as CSV, with a configuration for Apache Otava"
     )
     add_suite(export)
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write it")
@@ -39,13 +39,13 @@ def add(commands: Subparsers) -> None:
 
 
 def add_suite(parser: argparse.ArgumentParser) -> None:
-    """The arguments that name a suite and where its nights are."""
+    """Add the arguments for a suite and the directory of its nights."""
     parser.add_argument(
         "suite",
         nargs="?",
         type=Path,
         metavar="SUITE",
-        help="a YAML file, or the name of a ready suite (default: nightly)",
+        help="a YAML file, or the name of a bundled suite (default: nightly)",
     )
     parser.add_argument(
         "--nights", type=Path, default=Path("nights"), metavar="DIR", help="(default: nights)"
@@ -53,7 +53,7 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
 
 
 def nights_of(options: argparse.Namespace) -> Nights:
-    """The nights of a suite, which is named by its file, or by its name alone."""
+    """The nights of a suite, given by its file or by its name."""
     from sweeps.nightly.archive.nights import DEFAULT, Nights
     from sweeps.nightly.run.suite import load_suite
 
@@ -72,7 +72,10 @@ def _show(options: argparse.Namespace, console: Console) -> int:
     nights = nights_of(options)
     baseline = read_baseline(nights)
     if baseline is None:
-        say(console, f"{nights.directory}: no baseline yet; the first complete night becomes it")
+        say(
+            console,
+            f"{nights.directory}: no baseline yet; the first complete night becomes it",
+        )
         return 0
     about = baseline.about
     say(
@@ -101,14 +104,14 @@ def _accept(options: argparse.Namespace, console: Console) -> int:
     nights = nights_of(options)
     night = None if options.night is None else checked_night(options.night)
     if not nights.directory.is_dir():
-        raise UserError(f"{nights.directory}: there are no nights; run calsweep nightly first")
+        raise UserError(f"{nights.directory}: no nights; run calsweep nightly first")
     with one_at_a_time(nights.directory):
         about, gone = accept(nights, night, options.reason.strip())
     say(console, f"{about.suite}: nights are now compared with that of {about.night}")
     if gone:
         say(
             console,
-            "cells of the former baseline that this one does not have:",
+            "cells of the previous baseline that this one does not have:",
             *map(cell_name, gone),
         )
     return 0
@@ -123,7 +126,7 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     nights = nights_of(options)
     baseline, history = read_baseline(nights), read_history(nights)
     if baseline is None or history.empty:
-        raise UserError(f"{nights.directory}: there are no complete nights; run calsweep nightly")
+        raise UserError(f"{nights.directory}: no complete nights; run calsweep nightly")
     frame = comparable(history, "", baseline.reference)
     for name, content in otava_files(nights.suite, frame).items():
         write_atomically(options.out / name, content)

@@ -43,17 +43,17 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
     for dataset, lines in table.groupby("dataset", sort=False):
         print_whole(console, _table(f"{dataset}: {a.name} → {b.name}", lines))
     if table.empty:
-        say(console, "the two sweeps have no confirmed method on the same dataset in common")
+        say(console, "the two sweeps have no confirmed method on a common dataset")
     say(console, *only_in_one(a.analysis, b.analysis))
     changed = other_circumstances(a.analysis, b.analysis)
-    say(console, *(["what else differs:", *changed] if changed else []))
+    say(console, *(["other differences:", *changed] if changed else []))
     if not table.empty:
         say(
             console,
             "Every row with its own calibrator, chosen on validation data. Difference with its "
             "95 % interval, for new test rows and new seeds; p one-sided against the edge of the "
-            "region of practical equivalence, by the t-test named, Holm-corrected over what is "
-            "claimed of a dataset; below 0.05 counts.",
+            "region of practical equivalence, by the t-test named, Holm-corrected over the claims "
+            "about a dataset; significant below 0.05.",
         )
     return 0
 

@@ -1,7 +1,7 @@
-"""``calsweep completion``: what a shell needs to complete commands, options, specs and sweeps.
+"""``calsweep completion``: shell completion of commands, options, specs and sweeps.
 
-The script that it prints asks ``calsweep`` itself at every Tab (argcomplete): commands of other
-packages are completed too. Whatever is imported here slows each of these answers down.
+The script that it prints calls ``calsweep`` itself at every Tab (argcomplete): commands of other
+packages are completed too. Every import here slows these answers down.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sweeps.cli.arguments import Subparsers
 
 SHELLS = ("bash", "zsh", "fish")
 _ASKED = "_ARGCOMPLETE"
-"""The environment variable by which the shell says that it wants an answer."""
+"""The environment variable by which the shell requests completions."""
 
 
 def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "completion",
-        help="print a script that completes calsweep's words in a shell",
-        description='Completion of this shell: eval "$(calsweep completion bash)"; of every new '
-        "one: that line in ~/.bashrc or ~/.zshrc, or for fish: calsweep completion fish > "
+        help="print a script for completion in a shell",
+        description='For this shell: eval "$(calsweep completion bash)"; for every new one: '
+        "add that line to ~/.bashrc or ~/.zshrc, or for fish: calsweep completion fish > "
         "~/.config/fish/completions/calsweep.fish",
     )
     parser.add_argument("shell", choices=SHELLS)
@@ -39,7 +39,7 @@ def _completion(options: argparse.Namespace, console: Console) -> int:
 
 
 def answer(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell and end the process, if it was the shell that asked."""
+    """Answer the shell and exit, if the shell requested completions."""
     if _ASKED not in os.environ:
         return
     import argcomplete

@@ -1,8 +1,8 @@
-"""The last resort of the command line: an error that nobody foresaw becomes a line and a log.
+"""The last resort of the command line: an unexpected error becomes one line and a log.
 
-The log holds the traceback, without secrets. It lies in the directory ``crashes`` of the sweep
-if that is known and can be written to, else of the user's state directory, else among the
-temporary files.
+The log holds the traceback, without secrets. It is written to the directory ``crashes`` of the
+sweep if that is known and writable, else of the user's state directory, else to the temporary
+directory.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _LONGEST_REASON = 300
 def report_crash(
     error: BaseException, words: Sequence[str], options: argparse.Namespace | None
 ) -> int:
-    """Write the log of an unforeseen error, say where it is, and return the exit code.
+    """Write the log of an unexpected error, print where it is, and return the exit code.
 
-    ``words`` are those of the command line; ``options`` is what they meant, as far as known.
+    ``words`` are those of the command line; ``options`` are the parsed ones, if known.
     """
     log = _written(_content(error, words), options)
     reason = " ".join(f"{type(error).__name__}: {_message(error)}".split()).removesuffix(":")
@@ -54,7 +54,7 @@ def report_crash(
 def _message(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # an exception of somebody else's
+    except Exception:  # an exception of another library
         return "(its message cannot be shown)"
 
 
@@ -78,7 +78,7 @@ def _content(error: BaseException, words: Sequence[str]) -> bytes:
 
 
 def installed_version() -> str:
-    """The version of the package, as far as it is installed."""
+    """The version of the package, if it is installed."""
     try:
         return version("calsweep")
     except PackageNotFoundError:
@@ -98,7 +98,7 @@ def _written(content: bytes, options: argparse.Namespace | None) -> Path | None:
 
 
 def _create(directory: Path, content: bytes, prefix: str = "") -> Path:
-    """A file that was not there before and that only this user can read."""
+    """A new file that only this user can read."""
     name = f"{prefix}{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{secrets.token_hex(4)}.log"
     handle = os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -107,13 +107,13 @@ def _create(directory: Path, content: bytes, prefix: str = "") -> Path:
 
 
 def _keep_newest(directory: Path) -> None:
-    for old in sorted(directory.glob("*.log"))[:-KEPT]:  # their names begin with the time
+    for old in sorted(directory.glob("*.log"))[:-KEPT]:  # their names start with the time
         old.unlink(missing_ok=True)
 
 
 def _directories(options: argparse.Namespace | None) -> Iterator[Path]:
-    """Where a log may go, the best place first."""
-    with contextlib.suppress(Exception):  # whatever is wrong may be wrong here too
+    """Possible directories for a log, the best first."""
+    with contextlib.suppress(Exception):  # the cause of the error may strike here too
         sweep = _sweep_directory(options)
         if sweep is not None and sweep.is_dir():
             yield sweep / DIRECTORY

@@ -1,4 +1,4 @@
-"""Whether a tracking server lets us in, asked before data are read: that may take a minute."""
+"""Check the access to a tracking server before data is read, which may take a minute."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def check_server(given: str | None, path: Path) -> None:
-    """Ask the server that is ``given``, or that the spec or suite at ``path`` names.
+    """Check the server that is ``given``, or that the spec or suite at ``path`` names.
 
-    Raises ``UserError`` if it refuses us, ``SpecError`` for what is not YAML. Whatever else is
-    wrong with the file, those who read it whole will say.
+    Raises ``UserError`` if it refuses access, ``SpecError`` if the file is not YAML. Any other
+    problem of the file is reported when it is loaded.
     """
     from sweeps.spec.reading import parse, read_text
     from sweeps.spec.tracking_uri import SERVERS, tracking_problem

@@ -1,4 +1,4 @@
-"""Where the ``calsweep`` command begins: before anything is imported from another package."""
+"""The entry point of ``calsweep``, before anything is imported from another package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sweeps.host.import_names import foreign_package
 
 
 def main() -> int:
-    """Run the command, or say that another distribution's packages stand in its way."""
+    """Run the command, or report that another distribution shadows its packages."""
     try:
         trouble = foreign_package(Path.cwd())
     except OSError:  # the working directory is gone: nothing can be imported from it

@@ -32,13 +32,13 @@ FACTS = {
     "most_trials": "at most",
     "version": "version",
 }
-"""What a class may declare, and how that is called."""
+"""Attributes that a class may declare, and their names in the output."""
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 LABEL = 20
 
 
 def print_entry(kind: str, name: str, entry: Any, console: Console) -> None:
-    """Print what there is to know of an entry of a registry, from the entry itself."""
+    """Print everything about an entry of a registry, from the entry itself."""
     say(console, f"{name} ({kind})")
     description = getattr(entry, "description", "")
     if description:
@@ -60,7 +60,7 @@ def print_entry(kind: str, name: str, entry: Any, console: Console) -> None:
 def paragraphs(documentation: str) -> list[str]:
     """The paragraphs of a docstring, each on one line, as are the items of its lists.
 
-    Examples and what is indented, such as an equation, keep their lines.
+    Examples and indented text, such as equations, keep their lines.
     """
     plain = inspect.cleandoc(documentation).replace("``", "").strip()
     found = []
@@ -78,7 +78,7 @@ def _documentation(name: str, entry: Any) -> str:
         return str(vars(entry).get("__doc__") or "")
     from calibration import metrics
 
-    # The function that users call has the equation; a plug-in's may have one of its own.
+    # The function that users call has the equation; a plug-in may have its own documentation.
     function = getattr(metrics, name, None) or _function(entry)
     return str(getattr(function, "__doc__", None) or "")
 
@@ -115,7 +115,7 @@ def _values(annotation: Any, metadata: list[Any]) -> str:
 
 
 def _explained(settings: type[Settings]) -> Iterator[str]:
-    """What the docstrings of a class and of those it extends say of its settings."""
+    """The descriptions of a class's settings in its docstring and those of its bases."""
     for each in settings.__mro__:
         own = vars(each).get("__doc__") or ""
         named = any(f"``{name}``" in own for name in settings.model_fields)
@@ -134,8 +134,8 @@ def _facts(entry: Any) -> dict[str, str]:
         facts["interval"] = entry.has_interval
     else:
         facts = {called: getattr(entry, n) for n, called in FACTS.items() if hasattr(entry, n)}
-    told = {name.replace("_", " "): value for name, value in facts.items()}
-    return {name: _fact(value) for name, value in told.items() if value is not None}
+    named = {name.replace("_", " "): value for name, value in facts.items()}
+    return {name: _fact(value) for name, value in named.items() if value is not None}
 
 
 def _fact(value: Any) -> str:
@@ -147,7 +147,7 @@ def _fact(value: Any) -> str:
 
 
 def _source(entry: Any) -> str:
-    """Where it is written, as an import path."""
+    """Where it is defined, as an import path."""
     made = _function(entry) if isinstance(entry, Metric) else entry
     return f"{made.__module__}:{made.__qualname__}"
 

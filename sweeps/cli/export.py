@@ -20,32 +20,32 @@ def add(commands: Subparsers) -> None:
     )
     add_sweep(export)
     export.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new directory")
-    export.add_argument("--dataset", metavar="NAME", help="needed if the sweep has several")
+    export.add_argument("--dataset", metavar="NAME", help="required if the sweep has several")
     threshold = export.add_mutually_exclusive_group()
     threshold.add_argument(
         "--accuracy",
         type=_share,
         metavar="A",
-        help="abstain so that, with 95 %% confidence, at least A of the accepted are right",
+        help="abstain so that, with 95 %% confidence, at least a share A of the accepted is right",
     )
     threshold.add_argument(
         "--coverage",
         type=_share,
         metavar="C",
-        help="accept at least the share C of the validation rows, more only where their "
-        "confidences are tied, and abstain from the others",
+        help="accept at least the share C of the validation rows, more only if their "
+        "confidences are tied, and abstain on the others",
     )
     export.add_argument(
-        "--row", metavar="ROW", help='another row than the winner, e.g. "focal + temperature"'
+        "--row", metavar="ROW", help='a row other than the winner, e.g. "focal + temperature"'
     )
-    export.add_argument("--seed", type=int, help="another network than the row's best")
+    export.add_argument("--seed", type=int, help="a network other than the row's best")
     export.add_argument(
         "--prior",
         metavar="CLASS=SHARE",
-        help="how frequent classes will be where it is used, e.g. fraud=0.002 (several with "
-        "commas): corrects its probabilities, and no test figure",
+        help="class frequencies in deployment, e.g. fraud=0.002 (several separated by commas): "
+        "corrects the probabilities, but not the test figures",
     )
-    export.add_argument("--register", metavar="NAME", help="register it in MLflow by this name")
+    export.add_argument("--register", metavar="NAME", help="register it in MLflow under this name")
     export.add_argument("--alias", default="winner", help="its alias there (default: winner)")
     export.add_argument(
         "--tracking", metavar="URI", help="MLflow to register it in (default: as for runs)"
@@ -101,13 +101,13 @@ def _export(options: argparse.Namespace, console: Console) -> int:
             f"{percent(package.on_test.coverage)}, "
             f"{percent(package.on_test.accuracy)} of them right")  # fmt: skip
     if prior is not None:
-        say(console, f"corrected for the deployment prior {options.prior}; test figures stay those "
+        say(console, f"corrected for the deployment prior {options.prior}; test figures are those "
             "before the correction")  # fmt: skip
     if registration is not None:
         try:
             found = register(registration, sweep.spec, sweep.store, package, options.out)
         except TrackingError as error:
-            complain(f"{error}; the export in {options.out} stands")
+            complain(f"{error}; the export in {options.out} is complete")
             return 1
         say(console, f"registered  {found}")
     quoted = shlex.quote(str(options.out))

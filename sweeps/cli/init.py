@@ -22,7 +22,7 @@ def add(commands: Subparsers) -> None:
         "--methods",
         choices=("fast", "all"),
         default="fast",
-        help="those that train as fast as cross-entropy (default), or every one",
+        help="those that train as fast as cross-entropy (default), or all",
     )
     init.add_argument("--out", type=Path, help="the file to write (default: named after the data)")
     init.set_defaults(command=_init)
@@ -38,9 +38,9 @@ def _init(options: argparse.Namespace, console: Console) -> int:
     name, text = new_spec(options.data, options.target, options.methods, directory)
     path = Path(f"{name}.yaml") if out is None else out
     if path.exists():
-        raise UserError(f"{path}: exists; name another file with --out, or remove it")
+        raise UserError(f"{path} exists; name another file with --out, or remove it")
     if not directory.is_dir():
-        raise UserError(f"{path}: there is no directory {directory}; make it first")
+        raise UserError(f"{path}: no directory {directory}; create it first")
     loaded = read_spec(text, path, directory)
     try:
         with path.open("x", encoding="utf-8") as file:

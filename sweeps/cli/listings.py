@@ -1,4 +1,4 @@
-"""What there is to choose from: the tables of ``calsweep methods`` and its kin."""
+"""The tables of ``calsweep methods``, ``datasets`` and the other listings."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def add(commands: Subparsers) -> None:
         "samplers": samplers,
     }
     for name, listing in tables.items():
-        parser = commands.add_parser(name, help=f"list the {name} there are, or all about one")
-        _add_name(parser, f"everything about this one of the {name}", partial(names_of, name))
+        parser = commands.add_parser(name, help=f"list all {name}, or describe one")
+        _add_name(parser, f"describe this one of the {name}", partial(names_of, name))
         parser.set_defaults(command=partial(_one_or_all, name, listing))
-    specs = commands.add_parser("specs", help="list the ready specs, or print one")
+    specs = commands.add_parser("specs", help="list the bundled specs, or print one")
     _add_name(specs, "print this one", lambda **_: ready_names())
     specs.set_defaults(command=_specs)
 
@@ -46,7 +46,7 @@ def _add_name(parser: argparse.ArgumentParser, about: str, completer: Completer)
 
 
 def _registry(kind: str) -> Registry[Any]:
-    """One registry, without importing what the others need: some take seconds."""
+    """One registry, without importing the others: some take seconds."""
     match kind:
         case "datasets":
             from calibration.data import DATASETS
@@ -70,7 +70,7 @@ def _registry(kind: str) -> Registry[Any]:
 
 
 def names_of(kind: str, **_: object) -> list[str]:
-    """The names of all there is of a kind."""
+    """The names of all entries of a kind."""
     if kind == "methods":
         from calibration.learners import learner_names
 
@@ -79,7 +79,7 @@ def names_of(kind: str, **_: object) -> list[str]:
 
 
 def entry_of(kind: str, name: str) -> tuple[str, Any]:
-    """What an entry is, in a word, and itself. Raises ``UnknownNameError``."""
+    """The kind of an entry, in a word, and the entry. Raises ``UnknownNameError``."""
     if kind == "methods":
         from calibration.learners import learner, trains_network
 
@@ -108,7 +108,7 @@ def _specs(options: argparse.Namespace, console: Console) -> int:
         if options.name not in names:
             near = difflib.get_close_matches(options.name, names, n=1)
             remedy = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
-            raise UserError(f"there is no ready spec {options.name!r}; {remedy}")
+            raise UserError(f"no bundled spec {options.name!r}; {remedy}")
         print((SPECS / f"{options.name}.yaml").read_text(encoding="utf-8"), end="")
         return 0
     table = Table("spec", "what it is", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -120,14 +120,14 @@ def _specs(options: argparse.Namespace, console: Console) -> int:
 
 
 def _opening(text: str) -> str:
-    """The first sentence of the comment that a spec begins with."""
+    """The first sentence of the comment at the top of a spec."""
     lines = itertools.takewhile(lambda line: line.startswith("# "), text.splitlines())
     comment = " ".join(line.removeprefix("# ").strip() for line in lines)
     return re.split(r"(?<=\.) (?=[A-Z])", comment)[0].rstrip(".")
 
 
 def methods(options: argparse.Namespace, console: Console) -> int:
-    """List the methods, and the estimators that may stand beside them."""
+    """List the methods and the estimators."""
     from calibration.learners import learner, learner_names
     from calibration.methods import InputHyperparameters
     from sweeps.engine.progress import format_value

@@ -3,7 +3,7 @@
 Exit codes: 0 fine; 1 trials or calibrators failed, the store cannot be used or Ray is lost; 2 bad
 input, or a sweep that another process is running; 70 an internal error (``sweeps.cli.crash``);
 130 and 143 interrupted. Other packages add subcommands through the entry-point group
-``calsweep.commands``: a callable that is given the subparsers.
+``calsweep.commands``: a callable that receives the subparsers.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _REFUSALS = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.EMFILE),
     *(errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
 }
-"""What the machine refuses to do, which is not calsweep's fault."""
+"""Errors of the machine, which are not calsweep's fault."""
 _COMMANDS = (
     *(init, check, run, status, report, compare, ui, export, posthoc, nightly, baseline),
     *(listings, completion),
 )
-"""In the order in which the help lists them."""
+"""In the order of the help."""
 INTERRUPTED = (130, 143)
 """By SIGINT, by SIGTERM."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; every complaint is one message on standard error."""
+    """Run one command; every error is one message on standard error."""
     code = _main(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None and code in INTERRUPTED:
-        # At once: threads of Ray's, whose end a second Ctrl-C has interrupted, would hold the
-        # process for a minute and end it with a code of their own.
+        # At once: Ray's threads, whose shutdown a second Ctrl-C has interrupted, would hold the
+        # process for a minute and exit with a code of their own.
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
@@ -81,7 +81,7 @@ def _main(words: Sequence[str]) -> int:
         completion.answer(parser)
         options = parser.parse_args(words)
         return _run(options, words)
-    except KeyboardInterrupt:  # one more, while the first was being answered
+    except KeyboardInterrupt:  # one more, while the first was being handled
         return INTERRUPTED[0]
     except Exception as error:
         return report_crash(error, words, options)
@@ -92,7 +92,7 @@ def _prepare() -> None:
         if str(Path.cwd()) not in sys.path:  # so that a user's own module:Name is found
             sys.path.insert(0, str(Path.cwd()))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a sign that a terminal lacks is no error
+        if isinstance(stream, io.TextIOWrapper):  # a character the terminal lacks is no error
             stream.reconfigure(errors="replace")
     logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
     logging.getLogger("calsweep").setLevel(logging.WARNING)
@@ -107,7 +107,7 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
     except UserError as error:
         complain(str(error))
         return error.exit_code
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -115,9 +115,9 @@ def _run(options: argparse.Namespace, words: Sequence[str]) -> int:
             raise
         complain(f"{error.filename or 'a file'}: {error.strerror}")
         return 1
-    except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
+    except (KeyboardInterrupt, SystemExit) as stop:  # during startup, Ray turns it into the latter
         again = shlex.join(masked(word) for word in ["calsweep", *words])
-        complain(f"stopped; nothing is lost, and this goes on: {again}")
+        complain(f"stopped; nothing is lost; to continue: {again}")
         return INTERRUPTED[_terminated.is_set() or isinstance(stop, SystemExit)]
 
 
@@ -125,10 +125,10 @@ _terminated = threading.Event()
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """SIGTERM: the same way out as Ctrl-C. Ray passes on the exception, but not its kind.
+    """SIGTERM: exit as on Ctrl-C. Ray passes on the exception, but not its type.
 
-    Only the first one: a scheduler that signals every process of a job, and whoever passes its
-    signal on, must not interrupt the end in good order. What does not end is killed anyway.
+    Only the first one: a scheduler that signals every process of a job, and processes that
+    forward its signal, must not interrupt the orderly exit. A process that hangs is killed anyway.
     """
     if _terminated.is_set():
         return
@@ -149,13 +149,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_plugins(subparsers: Subparsers) -> None:
-    """Add the commands of other packages; one that is broken must not take ours away."""
+    """Add the commands of other packages; a broken one must not affect ours."""
     for point in entry_points(group="calsweep.commands"):
         try:
             point.load()(subparsers)
         except (Exception, SystemExit) as error:
             package = f" of the package {point.dist.name}" if point.dist else ""
             complain(
-                f"the plug-in {point.name!r}{package} is left out, because it fails: "
+                f"the plug-in {point.name!r}{package} is skipped, because it fails: "
                 + without_secrets(f"{type(error).__name__}: {error}")
             )

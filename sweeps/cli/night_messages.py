@@ -1,4 +1,4 @@
-"""What ``calsweep nightly`` tells those who are not at the terminal."""
+"""Messages of ``calsweep nightly`` to people who are not at the terminal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def webhook_of(options: argparse.Namespace) -> Webhook | None:
 
 
 def message_of(verdict: Verdict, report: Path, options: argparse.Namespace) -> Message:
-    """The verdict with links that lead somewhere: a path is one on this machine only."""
+    """The verdict with links that work elsewhere: a path is valid only on this machine."""
     from sweeps.nightly.report.message import Message
 
     base = (options.nights_url or os.environ.get("CALSWEEP_NIGHTS_URL", "")).rstrip("/")
@@ -50,13 +50,13 @@ def message_of(verdict: Verdict, report: Path, options: argparse.Namespace) -> M
 
 
 def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> int:
-    """``--watch``: 0 if a night has arrived, or 1, which the webhook hears of."""
+    """``--watch``: 0 if a night has arrived, or 1, which is reported to the webhook."""
     from sweeps.nightly.report.message import Message
     from sweeps.nightly.report.webhook import report_to
     from sweeps.nightly.watch import WITHIN_SECONDS, watch
 
     if options.print:
-        raise UserError("--watch with --print: write a line of your own for it; see the README")
+        raise UserError("--watch with --print: write your own line for it; see the README")
     webhook = webhook_of(options)
     found = watch(nights, options.within or WITHIN_SECONDS)
     say(console, found.words)
@@ -70,7 +70,7 @@ def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> 
 
 @contextlib.contextmanager
 def alarm(webhook: Webhook | None, night: Night) -> Iterator[None]:
-    """Tell the webhook of a night that dies: nobody may be watching it."""
+    """Report a night that dies to the webhook: no one may be watching it."""
     from sweeps.nightly.report.message import Message
     from sweeps.nightly.report.webhook import report_to
 
@@ -79,7 +79,7 @@ def alarm(webhook: Webhook | None, night: Night) -> Iterator[None]:
     except BaseException as error:
         if webhook:
             reason = masked(" ".join(str(error).split())) or type(error).__name__
-            words = [f"The night came to no verdict: {reason}"]
+            words = [f"The night ended without a verdict: {reason}"]
             message = Message(night.suite.name, night.date, "incomplete", words)
             problem = report_to(webhook, message)
             if problem:

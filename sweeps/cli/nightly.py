@@ -43,7 +43,7 @@ def add(commands: Subparsers) -> None:
         "or incomplete; 2: bad input.",
     )
     add_suite(nightly)
-    nightly.add_argument("--night", metavar="DATE", help="as 2026-11-16 (default: today)")
+    nightly.add_argument("--night", metavar="DATE", help="e.g. 2026-11-16 (default: today)")
     nightly.add_argument(
         "--tracking",
         metavar="URI",
@@ -55,19 +55,19 @@ def add(commands: Subparsers) -> None:
     nightly.add_argument(
         "--webhook",
         metavar="[slack:|teams:]URL",
-        help="POST the verdict there, as JSON or as Slack or Teams take it; better in "
-        "CALSWEEP_WEBHOOK, where nobody sees it",
+        help="POST the verdict there, as JSON or in the format of Slack or Teams; better set "
+        "CALSWEEP_WEBHOOK, which other users cannot see",
     )
     nightly.add_argument(
         "--nights-url",
         metavar="URL",
-        help="where a web server shows the directory of --nights: messages then link to the report "
-        "(or CALSWEEP_NIGHTS_URL)",
+        help="where a web server serves the directory of --nights: messages then link to the "
+        "report (or CALSWEEP_NIGHTS_URL)",
     )
     nightly.add_argument(
         "--watch",
         action="store_true",
-        help="do not run: exit with 1, and tell the webhook, if no night has arrived lately",
+        help="do not run: exit with 1, and notify the webhook, if there is no recent night",
     )
     nightly.add_argument(
         "--within", type=_duration, metavar="TIME", help="with --watch (default: 26h)"
@@ -76,7 +76,7 @@ def add(commands: Subparsers) -> None:
         "--time-limit",
         type=_duration,
         metavar="TIME",
-        help="as 40m; what is not done by then is incomplete (default: the suite's)",
+        help="e.g. 40m; unfinished sweeps are then incomplete (default: the suite's)",
     )
     nightly.add_argument(
         "--print",
@@ -130,19 +130,22 @@ def _nightly(options: argparse.Namespace, console: Console) -> int:
         try:
             return _run(options, suite, console)
         except BrokenPipeError as error:
-            # Nothing here writes to the terminal itself: some other pipe or socket broke, and
-            # to the command's own rule that would be a reader who has seen enough.
+            # Nothing here writes to the terminal itself: some other pipe or socket broke, which
+            # the command would otherwise take for a reader that closed the pipe.
             _complain(f"the night ended without a verdict: {error or 'a pipe broke'}")
             return 1
-        except (KeyboardInterrupt, SystemExit) as stop:  # while it starts, Ray makes it the latter
-            # The command line is not repeated: it may hold the webhook's address.
-            _complain("stopped; nothing is lost, the same command goes on")
+        except (
+            KeyboardInterrupt,
+            SystemExit,
+        ) as stop:  # during startup, Ray raises the latter
+            # The command line is not repeated: it may contain the webhook's address.
+            _complain("stopped; nothing is lost; the same command continues")
             return 143 if terminated.is_set() or isinstance(stop, SystemExit) else 130
 
 
 @contextlib.contextmanager
 def _terminations() -> Iterator[threading.Event]:
-    """Set by a SIGTERM, which then does what it did: the exception alone does not tell."""
+    """An event set by SIGTERM, whose handler still runs: the exception alone does not show it."""
     terminated = threading.Event()
     before = signal.getsignal(signal.SIGTERM)
 
@@ -160,7 +163,7 @@ def _terminations() -> Iterator[threading.Event]:
 
 
 def _complain(words: str) -> None:
-    with contextlib.suppress(OSError):  # nobody may be listening any more
+    with contextlib.suppress(OSError):  # the reader may be gone
         complain(words)
 
 
@@ -188,7 +191,7 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
         logged(nights.directory),
         status_server(options, console) as status,
     ):
-        # Made now: the output has just become a file, and no terminal.
+        # Created now: the output has just become a file instead of a terminal.
         plain = Console(file=sys.stdout, width=console.width)
         say(plain, f"{suite.name} {date} · {count(len(suite.sweeps), 'sweep')}", *suite.notes)
         night = Night(
@@ -205,9 +208,9 @@ def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> i
             verdict = run_night(night)
         _print(verdict, nights.place(date), plain)
         report = nights.place(date) / "report.html"
-        told = [report_to(webhook, message_of(verdict, report, options))] if webhook else []
-        told += [ping(ping_url)] if ping_url else []
-        say(plain, *filter(None, told))
+        problems = [report_to(webhook, message_of(verdict, report, options))] if webhook else []
+        problems += [ping(ping_url)] if ping_url else []
+        say(plain, *filter(None, problems))
     return verdict.exit_code
 
 
@@ -234,7 +237,7 @@ def _trainer(console: Console, uri: str, address: str | None, status: StatusServ
             say(
                 console,
                 f"MLflow could not be reached at {masked(uri)} ({outcome.tracking_error}); the "
-                "records are safe, and the same command publishes them",
+                "records are safe; run the same command again to publish them",
             )
 
     return train
@@ -247,7 +250,7 @@ def _print(verdict: Verdict, place: Path, console: Console) -> None:
     say(console, *verdict.sentences, "")
     say(console, f"report    {place / 'report.html'}", f"verdict   {place / 'verdict.json'}")
     if verdict.exit_code and verdict.baseline is not None and verdict.acceptable:
-        say(console, f"if this is how it shall be: {verdict.accept}")
+        say(console, f"to accept this as the new baseline: {verdict.accept}")
 
 
 def _print_schedule(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
@@ -255,8 +258,8 @@ def _print_schedule(options: argparse.Namespace, suite: LoadedSuite, console: Co
 
     if options.webhook:
         raise UserError(
-            "--webhook with --print: its address would stand where others can read it; leave it "
-            "out, and set CALSWEEP_WEBHOOK in the file of credentials that it names"
+            "--webhook with --print: others could read its address there; leave it out, and set "
+            "CALSWEEP_WEBHOOK in the credentials file that is printed"
         )
     program = Path(sys.executable).with_name("calsweep")
     command = [str(program)] if program.exists() else [sys.executable, "-m", "sweeps.cli"]

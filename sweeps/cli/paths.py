@@ -1,4 +1,4 @@
-"""Paths on the command line that no file system takes, refused before anything is done."""
+"""Refuse impossible paths on the command line before any work is done."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from sweeps.errors import UserError
 _LONGEST_PART = 255
 LONGEST_PATH = 4095
 STORE_ROOM = 600
-"""What a store needs below its root for the longest names of sweeps, rows and files."""
+"""Bytes that a store needs below its root for the longest names of sweeps, rows and files."""
 STORES = ("store", "store_b")
 
 
 def check_places(options: argparse.Namespace) -> None:
-    """Raise ``UserError`` naming the path that is too long or holds a NUL."""
+    """Raise ``UserError`` naming the path that is too long or contains a NUL."""
     for name, value in vars(options).items():
         is_store = name in STORES and isinstance(value, str)
         path = _local(value) if is_store else value
@@ -38,12 +38,12 @@ def _local(store: str) -> Path | None:
 
 def _problem(path: Path, longest: int) -> str | None:
     if "\0" in str(path):
-        return "a path cannot hold the character \\0"
+        return "a path cannot contain the character \\0"
     longest_part = max((len(os.fsencode(part)) for part in path.parts), default=0)
     if longest_part > _LONGEST_PART:
         return f"the name of a file or directory has at most {_LONGEST_PART} bytes"
     if len(os.fsencode(path)) > longest:
-        return f"the path has {len(os.fsencode(path))} bytes, at most {longest} are possible"
+        return f"the path has {len(os.fsencode(path))} bytes; at most {longest} are possible"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What ``calsweep check`` prints: the plan, its cost, and every setting with its unit."""
+"""The output of ``calsweep check``: the plan, its cost, and every setting with its unit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweeps.sweep import extension
 
 
 def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
-    """Print every cell's trials and what is done of them, the time it will take, the settings."""
+    """Print every cell's trials and their progress, the expected time, and the settings."""
     added = extension(store, loaded.spec.name)
     loaded = added.applied(loaded)
     spec = loaded.spec
@@ -62,7 +62,7 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
 
 
 def print_rehearsal(loaded: LoadedSpec, console: Console) -> int:
-    """Try every row, print how it went; 1 if one failed."""
+    """Try every row and print the outcome; returns 1 if one failed."""
     failed = 0
     for tried in rehearse(loaded):
         outcome = tried.failure or f"loss {tried.loss:.3f} after {tried.seconds:.1f} s"

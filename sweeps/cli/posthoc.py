@@ -1,4 +1,4 @@
-"""``calsweep posthoc`` and ``calsweep apply``: calibrators on one's own stored predictions."""
+"""``calsweep posthoc`` and ``calsweep apply``: calibrators on your own predictions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from sweeps.posthoc.files import SavedCalibrator
 
 _MANY_CLASSES = 1000
-"""Up to here the calibrators that are called fast are."""
+"""Up to this many classes, the calibrators in 'fast' are fast."""
 _FILES = (
     "NPZ with 'logits' or 'probs' and 'labels', or CSV or Parquet with a column of labels and "
-    "columns logit_CLASS or prob_CLASS; of two classes one score is enough (--score-kind, "
+    "columns logit_CLASS or prob_CLASS; for two classes one score is enough (--score-kind, "
     "--positive)"
 )
 
@@ -44,7 +44,9 @@ def add(commands: Subparsers) -> None:
         help="to measure on (without it calibrators are cross-fitted on VAL)",
     )
     posthoc.add_argument(
-        "--calibrators", default="fast", help="fast, all, or names with commas (default: fast)"
+        "--calibrators",
+        default="fast",
+        help="fast, all, or comma-separated names (default: fast)",
     )
     posthoc.add_argument("--bins", type=_count, default=15, help="bins of ECE (default: 15)")
     _add_reading(posthoc)
@@ -61,10 +63,10 @@ def add(commands: Subparsers) -> None:
     posthoc.add_argument(
         "--save", type=Path, metavar="FILE", help="save the best calibrator, e.g. best.json"
     )
-    _add_prior(posthoc, "for apply to correct for; needs --save, and changes no figure here")
+    _add_prior(posthoc, "for apply to correct for; requires --save, and changes no figure here")
     posthoc.set_defaults(command=_posthoc)
     apply = commands.add_parser("apply", help="apply a saved calibrator to stored predictions")
-    apply.add_argument("map", type=Path, metavar="MAP", help="what posthoc --save wrote")
+    apply.add_argument("map", type=Path, metavar="MAP", help="the file written by posthoc --save")
     apply.add_argument("file", type=Path, metavar="FILE", help=f"{_FILES}; labels are ignored")
     apply.add_argument(
         "--out", type=Path, required=True, metavar="OUT", help="an .npz, .csv or .parquet file"
@@ -75,16 +77,16 @@ def add(commands: Subparsers) -> None:
 
 
 def _add_reading(command: argparse.ArgumentParser) -> None:
-    """What a file does not say itself."""
+    """Add the options for what a file does not say itself."""
     command.add_argument("--label", metavar="COLUMN", help="the column of labels in a table")
     command.add_argument(
-        "--score", metavar="NAME", help="the column or array that is the one score per row"
+        "--score", metavar="NAME", help="the column or array with one score per row"
     )
     command.add_argument(
-        "--score-kind", choices=("probability", "logit"), help="what the one score per row is"
+        "--score-kind", choices=("probability", "logit"), help="the kind of the single score"
     )
     command.add_argument(
-        "--positive", metavar="CLASS", help="the class that the one score per row speaks for"
+        "--positive", metavar="CLASS", help="the class that the single score refers to"
     )
 
 
@@ -92,12 +94,12 @@ def _add_prior(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument(
         "--prior",
         metavar="CLASS=SHARE",
-        help="how frequent classes will be, e.g. fraud=0.002 (several with commas), " + purpose,
+        help="class frequencies in deployment, e.g. fraud=0.002 (several: with commas), " + purpose,
     )
 
 
 def _reading(options: argparse.Namespace, saved: SavedCalibrator | None = None) -> Reading:
-    """What the options say of the files, or else the saved calibrator."""
+    """How to read the files, by the options or else by the saved calibrator."""
     from calibration.data.prediction_files import Reading
 
     return Reading(
@@ -154,11 +156,11 @@ def _read(options: argparse.Namespace) -> tuple[StoredPredictions, StoredPredict
         return validation, test
     if test is not None:
         raise ValueError(
-            f"{options.validation}: holds a test set already; leave {options.test} out"
+            f"{options.validation} already contains a test set; leave {options.test} out"
         )
     test, second = read_labelled_predictions(options.test, reading)
     if second is not None:
-        raise ValueError(f"{options.test}: holds two sets; a test file has one")
+        raise ValueError(f"{options.test} contains two sets; a test file has one")
     check_same_classes(validation, test, str(options.validation), str(options.test))
     return validation, test
 
@@ -170,7 +172,9 @@ def _calibrators(wanted: str) -> list[str]:
         return names("fast" if wanted == "fast" else "all")
     chosen = [name.strip() for name in wanted.split(",") if name.strip()]
     if not chosen:
-        raise ValueError(f"--calibrators: found {wanted!r}; write fast, all, or names with commas")
+        raise ValueError(
+            f"--calibrators: found {wanted!r}; write fast, all, or comma-separated names"
+        )
     for name in chosen:
         kind = CALIBRATORS[name]
         if not (isinstance(kind, type) and issubclass(kind, Calibrator)):
@@ -179,33 +183,32 @@ def _calibrators(wanted: str) -> list[str]:
 
 
 def _without_maps_per_class(calibrators: list[str], classes: int) -> tuple[list[str], str]:
-    """The calibrators that stay fast with many classes, and what to say of the others."""
+    """The calibrators that stay fast with many classes, and a note on the others."""
     from calibration.calibrators import CALIBRATORS
     from calibration.calibrators.one_vs_rest import OneVsRest
 
     slow = [name for name in calibrators if issubclass(CALIBRATORS[name], OneVsRest)]
     note = (
-        f"{classes} classes: left out, because each class is fitted by itself: {', '.join(slow)}; "
-        "to have one of them, name it in --calibrators"
+        f"{classes} classes: left out, because each class is fitted separately: {', '.join(slow)}; "
+        "to include one of them, name it in --calibrators"
     )
     return [name for name in calibrators if name not in slow], note
 
 
 def _check_places(options: argparse.Namespace) -> None:
-    """Before the work, not after it: results must have somewhere to go."""
+    """Check before the work that the results can be written."""
     if options.out.exists() and not options.out.is_dir():
         raise ValueError(f"--out: {options.out} is a file; name a directory")
     if options.prior is not None and options.save is None:
         raise ValueError(
-            "--prior: nothing here is corrected, only what apply makes of a saved calibrator; "
-            "add --save FILE"
+            "--prior: only apply corrects its output, from a saved calibrator; add --save FILE"
         )
     if options.save is not None and options.save.is_dir():
         raise ValueError(f"--save: {options.save} is a directory; name a file, e.g. best.json")
 
 
 def _prior(options: argparse.Namespace, validation: StoredPredictions) -> dict[str, float] | None:
-    """The deployment prior to save, if one is asked for and can be."""
+    """The deployment prior to save, if one is given and can be used."""
     from calibration.metrics.rare import class_shares
     from calibration.prior import deployment_prior, parsed_prior
 
@@ -244,8 +247,8 @@ def _write(
         )
     if prior is not None:
         lines.append(
-            f"prior     {options.prior}: apply will correct for it; the figures above are of "
-            "rows whose classes are as frequent as in the file, and stay as they are"
+            f"prior     {options.prior}: apply will correct for it; the figures above are for "
+            "the class frequencies in the file, and are not corrected"
         )
     return lines
 
@@ -284,7 +287,7 @@ def _output(saved: SavedCalibrator, stored: StoredPredictions) -> Tensor:
     try:
         return saved.calibrator(torch.from_numpy(stored.logits))
     except Exception as error:  # a damaged calibrator, or a user's own
-        raise ValueError(f"{saved.path}: fails on {stored.name}: {error}") from error
+        raise ValueError(f"{saved.path} fails on {stored.name}: {error}") from error
 
 
 def _check_fit(

@@ -24,7 +24,7 @@ def add(commands: Subparsers) -> None:
     """Add the command."""
     report = commands.add_parser("report", help="make a sweep's report, or print its tables")
     add_sweep(report)
-    report.add_argument("--open", action="store_true", help="show the page in the browser")
+    report.add_argument("--open", action="store_true", help="open the page in the browser")
     report.add_argument(
         "--format",
         choices=FORMATS,
@@ -42,10 +42,10 @@ def add(commands: Subparsers) -> None:
         "--about",
         choices=ABOUT_CHOICES,
         default=ABOUT_CHOICES[0],
-        help="what intervals and verdicts speak of: new test rows and new seeds, or new seeds on "
+        help="what intervals and verdicts are about: new test rows and new seeds, or new seeds on "
         "these very test rows (default: new_data)",
     )
-    report.add_argument("--out", type=Path, metavar="FILE", help="write there and nowhere else")
+    report.add_argument("--out", type=Path, metavar="FILE", help="write only this file")
     add_store(report)
     report.set_defaults(command=_report)
 
@@ -128,4 +128,4 @@ def _show(place: str, console: Console) -> None:
     if not path.exists():
         raise UserError(f"--open: {place} is not on this machine; add --out FILE")
     if not webbrowser.open(path.resolve().as_uri()):
-        say(console, "no browser could be started here: open that file yourself")
+        say(console, "no browser could be started: open that file yourself")

@@ -35,19 +35,19 @@ def add(commands: Subparsers) -> None:
     run.add_argument(
         "--address",
         metavar="auto|HOST:PORT",
-        help="a running Ray cluster (default: a Ray of its own on this machine)",
+        help="a running Ray cluster (default: its own Ray on this machine)",
     )
     run.add_argument(
         "--cpus",
         type=_cpus,
         metavar="N",
-        help="of this machine, for a Ray of its own (default: those that the affinity mask, the "
-        "control group and Slurm all leave to this process)",
+        help="CPUs of this machine for its own Ray (default: those that the affinity mask, the "
+        "control group and Slurm all allow this process)",
     )
     add_how(run)
     add_status_port(run)
     run.set_defaults(command=_run)
-    sync = commands.add_parser("sync", help="bring MLflow to what the store holds of a sweep")
+    sync = commands.add_parser("sync", help="publish a sweep's records from the store to MLflow")
     add_spec(sync)
     sync.set_defaults(command=_sync)
     for command in (run, sync):
@@ -56,27 +56,27 @@ def add(commands: Subparsers) -> None:
 
 
 def add_how(parser: argparse.ArgumentParser) -> None:
-    """The options that say how a sweep is run, here or as a job of a cluster."""
+    """Add the options for how a sweep is run, here or as a job of a cluster."""
     parser.add_argument(
         "--concurrent",
         type=_count,
         metavar="N",
-        help="on a cluster: ask for room for N trials at once, so that it grows to that",
+        help="on a cluster: request resources for N trials at once, so that it scales up to that",
     )
-    parser.add_argument("--retry-failed", action="store_true", help="try failed trials again")
+    parser.add_argument("--retry-failed", action="store_true", help="retry failed trials")
     parser.add_argument(
         "--extend",
         type=_count,
         default=0,
         metavar="N",
-        help="N search trials more than the spec says, for every method on every dataset",
+        help="N more search trials than in the spec, for every method on every dataset",
     )
     parser.add_argument(
         "--seeds",
         type=_seeds,
         default=0,
         metavar="N",
-        help="N confirm seeds more than the spec says; verdicts keep their 5 %% for three looks",
+        help="N more confirm seeds than in the spec; verdicts keep their 5 %% for three looks",
     )
 
 
@@ -115,19 +115,19 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
     if options.cpus is not None and options.address is not None:
         raise UserError(
-            f"--cpus {options.cpus}: the Ray cluster at --address {options.address} has CPUs of "
-            "its own; leave one of the two out"
+            f"--cpus {options.cpus}: the Ray cluster at --address {options.address} has its own "
+            "CPUs; leave one of the two out"
         )
     loaded = _loaded(options)
     store = Store(options.store)
     from sweeps.ray_backend.connection import Cluster
-    from sweeps.runner import run_sweep  # seconds to import: a mistake is told sooner
+    from sweeps.runner import run_sweep  # seconds to import: mistakes are reported first
     from sweeps.sweep import extension
 
     added = extension(store, loaded.spec.name).more(options.extend, options.seeds)
     say(console, _introduction(added.applied(loaded).spec, added.trials), *loaded.notes)
     if options.extend and (loaded.spec.search.is_grid or not loaded.spec.search.limit):
-        say(console, "--extend adds nothing here: a grid, or time alone, bounds the search")
+        say(console, "--extend adds nothing here: the search is limited by a grid or only by time")
     with status_server(options, console) as status:
         outcome = run_sweep(
             loaded,
@@ -181,8 +181,8 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
     if outcome.unpublished or outcome.tracking_error:
         lines.append(
             f"MLflow could not be reached at {masked(outcome.tracking_uri)} "
-            f"({outcome.tracking_error}); the records are safe, and this "
-            f"publishes them: calsweep sync {options.spec}{where.partition(' --address')[0]}"
+            f"({outcome.tracking_error}); the records are safe; to publish "
+            f"them: calsweep sync {options.spec}{where.partition(' --address')[0]}"
         )
     say(console, *lines)
 
@@ -192,7 +192,7 @@ def _store(options: argparse.Namespace) -> str:
 
 
 def _given(options: argparse.Namespace) -> str:
-    """The options that say where things are, to be given again."""
+    """The options for locations, to be repeated in the next command."""
     given = {"--store": options.store if options.store != "runs" else None}
     given |= {"--tracking": options.tracking, "--address": options.address}
     words = [word for name, value in given.items() if value for word in (name, str(value))]
@@ -210,7 +210,7 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
 
 
 def _introduction(spec: Spec, extra: int) -> str:
-    """What is going to be done; ``extra`` search trials are beyond the spec's own."""
+    """What will be done; ``extra`` search trials are in addition to the spec's."""
     what = f"{count(len(spec.datasets), 'dataset')} × {count(len(spec.methods), 'row')}"
     confirmed = f"{count(spec.confirm_seeds, 'seed')} confirmed"
     if not any(spec.space(row).searched for row in spec.methods):

@@ -13,12 +13,12 @@ from sweeps.host.console import say
 
 def add(commands: Subparsers) -> None:
     """Add the commands."""
-    status = commands.add_parser("status", help="how a sweep stands, while it runs or after")
+    status = commands.add_parser("status", help="the state of a sweep, while it runs or afterwards")
     add_sweep(status, optional=True)
     status.add_argument("--trials", action="store_true", help="one line per trial, with its key")
     status.set_defaults(command=_status)
     show = commands.add_parser("show", help="one trial in full: settings, curve, metrics, files")
-    show.add_argument("trial", metavar="TRIAL", help="its key, or the first digits of it")
+    show.add_argument("trial", metavar="TRIAL", help="its key, or the first digits of its key")
     show.set_defaults(command=_show)
     for command in (status, show):
         add_store(command)
@@ -41,7 +41,7 @@ def _status(options: argparse.Namespace, console: Console) -> int:
     for name in names:
         try:
             sweep = open_sweep(name, store)
-        except SpecError as error:  # one that cannot be read must not hide the others
+        except SpecError as error:  # an unreadable spec must not hide the others
             say(console, f"{name}: {error}")
             continue
         if options.trials:
@@ -52,12 +52,12 @@ def _status(options: argparse.Namespace, console: Console) -> int:
             f"{name}: {state(sweep)}; {sweep.plan.done} of {count(sweep.plan.total, 'trial')} done",
         )
     if not names:
-        say(console, f"{store.root}: there is no sweep yet; calsweep run SPEC")
+        say(console, f"{store.root}: no sweep yet; calsweep run SPEC")
     return 0
 
 
 def _not_begun(options: argparse.Namespace) -> str:
-    """What to say of a sweep that is in Slurm's queue and has no directory yet; else nothing."""
+    """The state of a sweep that is in Slurm's queue and has no directory yet; else ""."""
     from sweeps.cli.status_view import slurm_jobs
     from sweeps.host import slurm
     from sweeps.store import Store
@@ -69,7 +69,7 @@ def _not_begun(options: argparse.Namespace) -> str:
     if "/" in name or name.endswith((".yaml", ".yml")) or name in sweep_names(store):
         return ""
     found = slurm_jobs(name, store)
-    return f"{name}: not begun; {found[0].describe()}" if found else ""
+    return f"{name}: not started; {found[0].describe()}" if found else ""
 
 
 def _show(options: argparse.Namespace, console: Console) -> int:

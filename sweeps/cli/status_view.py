@@ -1,4 +1,4 @@
-"""How a sweep stands, while it runs or after: what ``calsweep status`` prints."""
+"""The output of ``calsweep status``: the state of a sweep, while it runs or afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sweeps.sweep import Sweep
 
 
 class TrialView(NamedTuple):
-    """One trial as it stands: ``state`` is done, failed, pruned, running or waiting."""
+    """The state of one trial: ``state`` is done, failed, pruned, running or waiting."""
 
     planned: PlannedTrial
     state: str
@@ -31,7 +31,7 @@ class TrialView(NamedTuple):
 
 
 def trials(sweep: Sweep) -> list[TrialView]:
-    """Every trial that has been suggested or is to be confirmed, in the order of the plan."""
+    """Every trial that was suggested or will be confirmed, in the order of the plan."""
     return [_trial(sweep, trial) for trial in sweep.plan.trials.values()]
 
 
@@ -48,7 +48,7 @@ def state(sweep: Sweep) -> str:
     queued = slurm_jobs(sweep.name, sweep.store)
     if queued:
         return f"{count(left, 'trial')} left; {queued[0].describe()}"
-    return f"interrupted, {count(left, 'trial')} left: the same calsweep run goes on"
+    return f"interrupted, {count(left, 'trial')} left: the same calsweep run continues it"
 
 
 def slurm_jobs(name: str, store: Store) -> list[slurm.Job]:
@@ -56,12 +56,12 @@ def slurm_jobs(name: str, store: Store) -> list[slurm.Job]:
     place = store.root if store.local is None else store.local.resolve()
     try:
         return slurm.jobs(name, str(place))
-    except UserError:  # what the store tells is worth showing without it
+    except UserError:  # the store's state is worth showing without it
         return []
 
 
 def print_status(sweep: Sweep, console: Console, *, every_trial: bool = False) -> None:
-    """Print the state, a line per dataset and method, and what went wrong."""
+    """Print the state, a line per dataset and method, and failures."""
     plan = sweep.plan
     found = trials(sweep)
     lines = [f"{sweep.name}: {state(sweep)}", f"{plan.done} of {count(plan.total, 'trial')} done"]

@@ -1,4 +1,4 @@
-"""One trial in full, whatever has become of it: what ``calsweep show`` prints."""
+"""The output of ``calsweep show``: one trial in full, in any state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDTH = 48
 
 
 def find_trial(store: Store, name: str) -> str:
-    """The key that begins with ``name``. Raises ``UserError`` if none does, or several do."""
+    """The key that starts with ``name``. Raises ``UserError`` if none does, or several do."""
     text = name.strip().lower()
     if len(text) < SHORTEST_PREFIX or not set(text) <= set("0123456789abcdef"):
         raise UserError(
@@ -38,15 +38,15 @@ def find_trial(store: Store, name: str) -> str:
     known = {*store.trial_keys(), *(key for _, _, key in store.stopped_trials())}
     matching = sorted(key for key in known if key.startswith(text))
     if not matching:
-        raise UserError(f"{store.root}: there is no trial {name!r}; calsweep status SWEEP --trials")
+        raise UserError(f"{store.root}: no trial {name!r}; see calsweep status SWEEP --trials")
     if len(matching) > 1:
         shown = ", ".join(key[:12] for key in matching[:5]) + (", …" if len(matching) > 5 else "")
-        raise UserError(f"{name!r} may be any of {len(matching)} trials: {shown}; write more of it")
+        raise UserError(f"{name!r} matches {len(matching)} trials: {shown}; write more digits")
     return matching[0]
 
 
 def print_trial(store: Store, key: str, console: Console) -> None:
-    """Print what the store holds of a trial: settings, outcome, curve, metrics, files."""
+    """Print a trial's settings, outcome, curve, metrics and files."""
     record = store.record(key)
     for sweep, study, stopped in store.stopped_trials():
         found = store.stopped(sweep, study, key) if stopped == key else None
@@ -68,7 +68,7 @@ def print_trial(store: Store, key: str, console: Console) -> None:
 
 
 def _own(evaluations: Mapping[str, EvaluationRecord]) -> dict[str, EvaluationRecord]:
-    """Without those of an ensemble that the network is a member of."""
+    """The evaluations without those of ensembles that the network belongs to."""
     return {name: each for name, each in evaluations.items() if not is_ensemble(name)}
 
 
@@ -76,7 +76,7 @@ def _print_running(store: Store, key: str, console: Console) -> None:
     live = store.live(key)
     say(console, f"trial      {key}")
     if not live or not live.get("curve"):
-        say(console, "no record yet, and no checkpoint: it is waiting or has just begun")
+        say(console, "no record and no checkpoint yet: it is waiting or has just started")
         return
     at = datetime.fromtimestamp(live["times"][-1], UTC)
     epoch = live["curve"][-1]["epoch"]
@@ -113,11 +113,12 @@ def _outcome_lines(record: TrialRecord) -> list[str]:
     reason = f": {record.reason}" if record.reason else ""
     lines = [f"status     {record.status}{reason}"]
     if record.epochs:
-        # An estimator has rounds, and nobody counts its parameters.
+        # An estimator has rounds, and its parameters are not counted.
         unit = "epoch" if record.parameters else "round"
         size = f", {record.parameters} parameters" if record.parameters else ""
+        company = f", its share of a cohort of {record.company}" if record.company > 1 else ""
         lines.append(
-            f"trained    {count(record.epochs, unit)} in {record.seconds:.2f} s{size}; "
+            f"trained    {count(record.epochs, unit)} in {record.seconds:.2f} s{company}{size}; "
             f"chosen: {unit} {record.best_epoch}"
         )
     if record.validation:
@@ -131,12 +132,12 @@ def _print_curve(curve: Sequence[Mapping[str, Any]], console: Console) -> None:
         values = [float(row[name]) for row in curve if name in row]
         finite = [value for value in values if math.isfinite(value)]
         if len(finite) > 1:
-            ends = f"{finite[0]:.4g} … {finite[-1]:.4g}, least {min(finite):.4g}"
+            ends = f"{finite[0]:.4g} … {finite[-1]:.4g}, minimum {min(finite):.4g}"
             say(console, f"{name:<11}{sparkline(finite)}  {ends}")
 
 
 def sparkline(values: list[float]) -> str:
-    """Numbers as a row of little bars, at most ``_WIDTH`` of them."""
+    """Numbers as a row of small bars, at most ``_WIDTH`` of them."""
     step = max(1, -(-len(values) // _WIDTH))
     shown = values[::step]
     low, high = min(shown), max(shown)

@@ -1,4 +1,4 @@
-"""``calsweep ui``: sweeps in MLflow's UI, with addresses that lead to what matters."""
+"""``calsweep ui``: sweeps in MLflow's UI, with links to the relevant pages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(commands: Subparsers) -> None:
         "sweep", nargs="?", metavar="SWEEP", help="a sweep's name or YAML file (default: all)"
     )
     ui.add_argument(
-        "--port", type=_port, help="where to serve (default: the first free one from 5000)"
+        "--port", type=_port, help="the port to serve on (default: the first free one from 5000)"
     )
     add_tracking(ui)
     add_store(ui)
@@ -62,7 +62,7 @@ def _ui(options: argparse.Namespace, console: Console) -> int:
 
 
 def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
-    """The name of the sweep that is asked for, and the tracking URI of its spec."""
+    """The name of the requested sweep, and the tracking URI of its spec."""
     from sweeps.spec.reading import SpecError, parse, read_text
     from sweeps.sweep import SPEC
 
@@ -74,12 +74,12 @@ def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
     else:
         try:
             stored = store.read_file(given, SPEC)
-        except ValueError:  # no name that a sweep can have
+        except ValueError:  # not a valid name of a sweep
             stored = None
-        if stored is None:  # not of this store, but the database may know it
+        if stored is None:  # not in this store, but perhaps in the database
             return given, None
         text = stored.decode(errors="replace")
-    # Its data need not be there to look at it: only what is asked for is read.
+    # Its data need not be available to look at it: only the needed fields are read.
     spec, _ = parse(path, text)
     tracking = spec.get("tracking") or {}
     if not isinstance(spec.get("name"), str) or not isinstance(tracking, str | dict):
@@ -88,7 +88,7 @@ def _named(given: str | None, store: Store) -> tuple[str | None, str | None]:
 
 
 def _tracking_uri(uri: str | None, store: Store) -> str:
-    """Where to look; of a database on this disk, raises ``UserError`` if it is not there."""
+    """The tracking URI; raises ``UserError`` for a local database that does not exist."""
     from sweeps.tracking.mlflow.backend import default_uri
     from sweeps.tracking.mlflow.database_file import check_database_file, database_path
 
@@ -97,13 +97,13 @@ def _tracking_uri(uri: str | None, store: Store) -> str:
     if database is None:
         return found
     if not database.is_file():
-        raise UserError(f"{database}: there is no such file; run a sweep first, or name --store")
+        raise UserError(f"{database}: no such file; run a sweep first, or set --store")
     check_database_file(found)
     return f"sqlite:///{database.resolve()}"
 
 
 def _show_remote(uri: str, name: str | None, console: Console) -> int:
-    """Links to a server that others keep."""
+    """Print links to a server that is already running."""
     from sweeps.tracking.mlflow.access import check_access
     from sweeps.tracking.mlflow.links import links_to
 
@@ -120,7 +120,7 @@ def _serve(uri: str, name: str | None, port: int | None, console: Console) -> in
     chosen = free_port() if port is None else free_port(port, 1)
     if chosen is None:
         taken = f"--port {port} is taken" if port else f"no port from {FIRST_PORT} on is free"
-        raise UserError(f"{taken}; name another with --port")
+        raise UserError(f"{taken}; choose another with --port")
     try:
         with MlflowServer(uri, chosen) as server:
             # While it starts: both take seconds.
@@ -130,7 +130,7 @@ def _serve(uri: str, name: str | None, port: int | None, console: Console) -> in
             say(console, "", f"MLflow runs at {server.address} (stop it with Ctrl-C)")
             sys.stdout.flush()
             server.wait()
-    except KeyboardInterrupt:  # the way to end it, as is SIGTERM
+    except KeyboardInterrupt:  # the way to stop it, as is SIGTERM
         return 0
     return 1
 
@@ -143,6 +143,6 @@ def _print_links(links: dict[str, dict[str, str]], console: Console) -> None:
 
 
 def _without_user(uri: str) -> str:
-    """The address without user and password: people's browsers ask for theirs."""
+    """The address without user and password: browsers ask for them."""
     parts = urlsplit(uri)
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

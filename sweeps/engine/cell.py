@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from calibration.hyperparameters import Value
-from calibration.learners import make_learner, trains_network
+from calibration.learners import Estimator, make_learner, trains_network
+from calibration.methods import Method
 from sweeps.engine.identity import TrialConfig, determining, metric_version
 from sweeps.search import SAMPLERS, Study
 from sweeps.search.config import SchedulerConfig, SearchConfig, SearchObjective
@@ -123,7 +124,8 @@ class Cells:
         index = list(self.loaded.datasets).index(dataset)
         method = self.spec.methods[row].method
         # Defaults are written out: a record says what was used, and keys change with it.
-        made = make_learner(method, hyperparameters).hyperparameters
+        learned = make_learner(method, hyperparameters)
+        made = learned.hyperparameters
         is_network = trains_network(method)
         return TrialConfig(
             dataset=self.spec.datasets[index],
@@ -138,7 +140,16 @@ class Cells:
             phase=phase,
             device=self.spec.resources.trains_on if is_network else "cpu",
             objective=self._objective if phase == "search" else (),
+            encoder=self.loaded.encoder if is_network else "",
+            any_seed=phase == "confirm" and self._any_seed(learned, dataset),
         )
+
+    def _any_seed(self, learned: Method | Estimator, dataset: str) -> bool:
+        """Whether all confirm trials come to the same: one is trained then, for every seed."""
+        # Rows that are held out from everybody are drawn anew with every seed.
+        same_rows = not self.spec.protocol.same_training_rows
+        fixed = same_rows and self.loaded.datasets[dataset].fixed_split
+        return fixed and isinstance(learned, Estimator) and learned.deterministic
 
 
 def objective_values(
@@ -165,7 +176,9 @@ def _space_identity(space: Space) -> dict[str, Any]:
 def _search_identity(search: SearchConfig) -> dict[str, Any]:
     """What of the search makes it another one: not its budget, which may be raised."""
     version = SAMPLERS[search.sampler].version
-    return {
+    # Without rounds, searches keep their names; who does not learn suggests the same in rounds.
+    in_rounds = search.batch is not None and SAMPLERS[search.sampler].learns
+    return ({"batch": search.batch} if in_rounds else {}) | {
         # Only later versions: until one changes, its searches keep their names.
         "sampler": search.sampler if version == 1 else [search.sampler, version],
         "resolution": search.resolution,

@@ -17,7 +17,9 @@ from calibration.data import Dataset, Part, Splits
 from calibration.evaluation import LabelledLogits, evaluate
 from calibration.learners import Estimator, EstimatorTraining, make_learner
 from calibration.methods import Method
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
+from sweeps.engine.embedding import few_embedded
 from sweeps.search.space import extremes
 from sweeps.spec import LoadedSpec
 from sweeps.spec.schema import Spec
@@ -93,7 +95,9 @@ def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits
     def some(part: Part, count: int) -> Part:
         # Spread evenly: files are often sorted by class.
         step = max(1, len(part.labels) // count)
-        return part.take(slice(None, step * count, step))
+        taken = part.take(slice(None, step * count, step))
+        weightless = taken.weights is not None and not bool(taken.weights.any())
+        return taken._replace(weights=None) if weightless else taken
 
     meta = splits.meta_validation
     return replace(
@@ -118,6 +122,7 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> tuple[float, list[str]]:
     size, all_rows = config.batch_size, len(splits.train.labels)
     rows = all_rows if size == "full" else min(all_rows, _BATCHES * size)
     shorter = few(splits, train=rows, validation=ROWS_LOOKED_AT, held_out=ROWS_LOOKED_AT)
+    shorter = few_embedded(spec.model, replace(shorter, apart=None))
     run = start_run(spec, method, dataset.classes, shorter, _short(config, method.window))
     while not run.done:
         curve = run.run_epoch()
@@ -147,7 +152,10 @@ def _try_estimator(
 
 
 def _try_calibrators(spec: Spec, run: TrainingRun | EstimatorTraining) -> None:
-    validation = LabelledLogits(run.predict_validation(), run.validation.labels.cpu())
+    of_rows = run.validation
+    validation = LabelledLogits(
+        run.predict_validation(), of_rows.labels.cpu(), weights=of_rows.weights
+    )
     # Test data is for the end of a sweep: the calibrators are tried on the data they are fitted to.
     evaluate(spec.calibrator_names, validation, validation, bins=spec.bins)
 

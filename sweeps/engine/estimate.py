@@ -17,8 +17,10 @@ from calibration.hyperparameters import Domain, Value
 from calibration.learners import Estimator, make_learner
 from calibration.methods import Method
 from calibration.threads import threads
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 from sweeps.engine.dry_run import few, start_estimator, start_run
+from sweeps.engine.embedding import stand_in
 from sweeps.search.domains import points
 from sweeps.spec import LoadedSpec
 from sweeps.spec.schema import Spec
@@ -69,7 +71,8 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
                 if isinstance(method, Estimator):
                     seconds = _estimator_seconds(spec, method, dataset, splits, config)
                 else:
-                    seconds = _Cell(spec, method, dataset.classes, splits, config).seconds()
+                    seen = stand_in(spec.model, splits)
+                    seconds = _Cell(spec, method, dataset.classes, seen, config).seconds()
         except Exception:  # a user's own method may raise anything; a rehearsal says what
             seconds = math.nan
         yield row, seconds
@@ -89,16 +92,16 @@ def _estimator_seconds(
     while True:
         shorter = few(splits, train=used, validation=VALIDATION_ROWS, held_out=0)
         run = start_estimator(spec, estimator, dataset, shorter, config)
-        clock = time.thread_time if config.threads == 1 else time.perf_counter
+        # Of the process: a library may train in a thread of its own.
+        clock = time.process_time if config.threads == 1 else time.perf_counter
         start = clock()
         run.run_epoch()
         # Some grow several rounds before they tell of the first.
-        while not estimator.all_at_once and run.epoch < min(estimator.rounds, MEASURED_ROUNDS):
+        while run.epoch < min(estimator.rounds, MEASURED_ROUNDS):
             run.run_epoch()
         taken = clock() - start
         if taken > MEASURED_SECONDS or used == every:
-            rounds = 1.0 if estimator.all_at_once else estimator.rounds / run.epoch
-            return taken * every / used * rounds
+            return taken * every / used * estimator.rounds / run.epoch
         used = min(every, 4 * used)
 
 

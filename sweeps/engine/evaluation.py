@@ -129,7 +129,7 @@ class TrialEvaluation:
         """Predictions on further test rows, where they are asked for and can be drawn."""
         if not self.evaluation.large_test:
             return None
-        dataset = dataset_of(self.config)
+        dataset = dataset_of(self.config, self.store)
         rows = dataset.large_test(self.config.seed, self.evaluation.large_test)
         if rows is None:
             return None

@@ -18,8 +18,10 @@ from calibration.hyperparameters import Value
 from calibration.learners import learner
 from calibration.learners.estimator_training import ESTIMATOR_LOOP_VERSION
 from calibration.metrics import METRICS
-from calibration.models import model_version
-from calibration.training import TRAINING_LOOP_VERSION, TrainingConfig
+from calibration.models import backbone_of, model_version
+from calibration.optimiser_steps import Averaged, Clipped
+from calibration.training import TRAINING_LOOP_VERSION
+from calibration.training_config import TrainingConfig
 from sweeps.spec.schema import Component, Device
 
 
@@ -44,6 +46,10 @@ class TrialConfig(BaseModel):
     device: Device = "cpu"
     objective: tuple[str, ...] = ()
     """The metrics that a search trial is compared by."""
+    encoder: str = ""
+    """The digest of a frozen backbone: its weights and preprocessing."""
+    any_seed: bool = False
+    """The seed changes nothing: neither the learner nor the parts depend on it."""
 
     def key(self) -> str:
         """The trial's name in the store: equal trials have equal keys, whoever made them."""
@@ -67,7 +73,7 @@ def determining(config: TrialConfig) -> dict[str, Any]:
     items: dict[str, Any] = {
         "data": config.fingerprint,
         "phase": config.phase,  # a confirm trial's record holds predictions on test data
-        "seed": config.seed,
+        "seed": None if config.any_seed else config.seed,
         "device": config.device,
         "protocol/validation": protocol.validation,
         "protocol/meta-validation": protocol.meta_validation,
@@ -89,16 +95,18 @@ def determining(config: TrialConfig) -> dict[str, Any]:
 
 def _of_network(config: TrialConfig, model: Component) -> dict[str, Any]:
     training = config.training
+    if searched := config.hyperparameters.get("optimiser"):
+        training = training.model_copy(update={"optimiser": searched})
     items = {
         "model": model.name,
-        "model/options": model.options,
+        "model/options": _options(model),
         "model/version": model_version(model.name),
         "training/version": TRAINING_LOOP_VERSION,
         "training/epochs": training.epochs,
         "training/batch size": training.batch_size,
         "training/optimiser": training.optimiser,
         "training/optimiser/momentum": training.momentum,
-        "training/optimiser/version": training.make_optimiser().version,
+        "training/optimiser/version": training.named_optimiser().version,
         "training/schedule": training.schedule,
         "training/schedule/milestones": training.milestones,
         "training/schedule/decay": training.decay,
@@ -110,6 +118,8 @@ def _of_network(config: TrialConfig, model: Component) -> dict[str, Any]:
         "training/evaluate every": training.evaluate_every,
         "training/mixed precision": training.mixed_precision,
     }
+    if config.encoder:
+        items["model/encoder"] = config.encoder
     if training.reliability_snapshots and config.phase == "confirm":
         # They change no number, but a record made without them has none to show.
         items["training/reliability snapshots"] = training.reliability_snapshots
@@ -117,7 +127,19 @@ def _of_network(config: TrialConfig, model: Component) -> dict[str, Any]:
         items["training/kernels"] = training.kernels
     if training.channels_last:
         items["training/channels last"] = True
+    if training.clip_norm is not None:
+        items["training/clipping"] = [training.clip_norm, Clipped.version]
+    if training.ema_decay is not None:
+        items["training/averaging"] = [training.ema_decay, Averaged.version]
+    if training.warmup_epochs:
+        items["training/warm-up"] = training.warmup_epochs
     return items
+
+
+def _options(model: Component) -> dict[str, Any]:
+    """Options that determine a result: of weights, what they are, and not where they lie."""
+    found = backbone_of(model.name, model.options)
+    return model.options if found is None else found.model_dump(mode="json", exclude={"weights"})
 
 
 def _of_estimator(config: TrialConfig) -> dict[str, Any]:

@@ -10,18 +10,21 @@ from calibration.data import Dataset, Splits, load_dataset
 from calibration.deployment import NETWORK
 from calibration.learners import EstimatorTraining, begin, estimator_files, make_learner
 from calibration.training import TrainingRun
+from sweeps.engine.embedding import embedded_dataset
 from sweeps.engine.identity import TrialConfig
 from sweeps.store import Store, StoreError, TrialRecord, encode_tensors
 
 T = TypeVar("T")
 
 
-def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun | EstimatorTraining:
-    """The trial's training before its first epoch."""
-    dataset, model = dataset_of(config), config.model
+def fresh_run(
+    config: TrialConfig, device: str = "cpu", store: Store | None = None
+) -> TrainingRun | EstimatorTraining:
+    """The trial's training before its first epoch; embeddings are those of ``store``."""
+    dataset, model = dataset_of(config, store), config.model
     return begin(
         make_learner(config.method, config.hyperparameters),
-        splits_of(config),
+        splits_of(config, store),
         columns=dataset.columns,
         classes=dataset.classes,
         model=model.name if model else "",
@@ -32,10 +35,10 @@ def fresh_run(config: TrialConfig, device: str = "cpu") -> TrainingRun | Estimat
     )
 
 
-def splits_of(config: TrialConfig) -> Splits:
+def splits_of(config: TrialConfig, store: Store | None = None) -> Splits:
     """The trial's rows, divided as its protocol, seed and learner want it."""
     learner = make_learner(config.method, config.hyperparameters)
-    dataset = dataset_of(config)
+    dataset = dataset_of(config, store)
     return dataset.split(config.protocol, config.seed, held_out=learner.needs_held_out)
 
 
@@ -50,7 +53,7 @@ def load_network(
     config: TrialConfig, record: TrialRecord, store: Store
 ) -> TrainingRun | EstimatorTraining:
     """What a confirmed trial trained, ready to predict. Raises ``StoreError`` if it is gone."""
-    run = fresh_run(config)
+    run = fresh_run(config, store=store)
     try:
         if isinstance(run, EstimatorTraining):
             run.load_files(stored_model(config, record, store))
@@ -92,7 +95,15 @@ def is_provided(fingerprint: str) -> bool:
     return fingerprint in _PROVIDED
 
 
-def dataset_of(config: TrialConfig) -> Dataset:
+def dataset_of(config: TrialConfig, store: Store | None = None) -> Dataset:
+    """The trial's dataset as its learner sees it: with a frozen backbone, embedded.
+
+    Embeddings are taken from the store, where there is one, or filed there.
+    """
+    return embedded_dataset(config, raw_dataset(config), store)
+
+
+def raw_dataset(config: TrialConfig) -> Dataset:
     """The trial's dataset, read once in a process."""
     provided = _PROVIDED.get(config.fingerprint)
     if provided is not None:

@@ -13,9 +13,15 @@ from calibration.evaluation import LabelledLogits
 def predictions_of(part: str, logits: Tensor, rows: Part) -> dict[str, Tensor]:
     """The arrays of a part, under the names that a store has them by.
 
-    Groups and times go with the rows: calibrators and intervals need them.
+    Groups, times and weights go with the rows: calibrators and intervals need them.
     """
-    found = {"logits": logits, "labels": rows.labels, "groups": rows.groups, "times": rows.times}
+    found = {
+        "logits": logits,
+        "labels": rows.labels,
+        "groups": rows.groups,
+        "times": rows.times,
+        "weights": rows.weights,
+    }
     return {f"{part}_{name}": values for name, values in found.items() if values is not None}
 
 
@@ -27,4 +33,5 @@ def labelled(part: str, arrays: Mapping[str, Tensor]) -> LabelledLogits:
         arrays.get(f"{part}_posterior"),
         arrays.get(f"{part}_groups"),
         arrays.get(f"{part}_times"),
+        arrays.get(f"{part}_weights"),
     )

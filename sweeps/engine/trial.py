@@ -6,7 +6,7 @@ import math
 import time
 import traceback
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from calibration.kernels import chosen_kernels
 from calibration.learners import EstimatorTraining, learner
 from calibration.threads import threads
 from calibration.training import TrainingRun
+from sweeps.engine.embedding import frozen_backbone
 from sweeps.engine.ensembles import EnsembleEvaluation
 from sweeps.engine.environment import environment
 from sweeps.engine.evaluation import TrialEvaluation
@@ -72,6 +73,8 @@ class TrialRun:
         self.lineage = uuid.uuid4().hex
         self.times: list[float] = []
         self.cpu_seconds = 0.0
+        self.company = 1
+        """The most networks that it was trained together with, itself included."""
         self.pace = Pace(config.device) if paced else None
         self._continued_after = -1
         self._saved_at = time.monotonic()
@@ -81,25 +84,48 @@ class TrialRun:
         """Train for about ``seconds`` or to the next rung; True when the trial is done.
 
         Trains with the configuration's own number of threads and kernels, whatever the process
-        may use.
+        may use. In a cohort its epochs are trained from without: ``take_up``, ``end_epoch`` after
+        each of them, ``finish``.
         """
+        training = self.config.training
+        with threads(training.threads), chosen_kernels(training.kernels):
+            return self.guarded(lambda: self._advance(seconds))
+
+    def guarded(self, act: Callable[[], object]) -> bool:
+        """Whether the trial is over: ``act`` says so, or it raised, and the failure is recorded."""
         try:
-            training = self.config.training
-            with threads(training.threads), chosen_kernels(training.kernels):
-                return self._advance(seconds)
+            return bool(act())
         except StoreError:
             raise
         except Exception as error:  # a user's own method may raise anything; others go on
-            if isinstance(error, torch.cuda.OutOfMemoryError):
-                reason = "out of GPU memory"
-            elif len(self.times) == self._continued_after:
-                # The checkpoint's fault or the method's: a training from the start will tell.
-                self._reject(f"the training cannot go on from it ({error!r})")
-                return False
-            else:
-                reason = f"{type(error).__name__}: {error}"
-            self.fail(reason, trace=traceback.format_exc())
-            return True
+            return self.raised(error)
+
+    def raised(self, error: Exception) -> bool:
+        """Record the trial as failed by what it raised; False if it begins anew instead."""
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            reason = "out of GPU memory"
+        elif len(self.times) == self._continued_after:
+            # The checkpoint's fault or the method's: a training from the start will tell.
+            self._reject(f"the training cannot go on from it ({error!r})")
+            return False
+        else:
+            reason = f"{type(error).__name__}: {error}"
+        self.fail(reason, trace="".join(traceback.format_exception(error)))
+        return True
+
+    def prepare(self) -> None:
+        """Have the data embedded, if a frozen backbone does that: time that is not the trial's.
+
+        What goes wrong is met again, and recorded, when the trial starts.
+        """
+        if frozen_backbone(self.config.model) is None or self.store.record(self.key) is not None:
+            return
+        try:
+            dataset_of(self.config, self.store)
+        except StoreError:
+            raise
+        except Exception:
+            return
 
     def fail(self, reason: str, trace: str = "") -> None:
         """Record the trial as failed."""
@@ -122,7 +148,7 @@ class TrialRun:
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
             "environment": self._environment(),
-            "resources": self.resources,
+            "resources": self.resources | ({"company": self.company} if self.company > 1 else {}),
             "lineage": self.lineage,
         }
         if run is None:
@@ -145,32 +171,55 @@ class TrialRun:
         }
 
     def _environment(self) -> dict[str, str]:
-        library = getattr(learner(self.config.method), "package", "")
-        return environment(self.config.device, library)
+        source = frozen_backbone(self.config.model) or learner(self.config.method)
+        return environment(self.config.device, getattr(source, "package", ""))
 
-    def _advance(self, seconds: float) -> bool:
+    def take_up(self) -> bool:
+        """Take up the training where it is; True if the trial has its record and all it needs."""
         record = self.store.record(self.key)
         if record is not None:
             self._evaluate(record)
             return True
         if self.run is None:
             self.run = self._start()
-            if any(rung <= self.run.epoch for rung in self.rungs):
-                return False  # what was decided there is not known: ask before going on
+        return False
+
+    @property
+    def next_rung(self) -> float:
+        """The epoch at which the trial is to be judged next; infinity if there is none."""
+        epoch = self.run.epoch if self.run else 0
+        return next((rung for rung in self.rungs if rung > epoch), math.inf)
+
+    def _advance(self, seconds: float) -> bool:
+        begins = self.run is None
+        if self.take_up():
+            return True
         run = self.run
+        assert run is not None, "it was taken up"
+        if begins and any(rung <= run.epoch for rung in self.rungs):
+            return False  # what was decided there is not known: ask before going on
         deadline = time.monotonic() + seconds
-        rung = next((epoch for epoch in self.rungs if epoch > run.epoch), math.inf)
+        rung = self.next_rung
         while not run.done and run.epoch < rung and time.monotonic() < deadline:
             began = time.process_time()
             run.run_epoch()
-            self.cpu_seconds += time.process_time() - began
-            self.times.append(time.time())
-            if self.pace is not None:
-                self.pace.keep(self.cpu_seconds)
+            self.end_epoch(time.process_time() - began)
             if not run.done:  # on a large cluster a block is longer than a checkpoint may be away
                 self._save(run)
-        if not run.done:
-            return False
+        return run.done and self.finish()
+
+    def end_epoch(self, cpu_seconds: float, company: int = 1) -> None:
+        """Take note of an epoch that was trained in a company of so many."""
+        self.cpu_seconds += cpu_seconds
+        self.company = max(self.company, company)
+        self.times.append(time.time())
+        if self.pace is not None:
+            self.pace.keep(self.cpu_seconds)
+
+    def finish(self) -> bool:
+        """Record a training that is done, and evaluate it; True."""
+        run = self.run
+        assert run is not None, "it has trained"
         if run.diverged or run.best_epoch == 0:
             self.fail(f"the loss is not a number after epoch {run.epoch}")
             return True
@@ -189,7 +238,7 @@ class TrialRun:
         return {"cpu_seconds": self.cpu_seconds, "reference": times}
 
     def _start(self) -> TrainingRun | EstimatorTraining:
-        run = fresh_run(self.config, self.config.device)
+        run = fresh_run(self.config, self.config.device, self.store)
         saved = self.store.checkpoint(self.key)
         if saved is None:
             return run
@@ -198,14 +247,14 @@ class TrialRun:
             if not isinstance(lineage, str) or len(times) != len(saved["curve"]):
                 raise ValueError(f"found {len(times)} times of {len(saved['curve'])} epochs")
             spent = float(saved.get("cpu_seconds", 0.0))
-            reference = saved.get("reference")
+            company, reference = int(saved.get("company", 1)), saved.get("reference")
             measured = None if reference is None else ReferenceTimes.model_validate(reference)
             run.load_state_dict(saved)
         except (KeyError, TypeError, ValueError) as error:
             self._reject(f"it is not a checkpoint of this trial ({error})")
             return run
         self.lineage, self.times, self._continued_after = lineage, times, len(times)
-        self.cpu_seconds = spent
+        self.cpu_seconds, self.company = spent, company
         if self.pace is not None and measured is not None:
             self.pace = Pace(self.config.device, measured)
         return run
@@ -215,18 +264,28 @@ class TrialRun:
         self.store.reject_checkpoint(self.key, without_secrets(reason))
         self.run, self.times, self.lineage, self._continued_after = None, [], uuid.uuid4().hex, -1
         self.cpu_seconds, self.pace = 0.0, self.pace and Pace(self.config.device)
+        self.company = 1
 
     def _save(self, run: TrainingRun | EstimatorTraining) -> None:
         """Now and then: a checkpoint, and then the curve up to it for whoever watches."""
-        if time.monotonic() - self._saved_at < self._save_again_after:
-            return
+        if self.checkpoint_due:
+            self.checkpoint(run)
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the last checkpoint is long enough ago."""
+        return time.monotonic() - self._saved_at >= self._save_again_after
+
+    def checkpoint(self, run: TrainingRun | EstimatorTraining, company: int = 1) -> None:
+        """Save a checkpoint, and then the curve up to it; so do all others of the company."""
         began = time.monotonic()
         mine = {"lineage": self.lineage, "times": self.times}
-        self.store.write_checkpoint(self.key, run.state_dict() | mine | self._spent())
+        spent = self._spent() | ({"company": self.company} if self.company > 1 else {})
+        self.store.write_checkpoint(self.key, run.state_dict() | mine | spent)
         self.store.write_live(self.key, mine | {"curve": run.curve})
         self._saved_at = time.monotonic()
         # Saving a large network takes its time: at most a twentieth of all.
-        self._save_again_after = max(CHECKPOINT_SECONDS, 20 * (self._saved_at - began))
+        self._save_again_after = max(CHECKPOINT_SECONDS, 20 * company * (self._saved_at - began))
 
     def _results(self, run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
         """The files of a finished training."""
@@ -234,13 +293,13 @@ class TrialRun:
         # Calibrators and the choice of a winner see these; no search trial looks at rows that
         # are set apart for them.
         if config.phase == "confirm" and config.protocol.choice is not None:
-            choice = splits_of(config).choice
+            choice = splits_of(config, self.store).choice
             arrays = predictions_of("validation", run.predict(choice), choice)
         else:
             arrays = predictions_of("validation", run.predict_validation(), run.validation)
         files: dict[str, bytes] = {}
         if config.phase == "confirm":
-            dataset = dataset_of(config)
+            dataset = dataset_of(config, self.store)
             test = dataset.test(config.seed)
             posterior = dataset.posterior(test.inputs)
             arrays |= predictions_of("test", run.predict(test), test)

@@ -1,8 +1,8 @@
-"""The code that an exported model takes along, and the packages that it expects.
+"""The code bundled with an exported model, and the packages that it requires.
 
-The package ``calibration`` always goes along, and so do the user's own modules behind an
-import path or an entry point, with whatever local modules they import. What is installed from
-elsewhere becomes a pinned requirement.
+The package ``calibration`` is always bundled, and so are the user's own modules behind an
+import path or an entry point, with all local modules that they import. Installed packages
+become pinned requirements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import calibration
 
 REQUIRED = ("mlflow", "numpy", "pandas", "pydantic", "scipy", "torch")
-"""What predicting imports, and nothing of what sweeping does."""
+"""The packages needed for prediction, but not those for sweeps."""
 _OURS = "calibration"
 
 
@@ -31,7 +31,7 @@ class Bundle(NamedTuple):
 
 
 def bundle(modules: Iterable[str]) -> Bundle:
-    """What it takes to import ``modules``, given by their dotted names, somewhere else."""
+    """Everything needed to import ``modules``, given by dotted names, elsewhere."""
     code = {_OURS: Path(next(iter(calibration.__path__)))}
     packages = {name: name for name in REQUIRED}
     waiting = [module.partition(".")[0] for module in modules]
@@ -58,7 +58,7 @@ def _place(top: str) -> Path | None:
     """The file of a module, or the directory of a package; None if there is neither."""
     try:
         found = importlib.util.find_spec(top)
-    except (ImportError, ValueError):  # a module that is made up as it runs
+    except (ImportError, ValueError):  # a module created at run time
         return None
     if found is None:
         return None
@@ -83,5 +83,5 @@ def _imports(place: Path) -> Iterator[str]:
 
 
 def _release(name: str) -> str:
-    # A build such as 2.13.0+cpu is not found where packages usually come from.
+    # A build such as 2.13.0+cpu is not available from the usual package index.
     return version(name).partition("+")[0]

@@ -23,7 +23,7 @@ _MANY_CLASSES = 30
 
 
 def card(package: Package, out: Path) -> str:
-    """The card as Markdown. Test figures in it report; nothing was chosen by them."""
+    """The card as Markdown. Its test figures are reported only; nothing was chosen by them."""
     sections = {
         "": _introduction(package),
         "Data": _data(package),
@@ -52,7 +52,7 @@ def _introduction(package: Package) -> Iterator[str]:
     yield (
         f"A calibrated classifier of {len(classes)} classes: {trained}"
         f"{code(about['method'])}, {_calibrator(package)}, and a threshold on the confidence below "
-        "which it abstains. A confidence of 0.8 is meant to be right in 8 cases of 10."
+        "which it abstains. A confidence of 0.8 should be right in 8 of 10 cases."
     )
 
 
@@ -60,7 +60,7 @@ def _calibrator(package: Package) -> str:
     name = package.chosen.calibrator
     if name == "identity":
         return "without a calibrator"
-    return f"its output calibrated by the calibrator {code(name)}"
+    return f"its output calibrated by {code(name)}"
 
 
 def _data(package: Package) -> Iterator[str]:
@@ -77,7 +77,7 @@ def _data(package: Package) -> Iterator[str]:
     if description.inputs.optional:
         yield ""
         optional = ", ".join(code(name) for name in description.inputs.optional)
-        yield f"Values missing in training too, so these columns may be left out: {optional}."
+        yield f"Columns with missing values in training, which may be omitted: {optional}."
 
 
 def _inputs(package: Package) -> str:
@@ -120,7 +120,7 @@ def _network(description: Description) -> dict[str, str]:
 def _convergence(package: Package) -> str:
     if package.chosen.evaluation.converged:
         return ""
-    return "; **its fit did not converge**, and where it made NLL worse there, it was left out"
+    return "; **its fit did not converge**, and if it made NLL worse there, it was left out"
 
 
 def _results(package: Package) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _results(package: Package) -> Iterator[str]:
         f"In brackets: 95 % intervals, by bootstrap over the {package.rows['test']} test rows for "
         f"this network{' and over seeds for the mean' if count > 1 else ''}. The noise floor is "
         "the ECE that these confidences would show by chance if they were perfectly calibrated: "
-        "an ECE near it is as good as can be told from so many rows."
+        "an ECE near it is as good as this many rows can show."
     )
 
 
@@ -151,9 +151,9 @@ def _prior(package: Package) -> Iterator[str]:
     if prior is None:
         return
     yield (
-        "Its probabilities are corrected for classes that are more or less frequent where it is "
-        "used: p′(k) ∝ p(k)·π′(k)/π(k) (Saerens et al. 2002). That is right where the rows of each "
-        "class look as they did, and only the classes' frequencies differ."
+        "Its probabilities are corrected for class frequencies that differ in deployment: "
+        "p′(k) ∝ p(k)·π′(k)/π(k) (Saerens et al. 2002). That is correct if the rows of each "
+        "class are distributed as before, and only the classes' frequencies differ."
     )
     yield ""
     yield "| class | share of the validation rows, π | share in deployment, π′ |"
@@ -163,13 +163,14 @@ def _prior(package: Package) -> Iterator[str]:
         yield f"| {code(name)} | {percent(old)} | {percent(new)} |"
     yield ""
     yield (
-        "**The results above are those before this correction**, on test rows as they are: test "
-        "rows with the old frequencies cannot judge it, and no figure was weighted for the new."
+        "**The results above are those before this correction**, on the original test rows: test "
+        "rows with the old frequencies cannot judge it, and no figure was reweighted for the new "
+        "ones."
     )
 
 
 def _chosen(package: Package) -> str:
-    """What else the rows have chosen that the threshold was chosen on."""
+    """What else was chosen on the rows that chose the threshold."""
     if package.description.about["protocol"].get("choice") is not None:
         return "its row and its calibrator"
     return "its epoch, its settings and its calibrator"
@@ -178,9 +179,9 @@ def _chosen(package: Package) -> str:
 def _abstention(package: Package) -> Iterator[str]:
     wish, threshold = package.wish, package.description.threshold
     if wish.accuracy is None and wish.coverage is None:
-        yield "No threshold was asked for: it never abstains (`abstain` is always false)."
+        yield "No threshold was requested: it never abstains (`abstain` is always false)."
         return
-    yield f"It abstains where the confidence is below **{confidence(threshold)}**, so chosen that"
+    yield f"It abstains if the confidence is below **{confidence(threshold)}**, chosen so that"
     yield ""
     if wish.accuracy is not None:
         yield (
@@ -189,17 +190,17 @@ def _abstention(package: Package) -> Iterator[str]:
             "high confidence down."
         )
         yield (
-            "- The promise is about rows drawn like the validation rows, on the average over all "
-            "of them: not about a class or group among them, nor about shifted data. It takes the "
-            "validation rows for independent of the network; but they also chose "
-            f"{_chosen(package)}, so it is a little too optimistic. And it was found with "
+            "- The guarantee is about rows drawn like the validation rows, on average over all "
+            "of them: not about a class or group among them, nor about shifted data. It assumes "
+            "that the validation rows are independent of the network; but they also chose "
+            f"{_chosen(package)}, so it is slightly too optimistic. And it was found with "
             "cross-fitted calibrators, while the model has the one fitted on all of them. The test "
             "rows below are the independent check."
         )
         if package.description.about["protocol"]["share_validation"]:
             yield (
                 "- By this sweep's protocol the training method may have learned on the very same "
-                "rows: then the promise is worth less still."
+                "rows: then the guarantee is even weaker."
             )
     elif wish.coverage is not None:
         yield f"- {_covered(wish.coverage, package.on_validation)}."
@@ -213,7 +214,7 @@ def _abstention(package: Package) -> Iterator[str]:
 
 
 def _covered(coverage: float, found: Accepted) -> str:
-    # Rounded up to whole rows it is what was asked for; only ties bring in more.
+    # Rounded up to whole rows it is the requested coverage; only ties add more.
     tied = found.kept > math.ceil(round(coverage * found.rows, 6))
     share = percent(found.coverage)
     more = f" ({share if share != percent(coverage) else 'a little more'} because of ties)"
@@ -234,9 +235,9 @@ def _choice(package: Package) -> Iterator[str]:
     name = code(chosen.label)
     if chosen.row_named:
         also = "and is also" if chosen.is_winner else "and is not"
-        yield f"By hand: {name} was asked for by name {also} what validation data would choose."
+        yield f"By hand: {name} was requested by name {also} what validation data would choose."
     else:
-        yield f"On validation data only: {name} was chosen by them."
+        yield f"On validation data only, which chose {name}."
     if chosen.is_winner:
         count = int(chosen.row["seeds"])
         measured = "every seed" if count == chosen.planned else f"as many seeds as it ({count})"
@@ -255,7 +256,7 @@ def _choice(package: Package) -> Iterator[str]:
 def _seed(package: Package) -> Iterator[str]:
     chosen = package.chosen
     if chosen.seed_named:
-        yield f"Its seed, {chosen.trial.config.seed}, was asked for by hand."
+        yield f"Its seed, {chosen.trial.config.seed}, was chosen by hand."
     elif len(chosen.seeds) == 1:
         yield "It is the row's only network."
     else:
@@ -263,8 +264,8 @@ def _seed(package: Package) -> Iterator[str]:
         judged = "cross-fitted validation NLL" if own else "validation NLL before its calibrator"
         yield (
             f"Of its networks this is the one with the lowest {judged}. Each "
-            "seed has validation rows of its own, so that is partly luck: expect the mean over "
-            "seeds of new rows rather than this network's own figures."
+            "seed has its own validation rows, so that is partly luck: on new rows, expect the "
+            "mean over seeds rather than this network's own figures."
         )
 
 
@@ -274,16 +275,15 @@ def _limits(package: Package) -> Iterator[str]:
     yield (
         "- Other populations and shifted data: its confidences are calibrated for rows drawn like "
         f"those of {code(description.about['dataset'])} and can be far off elsewhere, also "
-        "where only the classes' frequencies differ."
+        "if only the classes' frequencies differ."
     )
     yield (
         "- Classes that it has not seen: it knows the "
-        f"{len(description.class_names)} above and puts everything into one of them, possibly with "
-        "high confidence."
+        f"{len(description.class_names)} above and assigns everything to one of them, possibly "
+        "with high confidence."
     )
     yield (
-        "- Groups within the data: it is calibrated on the average; nothing was measured for "
-        "subgroups."
+        "- Groups within the data: it is calibrated on average; nothing was measured for subgroups."
     )
     counts = (package.train_share * package.rows["training"]).round().int().tolist()
     rare = [n for n, c in zip(description.class_names, counts, strict=True) if c < _FEW_ROWS]
@@ -296,13 +296,13 @@ def _limits(package: Package) -> Iterator[str]:
     )
     if any(column.kind == "categorical" for column in description.inputs.columns):
         yield (
-            "- Categories that it has not seen are taken for none of the known ones, without a "
+            "- Categories that it has not seen are treated as none of the known ones, without a "
             "warning."
         )
     if package.classifier.calibrator.top_label:
         yield (
-            "- Probabilities of all classes: the calibrator is for the predicted class's "
-            "confidence alone, and `probabilities` is empty."
+            "- Probabilities of all classes: the calibrator gives only the confidence of the "
+            "predicted class, and `probabilities` is empty."
         )
 
 
@@ -328,8 +328,8 @@ def _use(package: Package, out: Path) -> Iterator[str]:
     else:
         yield "`rows` is a DataFrame with the columns above, as `pandas.read_csv` gives them."
     yield (
-        "`probabilities` lists the classes in the order above. The directory has all the code it "
-        "needs; `requirements.txt` names the packages. calsweep itself is not needed."
+        "`probabilities` lists the classes in the order above. The directory contains all the "
+        "code; `requirements.txt` lists the packages. calsweep itself is not needed."
     )
 
 

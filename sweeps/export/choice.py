@@ -1,4 +1,4 @@
-"""Which network leaves the sweep: decided by validation data, or by name."""
+"""Which network is exported: chosen by validation data, or by name."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class Chosen:
     """One confirmed network with one calibrator.
 
     ``row`` is its line of the leaderboard (means over seeds), ``seeds`` the tidy lines behind
-    it, ``evaluation`` what was measured of this network. ``is_winner`` says that validation
-    data would choose the row, ``row_named`` and ``seed_named`` that somebody did so instead;
-    ``planned`` how many seeds the row should have, ``searched`` whether any of its
-    hyperparameters was searched.
+    it, ``evaluation`` that of this network. ``is_winner``: validation data would choose the row;
+    ``row_named`` and ``seed_named``: the user chose it by name instead; ``planned`` is the
+    planned number of seeds, ``searched`` whether any hyperparameter was searched.
     """
 
     trial: ConfirmedTrial
@@ -49,7 +48,7 @@ class Chosen:
 
     @property
     def label(self) -> str:
-        """What the row is called, e.g. ``focal + temperature``."""
+        """The name of the row, e.g. ``focal + temperature``."""
         return label(self.row_name, self.calibrator)
 
 
@@ -69,7 +68,7 @@ def choose(
     dataset, name = _dataset(records, dataset), records.spec.name
     if not records.finished:
         done = f"{records.done} of {count(records.total, 'trial')}"
-        raise UserError(f"sweep {name!r} is not finished ({done}); run it to its end first")
+        raise UserError(f"sweep {name!r} is not finished ({done}); finish it first")
     table = analysis.leaderboard
     rows = table if table.empty else table[table["dataset"] == dataset]
     rows = rows if rows.empty else rows[rows["row"] != ORACLE]
@@ -129,7 +128,7 @@ def _named(rows: pd.DataFrame, row: str, dataset: str) -> pd.Series[Any]:
     if wanted not in names:
         near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.6)
         remedy = f"did you mean {' or '.join(map(repr, near))}?" if near else _names(rows)
-        raise UserError(f"--row: there is no row {row!r} on {dataset}; {remedy}")
+        raise UserError(f"--row: no row {row!r} on {dataset}; {remedy}")
     return rows.iloc[names.index(wanted)]
 
 
@@ -142,7 +141,7 @@ def _seed(seeds: pd.DataFrame, seed: int, dataset: str) -> int:
     there = sorted(int(number) for number in seeds["seed"])
     if seed not in there:
         raise UserError(
-            f"--seed: found {seed}; the row was confirmed on {dataset} with the seeds "
+            f"--seed: found {seed}; the row was confirmed on {dataset} with seeds "
             f"{', '.join(map(str, there))}"
         )
     return seed

@@ -1,4 +1,4 @@
-"""How the model card writes names, numbers and tables."""
+"""The format of names, numbers and tables in the model card."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from sweeps.report.escaping import markdown_code
 
 MOST_DIGITS = 17
-"""So many tell any two numbers apart."""
+"""Digits that distinguish any two numbers."""
 
 
 def table(rows: Mapping[str, str]) -> Iterator[str]:
@@ -20,13 +20,13 @@ def table(rows: Mapping[str, str]) -> Iterator[str]:
 
 
 def settings(values: Mapping[str, Any]) -> str:
-    """``lr = 0.1, widths = [8]`` as code, or that there are none."""
+    """``lr = 0.1, widths = [8]`` as code, or "no settings"."""
     shown = ", ".join(f"{name} = {_value(value)}" for name, value in values.items())
     return markdown_code(shown) if shown else "no settings"
 
 
 def interval(value: float, ends: Iterable[float] | None) -> str:
-    """``0.0123 [0.0045, 0.0678]``, without the brackets where no interval is known."""
+    """``0.0123 [0.0045, 0.0678]``, without the brackets if there is no interval."""
     if math.isnan(value):
         return "–"
     known = [float(end) for end in ends or ()]
@@ -41,7 +41,7 @@ def percent(share: float) -> str:
 
 
 def confidence(value: float) -> str:
-    """A confidence with as many digits as it takes to see that it is not 1; ``1`` if it is."""
+    """A confidence with enough digits to show that it is not 1; ``1`` if it is."""
     digits = 6
     while value != 1 and float(f"{value:.{digits}g}") == 1 and digits < MOST_DIGITS:
         digits += 1

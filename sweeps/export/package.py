@@ -1,4 +1,4 @@
-"""All that an exported model consists of, made from the store and checked against its record."""
+"""The content of an exported model, made from the store and checked against its record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calibration import calibrators
 from calibration.abstention import (
     Accepted,
     accepted,
@@ -22,18 +21,26 @@ from calibration.calibrators import CALIBRATORS, Calibrator
 from calibration.data import Dataset, Splits
 from calibration.data.columns import MISSING_CODE
 from calibration.data.saving import save_transform
-from calibration.data.transforms import TableTransform, encoded
-from calibration.deployment import Classifier, Description, Inputs, Named, interpret
-from calibration.evaluation import cross_fitted
+from calibration.data.transforms import Standardise, TableTransform, encoded
+from calibration.deployment import (
+    BACKBONE,
+    Classifier,
+    Description,
+    Inputs,
+    Named,
+    interpret,
+)
+from calibration.evaluation import cross_fitted, fitted_calibrator
 from calibration.learners import Estimator, learner, make_learner
 from calibration.learners.encoding import encoder_for
 from calibration.learners.estimator import TRAINING_SETTINGS
 from calibration.methods import Method
 from calibration.metrics.rare import class_shares
-from calibration.models import MODELS
+from calibration.models import MODELS, Encoder, backbone_of, encoder_of
 from calibration.prior import Prior, deployment_prior
 from sweeps.engine.identity import TrialConfig
-from sweeps.engine.networks import stored_model
+from sweeps.engine.networks import splits_of, stored_model
+from sweeps.engine.predictions import labelled
 from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_calibrator_output, check_network
@@ -44,7 +51,7 @@ from sweeps.store import Store
 
 @dataclass(frozen=True)
 class Wish:
-    """What the threshold is to reach: an accuracy among accepted rows, a coverage, or none."""
+    """The target of the threshold: an accuracy among accepted rows, a coverage, or none."""
 
     accuracy: float | None = None
     coverage: float | None = None
@@ -52,11 +59,10 @@ class Wish:
 
 @dataclass(frozen=True)
 class Package:
-    """A model to be written, and what its card says of it.
+    """A model to be written, and the content of its card.
 
-    ``on_validation`` and ``on_test`` are what the threshold does to the rows it was chosen on
-    and to those it was not; ``test_range`` the lowest and the highest confidence among the
-    latter.
+    ``on_validation`` and ``on_test`` are the effects of the threshold on the rows it was chosen
+    on and on the test rows; ``test_range`` is the lowest and highest confidence of the latter.
     """
 
     chosen: Chosen
@@ -72,7 +78,7 @@ class Package:
 
     @property
     def description(self) -> Description:
-        """What becomes ``model.json``."""
+        """The content of ``model.json``."""
         return self.classifier.description
 
 
@@ -83,40 +89,58 @@ def assemble(
     wish: Wish,
     prior: Mapping[str, float] | None = None,
 ) -> Package:
-    """Make the chosen network a model of its own; nothing is written.
+    """Make a standalone model of the chosen network; nothing is written.
 
-    ``prior`` are shares of classes where it is to be used, for which its probabilities are then
-    corrected. Raises ``UserError`` if that cannot be, if no threshold reaches what is wished for
-    or the network cannot be saved, ``StoreError`` if the store has lost it, or if the network or
-    the calibrator do not do what the record says.
+    ``prior`` are the classes' shares in deployment, for which its probabilities are corrected.
+    Raises ``UserError`` if that is impossible, if no threshold reaches the target, or if the
+    network cannot be saved; ``StoreError`` if it is missing from the store, or if the network or
+    the calibrator does not reproduce the record.
     """
     config, record = chosen.trial.config, chosen.record
     dataset = loaded.datasets[chosen.dataset]
     made = make_learner(config.method, config.hyperparameters)
     splits = dataset.split(config.protocol, config.seed, held_out=made.needs_held_out)
+    encoder = _encoder(config)
+    if encoder is not None:  # raw rows, and the transform of their embeddings
+        splits = replace(splits, transform=splits_of(config, store).transform)
     if isinstance(made, Method):
         inputs = made.hyperparameters
         transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
         splits = replace(splits, transform=transform)
     arrays, model = store.predictions(record), stored_model(config, record, store)
-    logits, labels = arrays["validation_logits"], arrays["validation_labels"]
+    validation, test_rows = labelled("validation", arrays), labelled("test", arrays)
+    logits, labels = validation.logits, validation.labels
+    if validation.weights is not None and wish != Wish():
+        raise UserError(
+            "--accuracy, --coverage: a threshold counts rows, and those of dataset "
+            f"{chosen.dataset!r} count by their weights; leave it out"
+        )
     bins = loaded.spec.evaluation.bins
-    output = cross_fitted(chosen.calibrator, logits, labels, seed=config.seed)
-    check_calibrator_output("validation", output, logits, labels, bins, chosen)
+    output = cross_fitted(
+        chosen.calibrator,
+        logits,
+        labels,
+        seed=config.seed,
+        groups=validation.groups,
+        times=validation.times,
+        weights=validation.weights,
+    )
+    check_calibrator_output("validation", output, validation, bins, chosen)
     held_back = interpret(output, logits)
     sure, right = held_back.confidence, held_back.classes == labels
     threshold = _threshold(sure, right, wish)
-    calibrator = calibrators.fit(chosen.calibrator, logits, labels)
+    calibrator = fitted_calibrator(chosen.calibrator, validation)
     description = _description(loaded.spec.name, chosen, dataset, splits, made, threshold, wish)
     if prior is not None:
-        corrected = _prior(prior, dataset.class_names, labels, calibrator, wish)
+        shares = class_shares(labels, dataset.classes, validation.weights)
+        corrected = _prior(prior, dataset.class_names, shares, calibrator, wish)
         description = description.model_copy(update={"prior": corrected})
-    classifier = Classifier(description, model, calibrator)
+    classifier = Classifier(description, model, calibrator, encoder)
     check_network(classifier, splits, logits, chosen)
-    test_logits, test_labels = arrays["test_logits"], arrays["test_labels"]
-    output = calibrator(test_logits)
-    check_calibrator_output("test", output, test_logits, test_labels, bins, chosen)
-    test = interpret(output, test_logits)
+    test_labels = test_rows.labels
+    output = calibrator(test_rows.logits)
+    check_calibrator_output("test", output, test_rows, bins, chosen)
+    test = interpret(output, test_rows.logits)
     counts = torch.bincount(splits.train.labels, minlength=dataset.classes)
     return Package(
         chosen,
@@ -136,25 +160,34 @@ def assemble(
     )
 
 
+def _encoder(config: TrialConfig) -> Encoder | None:
+    if not config.encoder or config.model is None:
+        return None
+    try:
+        return encoder_of(config.model.name, config.model.options)
+    except ValueError as error:
+        raise UserError(f"model {config.model.name!r}: {error}") from error
+
+
 def _prior(
     wanted: Mapping[str, float],
     names: Sequence[str],
-    labels: Tensor,
+    shares: Sequence[float],
     calibrator: Calibrator,
     wish: Wish,
 ) -> Prior:
     if wish != Wish():
         raise UserError(
-            "--prior: a threshold by --accuracy or --coverage is chosen on rows whose classes have "
-            "other frequencies, and would promise nothing where it is used; leave one of them out"
+            "--prior: a threshold by --accuracy or --coverage is chosen on rows with other class "
+            "frequencies, and would guarantee nothing in deployment; leave one of them out"
         )
     if calibrator.top_label:
         raise UserError(
-            "--prior: the row's calibrator gives the confidence of the predicted class only, and "
+            "--prior: the row's calibrator gives only the confidence of the predicted class, but "
             "probabilities of all classes are needed; name another row with --row"
         )
     try:
-        return deployment_prior(wanted, names, class_shares(labels, len(names)))
+        return deployment_prior(wanted, names, shares)
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -167,8 +200,8 @@ def _threshold(sure: Tensor, right: Tensor, wish: Wish) -> float:
     found = accuracy_threshold(sure, right, wish.accuracy)
     if found is None:
         raise UserError(
-            f"--accuracy: {wish.accuracy:g} cannot be promised with 95 % confidence from "
-            f"{len(sure)} validation rows; the highest that can is "
+            f"--accuracy: {wish.accuracy:g} cannot be guaranteed with 95 % confidence from "
+            f"{len(sure)} validation rows; the highest possible is "
             f"{attainable_accuracy(sure, right):g}"
         )
     return found
@@ -198,8 +231,9 @@ def _description(
         class_names=dataset.class_names,
         inputs=inputs,
         transform=transform,
-        network=Named.model_validate(written["model"]) if config.model else None,
-        network_input=tuple(splits.transform(splits.train.inputs[:1]).shape[1:]),
+        network=_network(config),
+        network_input=_network_input(config, splits),
+        embeds=bool(config.encoder),
         category_embedding=_embedding(made),
         estimator=named if isinstance(made, Estimator) else None,
         method=named if _learns_map(made) else None,
@@ -224,6 +258,24 @@ def _description(
     )
 
 
+def _network(config: TrialConfig) -> Named | None:
+    if config.model is None:
+        return None
+    # Where weights lay is of no use elsewhere, and nobody's business there.
+    options = {
+        k: v for k, v in config.model.options.items() if k != "weights" or not config.encoder
+    }
+    if config.encoder:
+        options["weights"] = BACKBONE
+    return Named(name=config.model.name, options=options)
+
+
+def _network_input(config: TrialConfig, splits: Splits) -> tuple[int, ...]:
+    if config.encoder and isinstance(splits.transform, Standardise):
+        return tuple(splits.transform.mean.shape)
+    return tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
+
+
 def _embedding(made: Method | Estimator) -> int:
     return made.hyperparameters.category_embedding if isinstance(made, Method) else 0
 
@@ -243,7 +295,7 @@ def _inputs(dataset: Dataset, splits: Splits) -> Inputs:
     dtype = str(raw.dtype).removeprefix("torch.")
     if dtype not in ("uint8", "float32", "float64"):
         raise ValueError(f"raw inputs must be uint8, float32 or float64, found {dtype}")
-    # Whoever has an encoding of their own has it in their dataset, which stays behind.
+    # A custom encoding is part of the user's dataset, which is not exported.
     columns = dataset.columns if type(dataset).encode is Dataset.encode else ()
     made_up = [column.name for column in columns] == [f"x{i}" for i in range(len(columns))]
     return Inputs.model_validate(
@@ -258,7 +310,7 @@ def _inputs(dataset: Dataset, splits: Splits) -> Inputs:
 
 
 def _seen_missing(splits: Splits, columns: tuple[Any, ...]) -> tuple[str, ...]:
-    """The columns that had values missing in training: the network knows what to make of it."""
+    """The columns with missing values in training: the network can handle these."""
     transform = splits.transform
     if not isinstance(transform, TableTransform):
         return ()
@@ -268,14 +320,17 @@ def _seen_missing(splits: Splits, columns: tuple[Any, ...]) -> tuple[str, ...]:
 
 
 def _modules(chosen: Chosen, splits: Splits, description: Description) -> list[str]:
-    """The modules of all that is looked up by name when the model is loaded."""
+    """The modules of everything that is looked up by name when the model is loaded."""
     config = chosen.trial.config
     things: list[Any] = [CALIBRATORS[chosen.calibrator], type(splits.transform)]
+    needed: list[str] = []
     if config.model is not None:
         things.append(MODELS[config.model.name])
+        pretrained = backbone_of(config.model.name, config.model.options)
+        needed += () if pretrained is None else pretrained.imports
     kind = learner(config.method)
     if issubclass(kind, Estimator):
         return [*(thing.__module__ for thing in (*things, kind)), *kind.imports()]
     if description.method is not None:
         things.append(kind)
-    return [thing.__module__ for thing in things]
+    return [*(thing.__module__ for thing in things), *needed]

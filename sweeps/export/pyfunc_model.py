@@ -1,7 +1,7 @@
 """The exported model as MLflow loads it: this file is copied into the model's directory and run.
 
-It knows nothing of sweeps: where it is loaded there are MLflow, torch and the package
-``calibration``, which lies beside it.
+It does not depend on ``sweeps``: it is loaded with MLflow, torch and the package
+``calibration``, which is stored beside it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CalibratedClassifier(PythonModel):
 
         self.classifier = Classifier.load(Path(context.artifacts["model"]).parent)
 
-    # MLflow reads this hint, and wants one; images come as arrays all the same.
+    # MLflow requires this type hint; images still arrive as arrays.
     def predict(
         self,
         context: PythonModelContext,

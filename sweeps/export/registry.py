@@ -35,7 +35,7 @@ TRACKING, REGISTRY = "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"
 
 @dataclass(frozen=True)
 class Registration:
-    """Where a model is to be registered, and as what."""
+    """Where to register a model, and under which name."""
 
     name: str
     alias: str
@@ -52,11 +52,11 @@ def wanted_registration(
     alias: str,
     tracking: str | None,
 ) -> Registration | None:
-    """Where to register: asked for, or because a registry is configured; None if neither.
+    """Where to register: on request, or because a registry is configured; None if neither.
 
-    The spec's own MLflow comes before the environment's, as that is where the runs are, and
-    the name is the sweep's unless given. Raises ``UserError`` for names that MLflow refuses,
-    and for a file that is not a database of MLflow's.
+    The spec's own MLflow takes precedence over the environment's, since the runs are there, and
+    the name defaults to the sweep's. Raises ``UserError`` for names that MLflow refuses,
+    and for a file that is not an MLflow database.
     """
     environment: Mapping[str, str] = os.environ
     spec = loaded.spec
@@ -84,14 +84,14 @@ def wanted_registration(
 def register(
     registration: Registration, spec: Spec, store: Store, package: Package, model: Path
 ) -> str:
-    """Log the model directory under its run and register it; its ``models:/…`` URI.
+    """Log the model directory under its run and register it; returns its ``models:/…`` URI.
 
-    Raises ``TrackingError`` when MLflow refuses or is away.
+    Raises ``TrackingError`` if MLflow refuses or is unavailable.
     """
     try:
         with mlflow_settings():
             return _register(registration, spec, store, package, model)
-    except Exception as error:  # MLflow's own, its database's and its server's are many
+    except Exception as error:  # MLflow, its database and its server raise many kinds
         uri = registration.registry
         raise TrackingError(f"cannot register in {masked(uri)}: {reason(error, uri)}") from error
 
@@ -146,7 +146,7 @@ def _experiment(client: MlflowClient, uri: str, spec: Spec, store: Store) -> str
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
         return str(found.experiment_id)
-    # As the publisher makes it, who may come later.
+    # As the publisher would create it, which may run later.
     directory = (store.local or Path.cwd()) / "mlartifacts" / file_name(name)
     place = directory.resolve().as_uri() if chooses_place(uri) else None
     return str(client.create_experiment(name, place))
@@ -161,7 +161,7 @@ def _run(client: MlflowClient, experiment: str, sweep: str, package: Package) ->
         found = client.search_runs([experiment], filter_string=condition, max_results=1)
         if found:
             return str(found[0].info.run_id)
-    # Without the publisher's tags: it would take the run for one of its own, half done.
+    # Without the publisher's tags: it would take the run for an incomplete one of its own.
     name = f"export {package.chosen.label} {package.chosen.dataset}"
     tags = {EXPORTED: f"{sweep}/{key}"}
     run = client.create_run(experiment, run_name=name, tags=tags)

@@ -1,4 +1,4 @@
-"""What MLflow is told of a model's inputs and outputs."""
+"""The MLflow signature of a model's inputs and outputs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calibration.data import Column
 from calibration.data.saving import load_transform
 from calibration.data.transforms import TableTransform
 from calibration.deployment import Description
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 def signature(description: Description) -> ModelSignature:
     """The inputs by name or number, images as a tensor; and the columns that come out.
 
-    Columns are declared without a type: MLflow's enforcement takes no whole number where a
-    fraction was declared, yet a CSV column is read as either, as it happens to have a value
-    missing or not. The classifier checks values itself, as in training.
+    Columns are declared without a type: MLflow does not accept integers for a column declared as
+    float, yet a CSV column is read as either, depending on whether a value is missing. The
+    classifier checks values itself, as in training.
     """
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec, DataType, Schema, TensorSpec
@@ -49,7 +50,7 @@ def signature(description: Description) -> ModelSignature:
 
 
 def example(description: Description) -> pd.DataFrame | NDArray[Any]:
-    """One made-up input, of the training data's middle values: no row of it is given away."""
+    """One artificial input, of the training data's middle values: no real row is disclosed."""
     inputs = description.inputs
     if inputs.by_position:
         return np.zeros((1, *inputs.shape), dtype=inputs.dtype)
@@ -58,7 +59,13 @@ def example(description: Description) -> pd.DataFrame | NDArray[Any]:
     if isinstance(transform, TableTransform):
         middle = dict(zip(transform.numeric, transform.median.tolist(), strict=True))
     row = {
-        column.name: middle.get(place, 0.0) if column.kind == "numeric" else column.categories[0]
+        column.name: _middle_value(column, middle.get(place, 0.0))
         for place, column in enumerate(inputs.columns)
     }
     return pd.DataFrame([row])
+
+
+def _middle_value(column: Column, number: float) -> float | str:
+    if column.kind == "numeric":
+        return number
+    return column.categories[0] if column.categories else "a text"

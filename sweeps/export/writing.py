@@ -1,4 +1,4 @@
-"""The model's directory: built beside its place, and moved there whole."""
+"""The model's directory, written atomically."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from calibration.calibrators.saving import save_calibrator
-from calibration.deployment import DESCRIPTION, NETWORK, SAVED_CALIBRATOR
+from calibration.deployment import BACKBONE, DESCRIPTION, NETWORK, SAVED_CALIBRATOR
 from sweeps.errors import UserError
 from sweeps.export.card import card
 from sweeps.export.package import Package
@@ -27,13 +27,13 @@ def check_place(out: Path) -> None:
     if out.is_dir() and not any(out.iterdir()):
         return
     if out.exists() or out.is_symlink():
-        raise UserError(f"--out: {out} is there already; name a new or an empty directory")
+        raise UserError(f"--out: {out} already exists; name a new or an empty directory")
 
 
 def write(package: Package, out: Path) -> None:
-    """Write the MLflow model and its card to ``out``, all or nothing.
+    """Write the MLflow model and its card to ``out``, atomically.
 
-    Raises ``UserError`` if there is something in its place or it cannot be written.
+    Raises ``UserError`` if ``out`` is not empty or cannot be written.
     """
     check_place(out)
     place = out.absolute()
@@ -67,6 +67,11 @@ def _save(package: Package, artifacts: Path, model: Path) -> None:
         models = {name: name for name in package.model}
         for name, content in package.model.items():
             (artifacts / name).write_bytes(content)
+    encoder = package.classifier.encoder
+    if encoder is not None:
+        (artifacts / BACKBONE).mkdir()
+        encoder.save(artifacts / BACKBONE)
+        models[BACKBONE] = BACKBONE
     about = description.about
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     logging.getLogger("mlflow").setLevel(logging.ERROR)
@@ -95,7 +100,7 @@ def _saved_calibrator(package: Package) -> dict[str, object]:
 
 
 def _forget_origin(model: Path) -> None:
-    """Take this machine's paths out of ``MLmodel``; whoever loads it needs none of them."""
+    """Remove this machine's paths from ``MLmodel``; loading it needs none of them."""
     from mlflow.models import Model
 
     saved = Model.load(str(model))

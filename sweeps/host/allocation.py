@@ -1,6 +1,6 @@
-"""What of this machine a sweep may use: what a scheduler or container has left to it.
+"""The part of this machine that a sweep may use: the allocation of a scheduler or container.
 
-A shared machine has more cores than its users are given. Ray counts them all, so that a job
+A shared machine has more cores than each user is allocated. Ray counts them all, so a job
 with four of 64 cores would start 64 trials.
 """
 
@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 _NO_GPU = re.compile(r"-\d+|NoDevFiles|none|void", re.IGNORECASE)
-"""What stands in CUDA_VISIBLE_DEVICES where no GPU is visible: CUDA stops reading there."""
+"""Entries of CUDA_VISIBLE_DEVICES at which CUDA stops reading: no GPU is visible."""
 
 
 class Cpus(NamedTuple):
-    """How many CPUs may be used, and what leaves no more: empty if the machine has no more."""
+    """How many CPUs may be used, and which limit applies: empty if it is the machine itself."""
 
     number: int
     limit: str
 
 
 def cpus() -> Cpus:
-    """The CPUs that this process may use: what mask, control group and Slurm all leave to it."""
+    """The CPUs that this process may use: the minimum of mask, control group and Slurm."""
     return fewest_cpus(os.cpu_count() or 1, affinity(), cpu_quota(), os.environ)
 
 
 def gpus() -> int | None:
-    """The GPUs of Slurm's allocation; None where Slurm has no say, and Ray may count."""
+    """The GPUs of Slurm's allocation; None outside Slurm, where Ray may count."""
     return allocated_gpus(os.environ)
 
 
@@ -51,7 +51,7 @@ def fewest_cpus(
 def allocated_gpus(environment: Mapping[str, str]) -> int | None:
     """The GPUs that a Slurm job has on its node; None outside of jobs.
 
-    A job that was given none has none, even if it could see those of others. Where Slurm does
+    A job that was allocated none has none, even if it can see those of others. If Slurm does
     not manage the GPUs, CUDA_VISIBLE_DEVICES says which may be used.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES")
@@ -59,11 +59,11 @@ def allocated_gpus(environment: Mapping[str, str]) -> int | None:
         return None
     counts = [] if visible is None else [_visible(visible)]
     listed = environment.get("SLURM_STEP_GPUS") or environment.get("SLURM_JOB_GPUS")
-    told = _whole(environment.get("SLURM_GPUS_ON_NODE", ""))
+    on_node = _whole(environment.get("SLURM_GPUS_ON_NODE", ""))
     if listed:
         counts.append(len(listed.split(",")))
-    elif told is not None:
-        counts.append(told)
+    elif on_node is not None:
+        counts.append(on_node)
     return min(counts, default=0)
 
 
@@ -76,10 +76,10 @@ def affinity() -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The CPUs that the process's control groups leave it, of version 1 or 2; None if unlimited.
+    """The CPU quota of the process's control groups, version 1 or 2; None if unlimited.
 
-    A group is limited by those above it, too. In a container the names of the groups above it
-    lead nowhere, and the file system's top is the container's own group.
+    A group is also limited by those above it. In a container the paths of the groups above it
+    do not exist, and the root of the file system is the container's own group.
     """
     return min(_quotas(root), default=None)
 

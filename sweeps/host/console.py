@@ -1,6 +1,6 @@
-"""How commands speak: plain lines as they are, and tables that are not cut.
+"""Console output of the commands: plain lines, and tables that are never truncated.
 
-Names, reasons and messages are text that others wrote. Nothing in it is markup, and its
+Names, reasons and messages are untrusted text. None of it is interpreted as markup, and its
 control characters are shown, not sent.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["Terminal", "complain", "print_whole", "say", "say_paragraph", "visib
 
 
 class Terminal(Console):
-    """A console without markup, emoji codes and highlighting, through which no escape passes."""
+    """A console without markup, emoji codes and highlighting that lets no escape through."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -30,16 +30,16 @@ class Terminal(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """As a console does, with the control characters of every text shown."""
+        """Render with the control characters of every text made visible."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """As a console does; here too, so that room is made for what will be shown."""
+        """Make control characters visible here too, so that widths are measured correctly."""
         return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """Say what happened: rich would end the process as if it were interrupted."""
+        """Raise the error itself: rich would exit as if the process were interrupted."""
         raise BrokenPipeError
 
 
@@ -53,24 +53,24 @@ def say(console: Console, *lines: str) -> None:
 
 
 def say_paragraph(console: Console, text: str) -> None:
-    """Print sentences and an empty line; on a screen, lines break between words."""
+    """Print sentences and an empty line; on a terminal, lines break between words."""
     shown = Text(visible(text))
     console.print(shown, soft_wrap=not console.is_terminal, highlight=False)
     console.print()
 
 
 def complain(message: str) -> None:
-    """Say on standard error what is wrong, in one message."""
+    """Print one error message to standard error."""
     print(f"calsweep: {visible(message)}", file=sys.stderr, flush=True)
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """Print a table in the width it needs: a number cut in two is worse than a long line."""
+    """Print a table at full width: a truncated number is worse than a long line."""
     width = width_of(table)
     plain = isinstance(console, Terminal) and width <= console.width
     (console if plain else Terminal(file=console.file, width=width)).print(table, crop=False)
 
 
 def width_of(table: RenderableType) -> int:
-    """How many columns of the screen a table takes with nothing cut or wrapped."""
+    """The width in characters that a table needs without truncation or wrapping."""
     return Measurement.get(WIDE, WIDE.options, table).maximum

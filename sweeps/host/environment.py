@@ -1,4 +1,4 @@
-"""Variables of the environment, set for a while."""
+"""Temporarily set environment variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def variables(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables of this process (None: unset them), and restore them at the end."""
+    """Set environment variables (None: unset them), and restore them at the end."""
     before = {name: os.environ.get(name) for name in values}
     _set(values)
     try:

@@ -2,7 +2,7 @@
 
 Other distributions use these import names too (``uncertainty-calibration``, ``cluster``): installed
 into the same environment they replace our files, and a module of that name in the working
-directory, where a user's own code is looked for, comes first. Either fails far from its cause.
+directory, which is searched for the user's own code, comes first. Either fails far from its cause.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _OTHERS = {"calibration": "uncertainty-calibration", "cluster": "cluster"}
 
 
 def foreign_package(directory: Path) -> str | None:
-    """What is wrong if a name leads elsewhere, with ``directory`` searched first; None if nothing.
+    """The problem if a name resolves elsewhere, with ``directory`` searched first; else None.
 
-    To be asked before either package is imported.
+    Call it before either package is imported.
     """
     before = list(sys.path)
     sys.path.insert(0, str(directory))
@@ -33,8 +33,8 @@ def foreign_package(directory: Path) -> str | None:
             return (
                 f"the package {name!r} would be imported from {where}, which is not part of "
                 f"calsweep; rename or leave that directory, or, if the distribution {other!r} is "
-                "installed here (it uses the same import name), install calsweep into an "
-                "environment of its own"
+                "installed here (it uses the same import name), install calsweep into a "
+                "separate environment"
             )
     finally:
         sys.path[:] = before

@@ -1,10 +1,10 @@
-"""Names for temporary things that tell whether their maker still lives.
+"""Names for temporary files and directories that show whether their creator is still alive.
 
-A killed process leaves what it was about to move or delete. Such a thing may go as soon as its
-maker is dead, and not before: another sweep may be writing beside it. Hence every temporary
+A killed process leaves behind what it was about to move or delete. That may be removed once its
+creator is dead, and not before: another sweep may be writing there too. Hence every temporary
 name ends in a token of 32 hexadecimal digits: 8 of a hash of the machine (one boot, one
-container), 6 of the process id, 8 of the moment the process started (process ids are reused)
-and 10 random ones.
+container), 6 of the process id, 8 of the process's start time (process ids are reused) and 10
+random ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 TOKEN = re.compile(r"([0-9a-f]{8})([0-9a-f]{6})([0-9a-f]{8})[0-9a-f]{10}\Z")
 UNKNOWN = "0" * 8
 FOREIGN_SECONDS = 86400.0
-"""After this long what was made on another machine, or before a reboot, is given up."""
+"""After this long, files made on another machine or before a reboot count as leftovers."""
 
 
 def temporary_name(prefix: str) -> str:
@@ -31,24 +31,24 @@ def temporary_name(prefix: str) -> str:
 
 
 def token() -> str:
-    """32 hexadecimal digits that no other call returns and that tell who made them."""
+    """32 hexadecimal digits, unique to this call, that identify this process."""
     pid = os.getpid()
     return f"{_machine_digits()}{pid & 0xFFFFFF:06x}{started(pid)}{secrets.token_hex(5)}"
 
 
 def made_by_the_dead(name: str) -> bool:
-    """Whether a name that ``temporary_name`` gave is of a process of this machine that is dead.
+    """Whether a name made by ``temporary_name`` belongs to a dead process of this machine.
 
-    False for every other name, and for what other machines made: who lives there is not known.
+    False for every other name, and for names from other machines, whose processes are unknown.
     """
     found = TOKEN.search(name)
     return found is not None and _is_dead(found)
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a temporary file or directory may go: its maker is dead, or unknown for a day.
+    """Whether a temporary path may be removed: its creator is dead, or unknown for a day.
 
-    False for names that ``temporary_name`` did not give, and for what is not there any more.
+    False for names not made by ``temporary_name``, and for paths that no longer exist.
     """
     found = TOKEN.search(path.name)
     if found is None:
@@ -63,7 +63,7 @@ def is_leftover(path: Path) -> bool:
 
 @cache
 def machine() -> str:
-    """Where a process id means this process: one boot, one container."""
+    """The scope in which a process id is unique: one boot, one container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -72,17 +72,17 @@ def machine() -> str:
 
 
 def started(pid: int) -> str:
-    """When a process of this machine started, as 8 digits; ``UNKNOWN`` where /proc is missing."""
+    """When a process of this machine started, as 8 digits; ``UNKNOWN`` without /proc."""
     return _start(_stat(pid))
 
 
 def is_dead(pid: int, start: str) -> bool:
-    """Whether the process of this machine that had this id and started then is gone.
+    """Whether the process of this machine with this id and start time is gone.
 
-    ``start`` is what ``started`` said of it. In doubt it lives: it may be another user's.
+    ``start`` is the value of ``started``. In doubt it is alive: it may be another user's.
     """
     fields = _stat(pid)
-    if fields:  # a zombie writes no more, and in a container it may never be reaped
+    if fields:  # a zombie no longer writes, and in a container it may never be reaped
         return fields[0] in "ZX" or UNKNOWN != start != _start(fields) != UNKNOWN
     try:
         os.kill(pid, 0)
@@ -113,4 +113,4 @@ def _stat(pid: int) -> list[str]:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return []
-    return text.rpartition(")")[2].split()  # the name before may hold anything
+    return text.rpartition(")")[2].split()  # the name before it may contain anything

@@ -1,4 +1,4 @@
-"""Of NVIDIA's driver on this machine, what torch does not tell."""
+"""Facts about this machine's NVIDIA driver that torch does not report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _VERSION = re.compile(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)*)\s", re.MULTILINE
 
 
 def driver_version(root: Path = Path("/")) -> str:
-    """The version of the loaded driver; empty where none is loaded."""
+    """The version of the loaded driver; empty if none is loaded."""
     try:
         text = (root / "proc/driver/nvidia/version").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""What belongs to a whole process, and so to whoever calls us: changed for a while only."""
+"""Process-wide state, which belongs to the caller: changed only temporarily."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def left_as_found() -> Iterator[None]:
-    """Give back what libraries change in a process as they are imported or started.
+    """Restore what libraries change in a process as they are imported or started.
 
-    Ray and MLflow set environment variables, ``sys.path``, ``sys.excepthook``, the handlers of
-    signals and the levels of loggers, and draw from Python's generator of random numbers. The
-    loggers that come into being meanwhile are those of libraries: ``quiet`` gives them back.
+    Ray and MLflow set environment variables, ``sys.path``, ``sys.excepthook``, signal handlers
+    and logger levels, and draw from Python's random number generator. Loggers created in the
+    meantime belong to libraries: ``quiet`` restores them.
     """
     environment, path, hook = dict(os.environ), list(sys.path), sys.excepthook
     levels, drawn = {logger: logger.level for logger in _loggers()}, random.getstate()
@@ -36,7 +36,7 @@ def left_as_found() -> Iterator[None]:
 
 @contextmanager
 def quiet(levels: Mapping[str, int]) -> Iterator[None]:
-    """Loggers by name, at these levels for a while. The library has set its own before."""
+    """Temporarily set loggers, by name, to these levels, after the library has set its own."""
     loggers = {logging.getLogger(name): level for name, level in levels.items()}
     before = {logger: logger.level for logger in loggers}
     _set(loggers)
@@ -48,23 +48,23 @@ def quiet(levels: Mapping[str, int]) -> Iterator[None]:
 
 @contextmanager
 def handlers_kept(*signals: signal.Signals) -> Iterator[None]:
-    """Whatever handlers these signals are given meanwhile, those from before come back."""
+    """Restore the handlers of these signals at the end."""
     before = {number: signal.getsignal(number) for number in signals}
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread():  # no other can set one
+        if threading.current_thread() is threading.main_thread():  # no other thread can set one
             for number, handler in before.items():
-                if handler is not None:  # one from outside Python, which cannot be given back
+                if handler is not None:  # a handler from outside Python cannot be restored
                     signal.signal(number, handler)
 
 
 def _loggers() -> list[logging.Logger]:
-    known = tuple(logging.root.manager.loggerDict.values())  # and places kept for some to come
+    known = tuple(logging.root.manager.loggerDict.values())  # including placeholders
     return [logging.root, *(one for one in known if isinstance(one, logging.Logger))]
 
 
 def _set(levels: Mapping[logging.Logger, int]) -> None:
     for logger, level in levels.items():
-        if logger.level != level:  # each change costs a walk through all loggers
+        if logger.level != level:  # each change walks through all loggers
             logger.setLevel(level)

@@ -1,8 +1,8 @@
-"""Ends what a driver has started for itself, and removes its directory, when the driver is gone.
+"""End a driver's own processes and remove its directory when the driver is gone.
 
-Run as a script it reads the directory's name and waits until standard input closes: whoever
-started it has ended then, in whatever way, even by SIGKILL. It imports nothing but the
-standard library, so as to start at once and to stay small.
+Run as a script, it reads the directory's name and waits until standard input closes: the process
+that started it has ended then, however it ended, even by SIGKILL. It imports only the standard
+library, so that it starts at once and stays small.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 MARK = "CALSWEEP_WORKSPACE"
-"""Set for every process that a driver starts, and inherited by theirs: the driver's directory."""
+"""Set for every process that a driver starts, and inherited by its children: its directory."""
 _SECONDS = 20.0
 PAUSE = 0.1
 
@@ -24,10 +24,9 @@ PAUSE = 0.1
 def processes(directory: Path) -> list[int]:
     """The processes, other than this one, that were started for the owner of a directory.
 
-    Its name, which nobody can guess, stands in their environment, or they have files open in
-    it: some of Ray's write their title over their environment. A process that has ended and
-    waits to be reaped does not count. Where there is no /proc, as on macOS, none are found;
-    Ray's own clean-up has to do.
+    Its unguessable name is in their environment, or they have files open in it: some of Ray's
+    processes overwrite their environment with their title. A zombie does not count. Without
+    /proc, as on macOS, none are found, and only Ray's own clean-up applies.
     """
     mark = os.fsencode(directory)
     found = [Path("/proc", name) for name in _listed("/proc") if name.isdecimal()]
@@ -53,7 +52,7 @@ def _listed(directory: str | Path) -> list[str]:
 
 
 def reap(directory: Path, seconds: float = _SECONDS) -> None:
-    """Kill the processes of a directory and remove it; what resists that long is left."""
+    """Kill the processes of a directory and remove it; give up after ``seconds``."""
     deadline = time.monotonic() + seconds
     end_processes(directory, seconds)
     while directory.exists() and time.monotonic() < deadline:
@@ -72,9 +71,9 @@ def end_processes(directory: Path, seconds: float = _SECONDS) -> None:
 
 
 def main() -> None:
-    """Wait for the end of whoever holds the other end of standard input, then clean up."""
+    """Wait for the end of the process that holds the other end of standard input, then clean up."""
     output = sys.stdin.buffer.read()
-    # One that was killed before it had told all of the name has started nothing yet.
+    # A driver killed before it wrote the whole name has not started anything yet.
     if output.endswith(b"\n"):
         reap(Path(os.fsdecode(output[:-1])))
 

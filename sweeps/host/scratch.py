@@ -1,4 +1,4 @@
-"""Temporary directories that a killed process does not leave for ever."""
+"""Temporary directories that are cleaned up even after a killed process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sweeps.host import reaper, workspace
 from sweeps.host.leftovers import is_leftover, temporary_name
 
 _PREFIX = f"{workspace.WORKSPACE_PREFIX}scratch-"
-"""So a driver, too, removes those of the dead; its own are not removed here: see there."""
+"""With this prefix a driver, too, removes those of dead processes; see ``workspace``."""
 
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A temporary directory, gone with the context.
+    """A temporary directory, removed at the end of the context.
 
-    It lies in the driver's workspace if there is one; else in the system's temporary directory,
-    from which those of processes that were killed go as well.
+    It is in the driver's workspace if there is one; otherwise in the system's temporary
+    directory, from which those of killed processes are removed as well.
     """
     place = Path(os.environ.get(reaper.MARK, ""))
     if not place.is_absolute() or not place.is_dir():
@@ -33,7 +33,7 @@ def scratch_directory() -> Iterator[Path]:
 
 @contextmanager
 def directory_in(place: Path, prefix: str) -> Iterator[Path]:
-    """A new directory in ``place`` for the owner only, gone with the context."""
+    """A new directory in ``place`` for the owner only, removed at the end of the context."""
     directory = place / temporary_name(prefix)
     directory.mkdir(mode=0o700)
     try:
@@ -43,10 +43,10 @@ def directory_in(place: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_leftovers(place: Path, prefix: str) -> None:
-    """Remove what processes that are dead have left in ``place``; what cannot be, stays."""
+    """Remove leftovers of dead processes in ``place``, as far as possible."""
     try:
         found = [path for path in place.iterdir() if path.name.startswith(prefix)]
-    except OSError:  # a directory that is not there, or not ours to read
+    except OSError:  # a directory that is missing or not readable
         return
     for path in found:
         if is_leftover(path):

@@ -1,4 +1,4 @@
-"""Passwords: they are never shown, stored or logged."""
+"""Passwords, which are never shown, stored or logged."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from urllib.parse import quote, quote_plus, unquote
 HIDDEN = "***"
 USERINFO = re.compile(
     r"://(?:[^/\s]*@"
-    # A password may hold a slash, though it should not; after a port it is a path.
+    # A password may contain a slash, though it should not; after a port it is a path.
     r"|[^/\s:@]*:(?!\d{1,5}/)[^\s\"'<>]*@)"
 )
 NAMED = re.compile(
-    # As ODBC calls it, and as it is quoted within a URI.
+    # ODBC's name for it, also as quoted within a URI.
     r"((?:\b|%3B|%26)(?:(?:ssl)?password|passwd|pwd)(?:=|%3D))"
     r"(?:'[^']*'|(?:(?!%3B|%26)[^\s&'\",;])+)",
     re.IGNORECASE,
@@ -25,18 +25,18 @@ SECRETS = (
     *("MLFLOW_AUTH_ADMIN_PASSWORD", "MLFLOW_FLASK_SERVER_SECRET_KEY"),
     *("PGPASSWORD", "RAY_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
 )
-"""Variables of the environment whose values nobody is to see."""
+"""Environment variables whose values must never be shown."""
 
 
 def masked(text: str, uri: str = "") -> str:
-    """``text`` without the user and the password that ``uri``, or any URI in it, names."""
+    """``text`` without the user and password of ``uri`` or of any URI in it."""
     text = NAMED.sub(rf"\1{HIDDEN}", USERINFO.sub(f"://{HIDDEN}@", text))
     password = PASSWORD.search(uri)
     return _hidden(text, [password[1]] if password else [])
 
 
 def without_secrets(text: str, uri: str = "") -> str:
-    """``masked``, and without the secrets in the environment: for what others have said.
+    """``masked``, and without the secrets in the environment: for messages of other software.
 
     Not for a user's own text, in which a word may happen to be a password.
     """

@@ -1,4 +1,4 @@
-"""Which Slurm jobs run a sweep. The queue itself is asked: nobody else need remember."""
+"""Which Slurm jobs run a sweep, according to Slurm's own queue."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _ANSWER_SECONDS = 60.0
 _STORE = "calsweep store "
 _SEPARATOR = "\x1f"
 _FIELDS = ("%F", "%T", "%r", "%N", "%S", "%k")
-"""Of squeue: the job's number (that of the array, if it is one), its state and the reason for it,
-its nodes, when it starts or has started, and its comment, which holds the store."""
+"""Fields of squeue: the job's number (that of its array, if any), its state and the reason for
+it, its nodes, when it starts or started, and its comment, which names the store."""
 
 
 class Job(NamedTuple):
-    """A job that waits, runs or is about to end; ``store`` is where its sweep lies."""
+    """A job that is waiting, running or about to end; ``store`` is the store of its sweep."""
 
     number: str
     state: str
@@ -29,11 +29,11 @@ class Job(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether it has not started, or is to start again."""
+        """Whether it has not started, or will be restarted."""
         return self.state in WAITING
 
     def describe(self) -> str:
-        """A line for people."""
+        """The job in one line."""
         state = self.state.lower().replace("_", " ")
         if not self.waits:
             return f"Slurm job {self.number}: {state} on {self.nodes} since {self.start}"
@@ -43,12 +43,12 @@ class Job(NamedTuple):
 
 
 def job_name(sweep: str) -> str:
-    """What the job of a sweep is called."""
+    """The name of a sweep's job."""
     return f"calsweep-{sweep}"
 
 
 def comment(store: str) -> str:
-    """What the job of a sweep in this store says of itself."""
+    """The comment of a job that runs a sweep in this store."""
     return f"{_STORE}{store}"
 
 
@@ -58,15 +58,15 @@ def is_there() -> bool:
 
 
 def jobs(sweep: str, store: str | None = None) -> list[Job]:
-    """This user's jobs that have not ended and run the sweep, in any store or in one.
+    """This user's unfinished jobs that run the sweep, in any store or in one.
 
-    Raises ``UserError`` if Slurm does not answer; there are none where there is no Slurm.
+    Raises ``UserError`` if Slurm does not answer; empty if there is no Slurm.
     """
     if not is_there():
         return []
     words = ["squeue", "--noheader", "--user", str(os.getuid()), "--name", job_name(sweep)]
-    said = slurm_says(*words, "--states", "all", "--format", _SEPARATOR.join(_FIELDS))
-    found = {job.number: job for job in _read(said) if job.state not in ENDED}
+    output = slurm_says(*words, "--states", "all", "--format", _SEPARATOR.join(_FIELDS))
+    found = {job.number: job for job in _read(output) if job.state not in ENDED}
     return [job for job in found.values() if store in (None, job.store)]
 
 
@@ -75,35 +75,35 @@ ENDED = {
     *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
     *("PREEMPTED", "REVOKED", "TIMEOUT"),
 }
-"""The states of jobs that Slurm remembers for a while after they have ended."""
+"""The states of ended jobs, which Slurm keeps listing for a while."""
 
 
 def slurm_says(*command: str, given: str | None = None) -> str:
-    """What a command of Slurm's prints. Raises ``UserError`` with its complaint if it fails."""
+    """The output of a Slurm command. Raises ``UserError`` with its error message if it fails."""
     try:
         done = subprocess.run(
             command, input=given, capture_output=True, text=True, timeout=_ANSWER_SECONDS
         )
     except FileNotFoundError:
         raise UserError(
-            f"{command[0]}: there is no such command; run this on a machine of the Slurm cluster, "
+            f"{command[0]}: no such command; run this on a machine of the Slurm cluster, "
             "such as its login node"
         ) from None
     except ValueError:  # a name with a null byte
-        raise UserError(f"{command[0]}: cannot be asked for {command[-1]!r}") from None
+        raise UserError(f"{command[0]}: not a valid argument: {command[-1]!r}") from None
     except subprocess.TimeoutExpired:
-        raise UserError(f"{command[0]}: Slurm has not answered for {_ANSWER_SECONDS:g} s") from None
+        raise UserError(f"{command[0]}: no answer from Slurm in {_ANSWER_SECONDS:g} s") from None
     if done.returncode:
         raise UserError(f"{command[0]}: {' '.join(done.stderr.split())[:500]}")
     return done.stdout
 
 
-def _read(said: str) -> list[Job]:
-    """The lines of squeue: of an array, first what waits and then what runs."""
+def _read(output: str) -> list[Job]:
+    """The jobs in the output of squeue, waiting ones first."""
     found = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         number, state, reason, nodes, start, text = line.split(_SEPARATOR, 5)
-        if text.startswith(_STORE):  # not one of somebody's own making
+        if text.startswith(_STORE):  # otherwise it was not submitted by calsweep
             store = text.removeprefix(_STORE).strip()
             found.append(Job(number, state, reason, nodes, start, store))
     return sorted(found, key=lambda job: not job.waits)

@@ -1,4 +1,4 @@
-"""A table of text that fits its room: columns are left out by rank, names are never cut."""
+"""A text table that fits the terminal: columns are dropped by rank, names never truncated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALWAYS = 0
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of a ``TextTable``: the higher its ``rank``, the sooner it is left out."""
+    """A column of a ``TextTable``: the higher its ``rank``, the sooner it is dropped."""
 
     head: str
     cells: Sequence[str]
@@ -29,11 +29,11 @@ class TextColumn:
 
     @property
     def width(self) -> int:
-        """How many columns of the screen it takes."""
+        """Its width in characters."""
         return max(map(cell_len, (self.head, *self.cells)))
 
     def aligned(self, text: str) -> str:
-        """A cell's text, or its heading's, with the spaces that bring it to the width."""
+        """The text of a cell or heading, padded to the column's width."""
         space = " " * (self.width - cell_len(text))
         return f"{text}{space}" if self.left else f"{space}{text}"
 
@@ -41,9 +41,9 @@ class TextColumn:
 class TextTable:
     """Named rows with columns of numbers, for a terminal of any width.
 
-    Where the columns that are needed do not fit beside the names, every name has a line of its
-    own. ``title`` is given in parts, which stand on one line or on one each. A name that is longer
-    than the line is the one thing that exceeds it: whoever reads half a name reads another one.
+    If the required columns do not fit beside the names, every name has a line of its own.
+    ``title`` is given in parts, on one line or on one each. Only a name longer than the line
+    exceeds it: half a name would be another name.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class TextTable:
         self._named = TextColumn("", self.names, left=True)
 
     def left_out(self, width: int) -> list[str]:
-        """The headings of the columns for which a width has no room."""
+        """The headings of the columns that do not fit into a width."""
         shown = self._shown(width)
         return [column.head for column in self.columns if column not in shown]
 

@@ -1,8 +1,8 @@
-"""A driver's temporary directory: nothing in it, and no process started for it, outlives it.
+"""A driver's temporary directory: its content and the driver's processes do not outlive it.
 
-Ray keeps its sockets and logs there, Tune its state. A clean end removes it; after any other
-end a small process that waits for it does. Should that one be killed too, the next driver
-removes what it finds of the dead.
+Ray keeps its sockets and logs there, Tune its state. A clean exit removes it; after any other
+exit a small watching process does. If that one is killed too, the next driver removes the
+leftovers of dead processes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _LONGEST = 41
 
 
 class WorkspaceError(UserError):
-    """There is no place for temporary files."""
+    """There is no usable directory for temporary files."""
 
     exit_code = 1
 
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """A directory for this process and those that it starts. Raises ``WorkspaceError``."""
+    """A directory for this process and its children. Raises ``WorkspaceError``."""
     place = _place()
     for path in _mine(place):
         if is_leftover(path):
@@ -54,7 +54,7 @@ def workspace() -> Iterator[Path]:
 
 @contextmanager
 def _watched(directory: Path) -> Iterator[None]:
-    """With the process that cleans up should this one not come to it."""
+    """Run the process that cleans up if this one cannot."""
     waiting = subprocess.Popen(
         [sys.executable, "-I", "-S", str(Path(reaper.__file__))],
         stdin=subprocess.PIPE,
@@ -75,14 +75,14 @@ def _watched(directory: Path) -> Iterator[None]:
 
 
 def _place() -> Path:
-    """The system's temporary directory, or another one if that has too long a name."""
+    """The system's temporary directory, or another one if its name is too long."""
     usual = Path(tempfile.gettempdir())
     size = len(os.fsencode(temporary_name(f"{os.sep}{WORKSPACE_PREFIX}")))
     for place in (usual, Path("/tmp"), Path("/var/tmp")):
         if len(os.fsencode(place)) + size <= _LONGEST and os.access(place, os.W_OK | os.X_OK):
             return place
     raise WorkspaceError(
-        f"{usual}: too long a name for Ray's sockets, and /tmp cannot be written; set TMPDIR to "
+        f"{usual}: name too long for Ray's sockets, and /tmp is not writable; set TMPDIR to "
         "a directory with a short name"
     )
 

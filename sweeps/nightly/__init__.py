@@ -1,1 +1,1 @@
-"""Every night the same suite: run, compared with the accepted baseline, judged, reported."""
+"""Run the same suite every night, compare it with the accepted baseline, judge and report."""

@@ -1,7 +1,7 @@
-"""A night as a schedule: the text for a crontab, or for the user's own systemd.
+"""A nightly schedule: the text for a crontab, or for the user's own systemd.
 
-The text is printed and never installed. Others can read crontabs and units, so no secret
-stands in them: credentials go into a file of the user's own that every scheduled night reads.
+The text is printed and never installed. Others can read crontabs and units, so they contain
+no secrets: credentials go into a private file that every scheduled night reads.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sweeps.nightly.report.webhook import VARIABLE
 from sweeps.nightly.run.unattended import GRACE_SECONDS
 
 LONGEST_COMMAND = 998
-"""What Debian's cron takes; a longer line would be cut."""
+"""The limit of Debian's cron; a longer line would be cut."""
 MARGIN_SECONDS = 600.0
-"""For starting, reporting and publishing, which the command's own limit may not count."""
-# When it is stopped, only the command is signalled, so that it stops its workers itself. A night
-# missed while the machine was off is made up for when it is on.
+"""For starting, reporting and publishing, which the command's own limit may not cover."""
+# On stop, only the command is signalled, so that it stops its workers itself. A night missed
+# while the machine was off runs when it is on again.
 UNITS = """\
 # {place}/{title}.service
 [Unit]
-Description=calsweep: the suite of the night, its verdict and report ({suite})
+Description=calsweep: nightly suite, verdict and report ({suite})
 
 [Service]
 Type=oneshot
@@ -35,15 +35,15 @@ WorkingDirectory={directory}
 Environment="PATH={path}"
 EnvironmentFile=-{credentials}
 ExecStart={command}
-# Later than the command's own time limit: for a night that can no longer keep it.
+# Later than the command's own time limit: a backstop for a night that can no longer enforce it.
 TimeoutStartSec={longest}
 TimeoutStopSec={grace}
 KillMode=mixed
-# A worker that needed too much memory is begun again by the sweep.
+# The sweep restarts a worker that ran out of memory.
 OOMPolicy=continue
 Nice=10
 LimitNOFILE=65536
-# Ray needs /tmp, its sockets and writable, executable memory: those stay as they are.
+# Ray needs /tmp, its sockets and writable, executable memory: these are not restricted.
 NoNewPrivileges=yes
 LockPersonality=yes
 RestrictRealtime=yes
@@ -67,10 +67,10 @@ WantedBy=timers.target
 
 @dataclass(frozen=True)
 class Schedule:
-    """What runs every night, where, when, and how long at most.
+    """What runs every night, where, when, and for how long at most.
 
-    ``command`` names its program by an absolute path; ``config`` is the user's directory for
-    settings. Raises ``UserError`` for a word that no schedule can hold or that is a secret.
+    ``command`` names its program by an absolute path; ``config`` is the user's configuration
+    directory. Raises ``UserError`` for a word that a schedule cannot contain or that is a secret.
     """
 
     suite: str
@@ -82,19 +82,21 @@ class Schedule:
 
     def __post_init__(self) -> None:
         for word in (*self.command, str(self.directory), str(self.config)):
-            # What a backslash means differs between crons, and at the end of a line in a unit.
+            # The meaning of a backslash differs between crons, and at the end of a line in a unit.
             if not word.isprintable() or "\\" in word:
-                raise UserError(f"{word!r}: no schedule can hold backslashes or control characters")
+                raise UserError(
+                    f"{word!r}: a schedule cannot contain backslashes or control characters"
+                )
             if masked(word) != word:
                 raise UserError(
-                    f"{masked(word)}: a schedule can be read by others; name the place without "
-                    "user and password, and put them into the file of credentials "
+                    f"{masked(word)}: others can read a schedule; write the address without "
+                    "user and password, and put these into the credentials file "
                     "(MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD)"
                 )
 
     @property
     def title(self) -> str:
-        """What the units are called, and what marks the line of the crontab."""
+        """The name of the units, and the marker of the crontab line."""
         return f"calsweep-{self.suite}"
 
     @property
@@ -104,15 +106,15 @@ class Schedule:
 
     @property
     def path(self) -> str:
-        """PATH: that of the command first; cron and systemd know little of a user's own."""
+        """PATH, the command's directory first; cron and systemd do not see the user's PATH."""
         return f"{Path(self.command[0]).parent}:/usr/local/bin:/usr/bin:/bin"
 
 
 def crontab(schedule: Schedule) -> str:
-    """The line of the crontab, and as comments how to use it.
+    """The crontab line, with instructions as comments.
 
-    What a night prints goes to the system's log, where it is bounded and dated: cron itself
-    would mail it, or on most machines drop it. Raises ``UserError`` if the line is too long.
+    A night's output goes to the system log, which is bounded and dated: cron itself would
+    mail it, or on most machines drop it. Raises ``UserError`` if the line is too long.
     """
     title, credentials = schedule.title, shlex.quote(str(schedule.credentials))
     command = (
@@ -120,22 +122,22 @@ def crontab(schedule: Schedule) -> str:
         f"set -a; [ ! -f {credentials} ] || . {credentials}; set +a; "
         f"PATH={shlex.quote(schedule.path)} nice -n 10 {shlex.join(schedule.command)}; }} "
         f"2>&1 | logger -t {title} # {title}"
-    ).replace("%", r"\%")  # which cron would take for a line break
+    ).replace("%", r"\%")  # cron would read it as a line break
     if len(command.encode()) > LONGEST_COMMAND:
         raise UserError(
-            f"the line for cron would be {len(command.encode())} bytes long, and cron takes "
+            f"the crontab line would be {len(command.encode())} bytes long; cron accepts "
             f"{LONGEST_COMMAND}; use shorter paths, or systemd"
         )
     return f"{schedule.at.minute} {schedule.at.hour} * * * {command}\n" + _comments(
         schedule,
-        "Add the line above, and later replace or delete it:",
+        "To add the line above, or to replace or delete it later:",
         "  crontab -e",
-        f"What a night has printed: journalctl -t {title}",
+        f"Output of the nights: journalctl -t {title}",
     )
 
 
 def systemd(schedule: Schedule) -> str:
-    """The service and the timer, each under its file's name, and as comments how to use them."""
+    """The service and the timer, each under its file name, with instructions as comments."""
     title, limit = schedule.title, schedule.time_limit
     # systemd replaces variables in the arguments, but not in the program's own path.
     program = ("/usr/bin/env",) if "$" in schedule.command[0] else ()
@@ -154,13 +156,13 @@ def systemd(schedule: Schedule) -> str:
     return units + _comments(
         schedule,
         "Save the units under the names above them, then run these; the last one lets nights",
-        "begin while you are logged out:",
-        # Restarted: a timer that runs already takes up another time only then.
+        "start while you are logged out:",
+        # Restart: a running timer adopts a new time only then.
         f"  systemctl --user daemon-reload && systemctl --user enable {title}.timer",
         f"  systemctl --user restart {title}.timer",
         f"  loginctl enable-linger {getpass.getuser()}",
-        f"See it: systemctl --user list-timers; journalctl --user -u {title}",
-        f"Disable it: systemctl --user disable --now {title}.timer",
+        f"To see it: systemctl --user list-timers; journalctl --user -u {title}",
+        f"To disable it: systemctl --user disable --now {title}.timer",
     )
 
 
@@ -168,7 +170,7 @@ def _comments(schedule: Schedule, *lines: str) -> str:
     file = schedule.credentials
     directory, name = shlex.quote(str(file.parent)), shlex.quote(str(file))
     credentials = (
-        "Credentials, if there are any, go one NAME='value' per line into a file of your own:",
+        "Credentials, if any, go into a private file, one NAME='value' per line:",
         f"{VARIABLE}, MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD.",
         f"  mkdir -p {directory} && touch {name} && chmod 600 {name}",
     )

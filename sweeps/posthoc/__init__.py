@@ -1,4 +1,4 @@
-"""Calibrators on a user's own stored predictions: no sweep, no training."""
+"""Calibrators on a user's own predictions: no sweep, no training."""
 
 from sweeps.posthoc.evaluation import StoredEvaluation, evaluate_stored
 

@@ -35,12 +35,12 @@ def comparisons(
     """Every calibrator against ``identity`` in every metric both have.
 
     With values on the same resamples of the rows, the standard error of the difference is the
-    deviation s of the differences (Efron and Tibshirani 1993); difference/s has Student's t of
-    rows − 1 degrees of freedom, by which verdicts are given as in ``sweeps.analysis.verdicts``,
-    the calibrators in one metric being a family. They speak of new rows for this very network.
-    Resampling adds the same noise to both, so that of two calibration errors the smaller is
-    overstated the more: the test is cautious. ``effect`` is the difference over its deviation
-    from row to row, s·√rows.
+    deviation s of the differences (Efron and Tibshirani 1993); difference/s has Student's t with
+    rows − 1 degrees of freedom, and verdicts follow as in ``sweeps.analysis.verdicts``, with the
+    calibrators in one metric as a family. They are about new rows for this very network.
+    Resampling adds the same noise to both, so the smaller of two calibration errors is
+    overstated more: the test is conservative. ``effect`` is the difference divided by its
+    deviation from row to row, s·√rows.
     """
     lines: list[dict[str, Any]] = []
     questions: list[Question] = []
@@ -67,7 +67,7 @@ def comparisons(
 
 
 def _verdict(line: Mapping[str, Any], judged_so: str) -> str:
-    """An infinite loss is worse than any, whatever the rows; two have no difference to test."""
+    """An infinite loss is worse than any finite one; between two there is nothing to test."""
     if line["calibrator"] == UNCALIBRATED:
         return BASELINE
     mean, baseline = line["mean"], line["baseline_mean"]

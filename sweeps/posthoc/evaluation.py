@@ -44,13 +44,12 @@ class StoredEvaluation:
 
     ``results`` has one row per calibrator, with the columns that a sweep's results have;
     ``leaderboard`` is ordered by cross-fitted validation NLL and marks the ``winner``;
-    ``comparisons`` are with the predictions as they are; ``confidences`` gives (confidence,
+    ``comparisons`` are with the uncalibrated predictions; ``confidences`` gives (confidence,
     correct) of the measured rows for each calibrator, ``classes`` each class's; ``failed`` the
     calibrators that raised, with the reason. ``cross_fitted`` says that there was no test file;
-    ``folds`` is how many the validation rows were cut into, ``resamples`` how often the measured
-    rows were drawn again.
-    ``fitted_shares`` and ``measured_shares`` are the classes' shares of the rows fitted and
-    measured on, ``score`` what a single score was declared to be.
+    ``folds`` is the number of folds of the validation rows, ``resamples`` that of the bootstrap
+    resamples of the measured rows. ``fitted_shares`` and ``measured_shares`` are the classes'
+    shares of the rows fitted and measured on, ``score`` the declared meaning of a single score.
     """
 
     name: str
@@ -75,19 +74,19 @@ class StoredEvaluation:
 
     @property
     def winner(self) -> str:
-        """The calibrator of least cross-fitted validation NLL."""
+        """The calibrator with the lowest cross-fitted validation NLL."""
         return str(self.leaderboard.loc[self.leaderboard["winner"], "calibrator"].iloc[0])
 
     @property
     def blindness(self) -> str:
-        """That top-label ECE is blind here, and what the winner comes to instead; else nothing."""
+        """A warning that top-label ECE is blind, with the winner's other metrics; or ""."""
         chosen = self.leaderboard[self.leaderboard["winner"]].iloc[0]
         row = {str(column): value for column, value in chosen.items()}
         name = "as they are, the predictions" if self.winner == UNCALIBRATED else self.winner
         return blind_sentences(self.measured_shares, self.class_names, row, name)
 
     def verdict(self, calibrator: str, metric: str) -> str:
-        """What is shown of a calibrator against none; "not measured" if it has no such metric."""
+        """The verdict on a calibrator against none; "not measured" if it has no such metric."""
         table = self.comparisons
         found = table[(table["calibrator"] == calibrator) & (table["metric"] == metric)]
         return UNMEASURED if found.empty else str(found["verdict"].iloc[0])
@@ -104,10 +103,10 @@ def evaluate_stored(
 ) -> StoredEvaluation:
     """Fit ``calibrators`` on ``validation`` and measure them on ``test``.
 
-    Without ``test`` every row is measured by calibrators fitted on the folds that do not hold it.
-    ``identity``, the predictions as they are, always takes part. ``workers`` calibrators at a time,
-    by default one per core. Raises ``ValueError`` if the two sets do not fit together, and
-    if every calibrator fails.
+    Without ``test`` every row is measured by calibrators fitted on the folds without it.
+    ``identity``, the uncalibrated predictions, is always included. ``workers`` calibrators run at
+    a time, by default one per core. Raises ``ValueError`` if the two sets do not match, or if
+    every calibrator fails.
     """
     if test is not None:
         check_same_classes(validation, test, validation.name, test.name)
@@ -160,11 +159,10 @@ def evaluate_stored(
 
 
 def _workers(setting: EvaluationSetup, wanted: int) -> int:
-    """As many calibrators at a time as memory holds. Raises ``ValueError`` if there is none for
-    one.
+    """As many calibrators at a time as fit into memory. Raises ``ValueError`` if none does.
 
-    Most is taken by the resampled class-wise ECE, a number for each bin of each class, and by
-    a few copies of the probabilities.
+    Most memory goes to the resampled class-wise ECE, a number for each bin of each class, and
+    to a few copies of the probabilities.
     """
     rows, classes = setting.measured.logits.shape
     of_one = 8 * classes * (2 * setting.resamples * setting.bins + 4 * rows)
@@ -173,7 +171,7 @@ def _workers(setting: EvaluationSetup, wanted: int) -> int:
 
 
 def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> tuple[str, ...]:
-    """What the files' readers noted, and what is missing among the rows to fit on."""
+    """The notes of the files' readers, and classes missing among the rows to fit on."""
     notes = validation.notes + (() if test is None else test.notes)
     there = set() if validation.labels is None else set(validation.labels.tolist())
     absent = [name for k, name in enumerate(validation.class_names) if k not in there]
@@ -190,7 +188,7 @@ def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> t
 
 def _predictions(stored: StoredPredictions) -> LabelledLogits:
     if stored.labels is None:
-        raise ValueError(f"{stored.name}: there are no labels")
+        raise ValueError(f"{stored.name}: no labels")
     # Once for all calibrators, which work in double precision.
     return LabelledLogits(torch.from_numpy(stored.logits).double(), torch.from_numpy(stored.labels))
 
@@ -202,13 +200,13 @@ def _judged(
     resample_counts(len(setting.measured.labels), setting.resamples, setting.seed)
     judged: dict[str, Judged] = {}
     failed: dict[str, str] = {}
-    # Threads, not processes: numpy and torch let go of the interpreter while they work.
+    # Threads, not processes: numpy and torch release the GIL while they work.
     with threads(1), ThreadPoolExecutor(workers) as pool:
         tasks = {name: pool.submit(judge, name, setting) for name in names}
         for name, task in tasks.items():
             try:
                 judged[name] = task.result()
-            except Exception as error:  # one calibrator's failure must not take the others' results
+            except Exception as error:  # one calibrator's failure must not cost the others' results
                 failed[name] = f"{type(error).__name__}: {error}"
     if UNCALIBRATED not in judged:
         raise ValueError(f"the predictions cannot be evaluated: {failed[UNCALIBRATED]}")

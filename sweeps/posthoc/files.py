@@ -1,4 +1,4 @@
-"""What the commands on stored predictions write: tables, a calibrator, applied predictions."""
+"""The output files of the commands on stored predictions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTPUTS = (".npz", ".csv", ".parquet")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all, making its directory.
+    """Write a file atomically, creating its directory.
 
     Raises ``ValueError`` naming the file if it cannot be written.
     """
@@ -42,11 +42,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 class SavedCalibrator(NamedTuple):
-    """A calibrator from a file, and what was saved with it, where it was.
+    """A calibrator from a file, and the values saved with it, if any.
 
     ``shares`` are those of the classes among the rows it was fitted on, ``prior`` those by class
-    for which its probabilities are to be corrected, ``score`` what a single score was declared to
-    be.
+    for which its probabilities are corrected, ``score`` the declared meaning of a single score.
     """
 
     path: Path
@@ -57,7 +56,7 @@ class SavedCalibrator(NamedTuple):
     score: tuple[DeclaredKind, str] | None
 
     def prior_for(self, wanted: Mapping[str, float] | None) -> Prior | None:
-        """The correction for ``wanted``, or else for what was saved; None where neither is.
+        """The correction for ``wanted``, or else for the saved prior; None if there is neither.
 
         Raises ``ValueError`` if there are no probabilities, or no shares, to correct.
         """
@@ -67,7 +66,7 @@ class SavedCalibrator(NamedTuple):
         check_correctable(self.calibrator)
         if self.shares is None or self.class_names is None:
             raise ValueError(
-                f"--prior: {self.path} does not say how frequent the classes were among the rows "
+                f"--prior: {self.path} does not record the classes' frequencies among the rows "
                 "it was fitted on; fit it again with calsweep posthoc --save"
             )
         return deployment_prior(shares, self.class_names, self.shares)
@@ -77,13 +76,13 @@ def check_correctable(calibrator: Calibrator) -> None:
     """Raise ``ValueError`` unless a calibrator gives probabilities of all classes."""
     if calibrator.top_label:
         raise ValueError(
-            "--prior: the calibrator gives the confidence of the predicted class only, and "
+            "--prior: the calibrator gives only the confidence of the predicted class, but "
             "probabilities of all classes are needed: fit another, calsweep posthoc --calibrators"
         )
 
 
 def saved_winner(evaluation: StoredEvaluation, prior: Mapping[str, float] | None = None) -> bytes:
-    """The winner as JSON, with what one would want to know of it later.
+    """The winner as JSON, with its provenance.
 
     Raises ``ValueError`` if its output cannot be corrected for ``prior``.
     """
@@ -149,7 +148,7 @@ def _numbers(values: object) -> dict[str, float] | None:
 
 
 def _score(value: object) -> tuple[DeclaredKind, str] | None:
-    """What was declared of a single score, if it is what can be."""
+    """The declared meaning of a single score, if valid."""
     if not isinstance(value, dict) or value.get("kind") not in SCORE_KINDS:
         return None
     return value["kind"], str(value.get("positive"))
@@ -158,11 +157,11 @@ def _score(value: object) -> tuple[DeclaredKind, str] | None:
 def applied(output: Tensor, stored: StoredPredictions, suffix: str) -> bytes:
     """A calibrator's output as an NPZ, CSV or Parquet file.
 
-    First what was carried along: ids stay with their rows. Then columns ``class``,
-    ``confidence`` and ``prob_CLASS`` for each class; arrays ``classes`` (numbers),
-    ``confidence``, ``probabilities`` and ``class_names``. A calibrator of the top label
-    gives no probabilities. Class names are the user's own data and stay as they are, to be
-    joined with other files: no apostrophe keeps a spreadsheet from computing ``=A1``.
+    First the kept columns: ids stay with their rows. Then columns ``class``, ``confidence`` and
+    ``prob_CLASS`` for each class; arrays ``classes`` (numbers), ``confidence``,
+    ``probabilities`` and ``class_names``. A calibrator of the top label gives no probabilities.
+    Class names are the user's own data and stay unchanged, so that they can be joined with other
+    files: no apostrophe keeps a spreadsheet from evaluating ``=A1``.
     """
     rows = output.ndim == 2
     predicted = (output.numpy() if rows else stored.logits).argmax(-1)
@@ -188,13 +187,13 @@ def applied(output: Tensor, stored: StoredPredictions, suffix: str) -> bytes:
 
 
 def kept_names(stored: StoredPredictions) -> list[str]:
-    """What of the file stays with the rows: all but what bears the name of a result."""
+    """The columns of the file that stay with the rows: all except those named like a result."""
     ours = {"class", "classes", "confidence", "probabilities", "class_names", "file"}
     ours |= {f"prob_{name}" for name in stored.class_names}
     return [name for name in stored.carried if name not in ours]
 
 
 def _plain(values: Any) -> Any:
-    """An array without objects, which an NPZ does not hold."""
+    """An array without objects, which an NPZ file cannot hold."""
     array = np.asarray(values)
     return array.astype(str) if array.dtype.kind == "O" else array

@@ -1,4 +1,4 @@
-"""The page of stored predictions: calibrators beside each other, nothing trained."""
+"""The page of stored predictions: calibrators side by side, nothing trained."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sweeps.report.wording import number
 
 
 def evaluation_page(evaluation: StoredEvaluation) -> str:
-    """One HTML file: what was found in words, the leaderboard, and diagrams of every calibrator."""
+    """One HTML file: the findings, the leaderboard, and diagrams of every calibrator."""
     named = {calibrator: label(METHOD, calibrator) for calibrator in evaluation.confidences}
     return posthoc_page(
         evaluation.name,
@@ -55,14 +55,14 @@ def posthoc_page(
     classes: Mapping[str, ClassView] | None = None,
     class_names: Sequence[str] = (),
 ) -> str:
-    """One HTML file on the calibrators that were tried on somebody's predictions.
+    """One HTML file on the calibrators that were tried on stored predictions.
 
     ``leaderboard`` has a row per calibrator, best first, as a sweep's has; ``tidy`` the same with
-    bootstrap intervals (METRIC_low, METRIC_high), used where the leaderboard has none of its
-    own. ``shown`` holds (confidence, correct) by the row's name, ``verdicts`` words on a row
-    against the predictions as they are, ``notes`` sentences for the top of the page, ``classes``
-    each class's reliability by the row's name. A table
-    or chart that cannot be made is logged and named; the others are there.
+    bootstrap intervals (METRIC_low, METRIC_high), used if the leaderboard has none of its own.
+    ``shown`` holds (confidence, correct) by the row's name, ``verdicts`` those of a row against
+    the uncalibrated predictions, ``notes`` sentences for the top of the page, ``classes`` each
+    class's reliability by the row's name. A table or chart that cannot be made is logged and
+    named; the others are still shown.
     """
     room, attempts = PageBudget(), Attempts()
     rows = _with_intervals(leaderboard, tidy)
@@ -72,7 +72,7 @@ def posthoc_page(
         for name, words in verdicts.items()
         if name in names
     }
-    # There is one method: here the calibrators have the colours.
+    # There is one method: here colours distinguish the calibrators.
     styles = looks(((name, "identity") for name in names), names)
     named = {name: styles[name, "identity"] for name in shown}
     seeds = int(rows["seeds"].max())
@@ -145,7 +145,7 @@ def _findings(evaluation: StoredEvaluation) -> list[str]:
 
 
 def _with_intervals(leaderboard: pd.DataFrame, tidy: pd.DataFrame) -> pd.DataFrame:
-    """The bootstrap's intervals under the names that a sweep's leaderboard has for them."""
+    """The bootstrap intervals under the column names of a sweep's leaderboard."""
     rows = leaderboard.reset_index(drop=True).copy()
     keys = ["dataset", "row", "calibrator"]
     once = tidy.drop_duplicates(keys).set_index(keys)

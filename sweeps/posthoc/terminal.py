@@ -40,7 +40,7 @@ def leaderboard_table(evaluation: StoredEvaluation) -> TextTable:
 
 
 def _columns(evaluation: StoredEvaluation) -> list[TextColumn]:
-    """What decides, its value on test rows, and then the others, the last being left out first."""
+    """The deciding metric, its value on test rows, then the others; the last is dropped first."""
     rows = evaluation.leaderboard
     metrics = deciding_first(METRICS.names(Shown.HEADLINE))
     decided = [number(value, 4) for value in rows[CHOSEN_BY]]
@@ -62,7 +62,7 @@ def _sign(evaluation: StoredEvaluation, calibrator: str, metric: str) -> str:
 
 
 def print_evaluation(evaluation: StoredEvaluation, console: Console) -> None:
-    """Print the table, as wide as the console, and what its signs mean."""
+    """Print the table, as wide as the console, and the meaning of its signs."""
     shown = leaderboard_table(evaluation)
     console.print(shown, crop=False)
     console.print()

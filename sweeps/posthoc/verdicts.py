@@ -21,10 +21,10 @@ MANY_ROWS = 20_000
 
 @dataclass(frozen=True)
 class EvaluationSetup:
-    """What all calibrators are fitted to and measured on, and how.
+    """The data all calibrators are fitted to and measured on, and how.
 
     Without ``test`` a calibrator is measured on the validation rows, each by a calibrator fitted on
-    the folds that do not hold it.
+    the folds without it.
     """
 
     validation: LabelledLogits
@@ -36,7 +36,7 @@ class EvaluationSetup:
 
     @property
     def measured(self) -> LabelledLogits:
-        """The rows that the tables speak of."""
+        """The rows that the tables are about."""
         return self.test or self.validation
 
     @cached_property
@@ -52,7 +52,7 @@ class EvaluationSetup:
 
 @dataclass(frozen=True)
 class Judged:
-    """A fitted calibrator and all that is known of it.
+    """A fitted calibrator and its measurements.
 
     ``row`` holds the columns of the tidy table; ``resampled`` the metrics that are compared,
     on resamples that are the same for every calibrator; ``confidence`` and ``correct`` (N,) are for
@@ -76,7 +76,7 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
     held_back = cross_fitted(
         name, validation.logits, validation.labels, seed=seed, folds=setting.folds
     )
-    # With a test set the validation rows only choose: the whole panel would take its time.
+    # With a test set the validation rows only choose: all metrics would take too long.
     only = None if setting.test is None else METRICS.names(Shown.LEADERBOARD)
     chosen_by = scores(held_back, validation.labels, setting.fitted_classes, bins=bins, only=only)
     test = setting.measured
@@ -110,10 +110,10 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
 
 
 def resamples_for(rows: int) -> int:
-    """1000, and fewer for many rows, whose resamples cost more: at least 400."""
+    """1000, or fewer for many rows, whose resamples cost more: at least 400."""
     return min(1000, max(400, MANY_ROWS * 1000 // rows))
 
 
 def folds_for(rows: int) -> int:
-    """Five; of many rows two, as half of them say almost as much of a calibrator as four fifths."""
+    """Five; two for many rows, since half of them fit a calibrator almost as well as 80 %."""
     return FOLDS if rows <= MANY_ROWS else 2

@@ -1,4 +1,4 @@
-"""What the driver tells a worker: one value for each trial."""
+"""What the driver tells a worker: one value for each trial, or for each cohort."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Terms:
     """
 
     store: str
+    sweep: str
     calibrators: tuple[str, ...]
     evaluation: Evaluation
     time_limit: float | None
@@ -36,15 +37,24 @@ class Terms:
     def of(cls, spec: Spec, store: str) -> Self:
         """Those of a spec, on one CPU of this machine."""
         names = tuple(spec.calibrator_names)
-        return cls(store, names, spec.evaluation, spec.time_limit, spec.ensemble_seeds)
+        about = spec.evaluation, spec.time_limit, spec.ensemble_seeds
+        return cls(store, spec.name, names, *about)
+
+
+@dataclass(frozen=True)
+class AssignedTrial:
+    """A trial of a study; at ``rungs`` (epochs) it reports what it has reached."""
+
+    trial: TrialConfig
+    study_id: str
+    rungs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One trial for one worker; at ``rungs`` (epochs) it reports what it has reached."""
+    """The trials for one worker: one, or several of one shape to be trained together."""
 
-    trial: TrialConfig
-    rungs: tuple[int, ...]
+    members: tuple[AssignedTrial, ...]
     terms: Terms
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -53,4 +63,5 @@ class Assignment:
 
     def __str__(self) -> str:
         """Tune names a trial's directory by it."""
-        return f"{self.trial.dataset_name} {self.trial.method} {self.trial.phase}"
+        first = self.members[0].trial
+        return f"{first.dataset_name} {first.method} {first.phase}"

@@ -17,6 +17,7 @@ from calibration.learners import trains_network
 from calibration.methods import make_method
 from calibration.models import build_model
 from calibration.training import PREDICTION_BATCH
+from sweeps.engine.embedding import stand_in
 from sweeps.search.space import extremes
 from sweeps.spec import LoadedSpec
 from sweeps.spec.schema import Spec
@@ -57,6 +58,7 @@ def training_bytes(loaded: LoadedSpec) -> float:
     most = 0.0
     for dataset in loaded.datasets.values():
         splits = dataset.split(loaded.spec.protocol, loaded.spec.seed, held_out=True)
+        splits = stand_in(loaded.spec.model, splits)
         for row, chosen in loaded.spec.methods.items():
             if not trains_network(chosen.method):
                 continue

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ray.tune.search import Searcher
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.errors import UserError
-from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
+from sweeps.ray_backend.assignment import ASSIGNMENT, AssignedTrial, Assignment, Terms
 from sweeps.store import StoreError
 
 log = logging.getLogger("calsweep")
@@ -36,8 +37,18 @@ _MISSING = re.compile(r"No module named '(calibration|sweeps|cluster)\b")
 _LIVE: dict[int, PlanSearcher] = {}
 
 
+class _Given:
+    """What a worker was given: the trials that have not ended, and how many there were."""
+
+    def __init__(self, trials: Sequence[PlannedTrial]) -> None:
+        self.trials = {trial.key: trial for trial in trials}
+        self.company = len(trials)
+
+
 class PlanSearcher(Searcher):
-    """Hands Tune the plan's next trial and tells the plan when one has ended.
+    """Hands Tune the plan's next trials and tells the plan when one has ended.
+
+    One of Tune's trials is one of ours, or a cohort of them.
 
     A store that cannot be used, or a sampler that fails, ends the sweep: ``failure`` keeps
     what it said, because Tune wraps what is raised through it.
@@ -63,7 +74,7 @@ class PlanSearcher(Searcher):
         self._turned_away: set[str] = set()
         self._builds: dict[str, str] = {}
         self.causes: dict[str, str] = {}
-        self._trials: dict[str, PlannedTrial] = {}
+        self._given: dict[str, _Given] = {}
         _LIVE[id(self)] = self
 
     def close(self) -> None:
@@ -77,27 +88,61 @@ class PlanSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         """A configuration; None to wait; FINISHED when nothing will come any more."""
         self._guarded(self.still_ours)
-        if len(self._trials) >= self.room():
+        room = self.room()
+        if len(self._given) >= room:
             return None
-        trial = self._guarded(self.plan.next)
-        if trial is None:
+        cohort = self._guarded(partial(self._next, room))
+        if not cohort:
             return str(Searcher.FINISHED) if self.plan.finished else None
-        self._trials[trial_id] = trial
-        rungs = self.plan.cells[trial.cell].study.rungs if trial.config.phase == "search" else []
-        return {ASSIGNMENT: Assignment(trial.config, tuple(rungs), self.terms)}
+        self._given[trial_id] = _Given(cohort)
+        return {ASSIGNMENT: Assignment(tuple(map(self._member, cohort)), self.terms)}
 
-    def stops(self, trial_id: str, body: str) -> bool:
-        """Whether the plan stops a trial that has come so far."""
-        trial = self._trials[trial_id]
-        return bool(self._guarded(lambda: self.plan.report(trial, json.loads(body))))
+    def _next(self, workers: int) -> list[PlannedTrial]:
+        if not self.terms.paced:
+            return self.plan.next_cohort(workers)
+        trial = self.plan.next()  # costs that are compared between nights are measured alone
+        return [] if trial is None else [trial]
+
+    def _member(self, trial: PlannedTrial) -> AssignedTrial:
+        search = trial.config.phase == "search"
+        rungs = self.plan.cells[trial.cell].study.rungs if search else ()
+        return AssignedTrial(trial.config, trial.study_id, tuple(rungs))
+
+    def stops(self, trial_id: str, bodies: str) -> bool:
+        """Whether the plan stops trials that have come so far, and no other is left.
+
+        Of a cohort, those that are stopped have ended now; the worker finds it in the store.
+        """
+        given = self._given[trial_id]
+        stopped = [
+            given.trials[key]
+            for key, body in json.loads(bodies).items()
+            if self._guarded(partial(self.plan.report, given.trials[key], body))
+        ]
+        if len(stopped) == len(given.trials):
+            return True
+        self._complete(given, stopped)
+        return False
+
+    def ended(self, trial_id: str, keys: str) -> None:
+        """Trials of a cohort have their records; the others go on."""
+        given = self._given[trial_id]
+        self._complete(given, [given.trials[key] for key in json.loads(keys)])
+
+    def _complete(self, given: _Given, trials: Sequence[PlannedTrial]) -> None:
+        for trial in trials:
+            del given.trials[trial.key]
+            self._guarded(partial(self.plan.complete, trial.key))
+            self.on_event(trial)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """The trial's record lies in the store, unless its process died."""
-        trial = self._trials.pop(trial_id)
+        """The records of all that are left lie in the store, unless their process died."""
+        given = self._given.pop(trial_id)
+        left = list(given.trials.values())
         if result and "unfit" in result:
-            self._turn_away(trial, result["unfit"])
+            self._turn_away(left, result["unfit"])
             return
         if result and "store_error" in result:
             self.failure = StoreError(result["store_error"])
@@ -110,13 +155,22 @@ class PlanSearcher(Searcher):
                     "install the same on every node"
                 )
                 raise self.failure
-            self._guarded(lambda: self.plan.died(trial, cause, weight_of(cause)))
+            self._died(left, cause, given.company)
         else:
             self.attended = True
-            self._guarded(lambda: self.plan.complete(trial.key))
-        self.on_event(trial)
+            self._complete(given, left)
 
-    def _turn_away(self, trial: PlannedTrial, reason: str) -> None:
+    def _died(self, trials: Sequence[PlannedTrial], cause: str, company: int) -> None:
+        weight = weight_of(cause)
+        if company > 1 and weight > LOST_NODE:
+            self._guarded(lambda: self.plan.split(trials))
+        else:
+            for trial in reversed(trials):  # each is put before those that wait
+                self._guarded(partial(self.plan.died, trial, cause, weight))
+        for trial in trials:
+            self.on_event(trial)
+
+    def _turn_away(self, trials: Sequence[PlannedTrial], reason: str) -> None:
         """A node that joined cannot train: the others go on, if there are any that can."""
         if not self.attended:
             self.failure = StoreError(reason)
@@ -124,8 +178,9 @@ class PlanSearcher(Searcher):
         if reason not in self._turned_away:
             self._turned_away.add(reason)
             log.warning("%s; its trials go to other nodes", reason)
-        self._guarded(lambda: self.plan.died(trial, reason, LOST_NODE))
-        self.on_event(trial)
+        for trial in reversed(trials):
+            self._guarded(partial(self.plan.died, trial, reason, LOST_NODE))
+            self.on_event(trial)
 
     def compare_builds(self, node: str, build: str) -> None:
         """Name a node whose build of torch is another than that of those before: once."""
@@ -179,8 +234,10 @@ class PlanScheduler(FIFOScheduler):
         self.searcher.attended |= not {"unfit", "store_error"} & result.keys()
         if "build" in result:
             self.searcher.compare_builds(str(result["node"]), str(result["build"]))
-        body = result.get("body")
-        if body is not None and self.searcher.stops(trial.trial_id, body):
+        if "ended" in result:
+            self.searcher.ended(trial.trial_id, result["ended"])
+        bodies = result.get("bodies")
+        if bodies is not None and self.searcher.stops(trial.trial_id, bodies):
             return str(TrialScheduler.STOP)
         return str(TrialScheduler.CONTINUE)
 
@@ -200,7 +257,7 @@ class Forget(Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         """Tune lets callbacks change a result in place."""
-        result.pop("body", None)
+        result.pop("bodies", None)
 
 
 def _live(identity: int) -> PlanSearcher:

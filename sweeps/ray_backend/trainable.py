@@ -1,4 +1,4 @@
-"""The Ray Tune shell around a trial."""
+"""The Ray Tune shell around a trial or a cohort of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ray import tune, util
 
 from calibration.data import Dataset
 from calibration.text import count
+from sweeps.engine.cohort_run import CohortRun
 from sweeps.engine.networks import provide
 from sweeps.engine.trial import TrialRun
-from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment
+from sweeps.ray_backend.assignment import ASSIGNMENT, AssignedTrial, Assignment
 from sweeps.ray_backend.gpu_share import memory_fraction
 from sweeps.ray_backend.handshake import UnfitNodeError, check_device
 from sweeps.ray_backend.watchdog import Watchdog
@@ -27,11 +28,11 @@ UNFIT_SECONDS = 15.0
 
 
 class CalibrationTrial(tune.Trainable):
-    """One trial per configuration; one block of epochs per ``step``.
+    """The trials of one assignment; one block of epochs per ``step``.
 
-    Tune hears of a trial once per block, because every report costs its driver over ten
+    Tune hears of them once per block, because every report costs its driver over ten
     milliseconds; curves travel in the record. Tune's own checkpoints stay off: what lies
-    in the store under the trial's key is the only state.
+    in the store under each trial's key is the only state.
     """
 
     def setup(self, config: dict[str, Any], datasets: Sequence[Dataset] = ()) -> None:
@@ -42,51 +43,60 @@ class CalibrationTrial(tune.Trainable):
         for dataset in datasets:
             provide(dataset)
         assigned: Assignment = config[ASSIGNMENT]
-        trial, terms = assigned.trial, assigned.terms
-        if trial.device == "cuda" and 0 < terms.gpu < 1 and torch.cuda.is_available():
+        terms = assigned.terms
+        self.device = assigned.members[0].trial.device
+        if self.device == "cuda" and 0 < terms.gpu < 1 and torch.cuda.is_available():
             # One that needs more than its share fails alone, and says why.
             total = torch.cuda.get_device_properties(0).total_memory
             torch.cuda.set_per_process_memory_fraction(memory_fraction(terms.gpu, total))
         self.node = str(util.get_node_ip_address())
-        self.trial = TrialRun(
-            trial,
+        self.terms, self.assigned = terms, assigned
+        self.cohort = CohortRun([self._run_of(member) for member in assigned.members])
+        self._reached = dict.fromkeys((trial.key for trial in self.cohort.trials), 0)
+        self._judged: list[TrialRun] = []
+        self._time_left = terms.time_limit
+
+    def _run_of(self, member: AssignedTrial) -> TrialRun:
+        terms = self.terms
+        return TrialRun(
+            member.trial,
             _store(terms.store),
             calibrators=list(terms.calibrators),
             evaluation=terms.evaluation,
             ensemble=terms.ensemble,
-            rungs=assigned.rungs,
+            rungs=member.rungs,
             resources={"cpu": terms.cpu, "gpu": terms.gpu, "node": self.node},
             paced=terms.paced,
         )
-        self.terms = terms
-        self._reached = 0
-        self._time_left = terms.time_limit
 
     def step(self) -> dict[str, Any]:
         """Train for one block.
 
-        At a rung the result holds what a record would, for the driver to file should it
-        stop the trial; a store that cannot be written ends the sweep, not the process.
+        ``ended`` are the keys of those that have ended. At a rung the result holds what a
+        record would, for the driver to file should it stop the trial; a store that cannot be
+        written ends the sweep, not the process.
         """
         try:
             if self.terms.meeting is not None:
-                self.terms.meeting.attend(self.trial.store, self.node)
-            check_device(self.trial.config.device, self.node)
-            done = self._advance()
+                self.terms.meeting.attend(_store(self.terms.store), self.node)
+            check_device(self.device, self.node)
+            for trial in self.cohort.trials:
+                if trial.run is None:
+                    trial.prepare()
+            self._drop_stopped()
+            ended = self._advance() if self.cohort.trials else []
         except UnfitNodeError as error:
             time.sleep(UNFIT_SECONDS)
             return {"done": True, "unfit": str(error), "pid": os.getpid()}
         except StoreError as error:
             return {"done": True, "store_error": str(error), "pid": os.getpid()}
-        run = self.trial.run
-        epoch = run.epoch if run else 0
-        result: dict[str, Any] = {"done": done, "epoch": epoch, "pid": os.getpid()}
+        result: dict[str, Any] = {"done": not self.cohort.trials, "pid": os.getpid()}
         result |= {"node": self.node, "build": str(torch.__version__)}
-        if not done and self._reached < (
-            reached := sum(rung <= epoch for rung in self.trial.rungs)
-        ):
-            self._reached = reached
-            result["body"] = json.dumps(self.trial.body())
+        if ended:
+            result["ended"] = json.dumps([trial.key for trial in ended])
+        self._judged = [trial for trial in self.cohort.trials if self._at_rung(trial)]
+        if self._judged:
+            result["bodies"] = json.dumps({trial.key: trial.body() for trial in self._judged})
         return result
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -95,22 +105,42 @@ class CalibrationTrial(tune.Trainable):
         CalibrationTrial.setup(self, new_config)
         return True
 
-    def _advance(self) -> bool:
-        """One block, watched: only what the trial itself takes counts against its limit."""
+    def _at_rung(self, trial: TrialRun) -> bool:
+        """Whether it has come to a rung since it was last asked."""
+        epoch = trial.run.epoch if trial.run else 0
+        before, reached = self._reached[trial.key], sum(rung <= epoch for rung in trial.rungs)
+        self._reached[trial.key] = max(before, reached)
+        return reached > before
+
+    def _drop_stopped(self) -> None:
+        """Leave out those that the driver has stopped; the last one it ends together with us."""
+        judged, self._judged = self._judged, []
+        if not judged or len(self.cohort.trials) == 1:
+            return
+        studies = {member.trial.key(): member.study_id for member in self.assigned.members}
+        for trial in judged:
+            if trial.store.stopped(self.terms.sweep, studies[trial.key], trial.key):
+                self.cohort.drop(trial)
+
+    def _advance(self) -> list[TrialRun]:
+        """One block, watched: only what the trials themselves take counts against the limit."""
         if self._time_left is None:
-            return self.trial.advance(self.terms.block)
+            return self.cohort.advance(self.terms.block)
         began = time.monotonic()
         watchdog = Watchdog(self._time_left, self._overdue)
         try:
-            return self.trial.advance(self.terms.block)
+            return self.cohort.advance(self.terms.block)
         finally:
             watchdog.disarm()
             self._time_left = max(0.01, self._time_left - (time.monotonic() - began))
 
     def _overdue(self) -> None:
-        limit, run = self.terms.time_limit, self.trial.run
-        epoch = run.epoch if run else 0
-        self.trial.fail(
+        """Record the failure; a cohort ends without one, and its members are trained alone."""
+        if len(self.assigned.members) > 1:
+            return
+        limit, (trial,) = self.terms.time_limit, self.cohort.trials
+        epoch = trial.run.epoch if trial.run else 0
+        trial.fail(
             f"took longer than its time limit of {limit:g} s; it had {count(epoch, 'epoch')}"
         )
 

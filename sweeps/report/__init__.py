@@ -1,1 +1,1 @@
-"""From records to what people read: tables, figures, one page."""
+"""The report of a sweep: tables, figures and one HTML page."""

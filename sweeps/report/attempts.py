@@ -1,4 +1,4 @@
-"""The parts of a report, each tried by itself: one that fails costs that part and no other."""
+"""Make the parts of a report independently: a failure costs only that part."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Attempts:
         self.failures: dict[str, str] = {}
 
     def part(self, name: str, make: Callable[[], T], otherwise: T) -> T:
-        """What ``make`` returns, or ``otherwise`` where it fails, which is then logged.
+        """The result of ``make``, or ``otherwise`` if it fails, which is logged.
 
-        Raises ``StoreError``: where nothing can be written, nothing else can be either.
+        Raises ``StoreError``: if this part cannot be written, no other can.
         """
         try:
             return make()

@@ -1,4 +1,4 @@
-"""What to look at where one class has almost all rows: top-label ECE does not see the others."""
+"""What to look at if one class has almost all rows: top-label ECE does not see the others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sweeps.analysis.records import SweepRecords
 from sweeps.report.wording import listed, number, quoted
 
 INSTEAD = ("rare_class_ece", "auroc", "average_precision", "brier_skill")
-"""What sees a rare class; all but AUROC and Brier skill are to be read beside its share."""
+"""Metrics that see a rare class; read all but AUROC and Brier skill beside its share."""
 _MOST_NAMED = 4
 
 
 def blind_sentences(
     shares: Sequence[float], names: Sequence[str], chosen: Mapping[str, Any], row: str
 ) -> str:
-    """That top-label ECE is blind, or overlooks classes, and what else to look at; else nothing.
+    """A warning that top-label ECE is blind or overlooks classes, and what to look at; or "".
 
     ``shares`` are the classes' shares of the test rows, ``chosen`` holds the metrics of ``row``.
     """
@@ -39,26 +39,26 @@ def blind_sentences(
         common = max(range(len(shares)), key=lambda k: shares[k])
         return (
             f"Top-label ECE is blind here: {quoted(names[common])} has {_percent(shares[common])} "
-            "of the test rows, and who names it always, with confidence 1, has an ECE of "
-            f"{number(spots.bluff)} and knows nothing. Look at {rare} instead{look}"
+            "of the test rows, and always predicting it with confidence 1 gives an ECE of "
+            f"{number(spots.bluff)} without any skill. Look at {rare} instead{look}"
         )
     it = "it" if len(spots.rare) == 1 else "them"
-    return f"Top-label ECE hardly sees {rare}. Look at {it} apart{look}"
+    return f"Top-label ECE hardly sees {rare}. Look at {it} separately{look}"
 
 
 def blindness(sweep: SweepRecords, analysis: Analysis) -> dict[str, str]:
-    """The sentences about every dataset that has any; of the row that was chosen there."""
+    """The warning for every dataset that needs one, about its chosen row."""
     found = {}
     table = analysis.leaderboard
     for name, dataset in sweep.loaded.datasets.items():
         rows = table if table.empty else table[(table["dataset"] == name) & table["winner"]]
         chosen = {} if rows.empty else {str(k): v for k, v in rows.iloc[0].items()}
-        labels = dataset.test(sweep.spec.seed + 1).labels
-        shares = class_shares(labels, dataset.classes)
-        said = blind_sentences(shares, dataset.class_names, chosen, "the chosen row")
-        if said:
+        test = dataset.test(sweep.spec.seed + 1)
+        shares = class_shares(test.labels, dataset.classes, test.weights)
+        text = blind_sentences(shares, dataset.class_names, chosen, "the chosen row")
+        if text:
             several = len(sweep.loaded.datasets) > 1
-            found[name] = f"On {name}: {said[0].lower()}{said[1:]}" if several else said
+            found[name] = f"On {name}: {text[0].lower()}{text[1:]}" if several else text
     return found
 
 

@@ -1,7 +1,7 @@
-"""What a chart of the page is: traces and a layout for plotly, a legend, and words.
+"""A chart of the page: traces and a layout for plotly, a legend, and a description.
 
 Colours are names of the page's CSS variables, such as ``--series-0``: the page looks them up
-when it draws and again when its reader turns to dark or light.
+when it draws and again when the reader switches between dark and light.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DIGITS = 5
 
 
 class Look(NamedTuple):
-    """How a row is told from others: its method's colour, its calibrator's dash and symbol."""
+    """The style of a row: its method's colour, its calibrator's dash and symbol."""
 
     colour: str
     dash: str
@@ -58,7 +58,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart: ``about`` says what is seen, for captions and for who cannot see it."""
+    """One chart: ``about`` describes it, for captions and for screen readers."""
 
     title: str
     about: str
@@ -69,7 +69,7 @@ class Chart:
     small: bool = False
 
     def json(self) -> str:
-        """All of it, safe inside a script element, numbers at five digits."""
+        """The chart as JSON, safe inside a script element, numbers with five digits."""
         content = {
             "traces": self.traces,
             "layout": self.layout,
@@ -80,7 +80,7 @@ class Chart:
 
 
 def embedded(content: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element that contains it."""
     text = json.dumps(_plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c")
 
@@ -102,7 +102,7 @@ def looks(rows: Iterable[tuple[str, str]], methods: Iterable[str]) -> dict[tuple
 
 
 def words(name: str) -> str:
-    """A name as plotly may be given it: its texts are a kind of HTML."""
+    """A name escaped for plotly, whose texts are a kind of HTML."""
     return escape(name, quote=False)
 
 
@@ -116,7 +116,7 @@ def _short(value: Any) -> str:
 
 
 def _plain(content: Any) -> Any:
-    """Plain values: arrays as lists, floats at five digits, NaN and infinities as null, and
+    """Plain values: arrays as lists, floats with five digits, NaN and infinities as null, and
     texts without control characters.
     """
     if isinstance(content, str):

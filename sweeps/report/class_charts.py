@@ -26,11 +26,11 @@ class ClassBins(NamedTuple):
 
 
 def class_bins(probability: Tensor, positive: Tensor) -> ClassBins:
-    """Bins in each of which about equally many rows of the class are expected, by Σp.
+    """Bins with about equally many expected rows of the class (Σp) in each.
 
     Bins of equal width or of equal mass put nearly all positives of a rare class into one. There
-    are at most ten, and fewer where that would be less than five expected rows in a bin. The
-    labels take no part in where bins end; rows of equal probability stay together.
+    are at most ten, and fewer if a bin would have less than five expected rows. The bin edges do
+    not depend on the labels; rows of equal probability stay together.
     """
     level, group = probability.double().unique(return_inverse=True)
     ones = torch.ones_like(probability, dtype=torch.float64)
@@ -105,8 +105,8 @@ def class_chart(title: str, name: str, probability: Tensor, positive: Tensor) ->
     }
     rows, share = int(positive.sum()), float(positive.double().mean())
     about = (
-        f"Reliability of the probability of {name}: {rows} of {len(positive)} test points are of "
-        f"it ({100 * share:.3g} %), and the mean probability is "
+        f"Reliability of the probability of {name}: {rows} of {len(positive)} test points belong "
+        f"to it ({100 * share:.3g} %), and the mean probability is "
         f"{float(probability.double().mean()):.4f}"
     )
     return Chart(title, about, [band, points], layout, height=250, small=True)

@@ -1,4 +1,4 @@
-"""Each class's own probability against its rows: what a row's classes are drawn from."""
+"""Each class's own probability against its rows: the data of the class diagrams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LISTED = 50
 
 
 class ClassSummary(NamedTuple):
-    """One class: its rows, its share of all, and how its probability does against the rest."""
+    """One class: its rows, its share, and the quality of its probability against the rest."""
 
     number: int
     rows: int
@@ -35,7 +35,7 @@ class ClassSummary(NamedTuple):
 
 
 class ClassView(NamedTuple):
-    """The classes of a row, rarest first, and (probability, is of the class) of those drawn."""
+    """The classes of a row, rarest first, and (probability, is in class) of those drawn."""
 
     summaries: list[ClassSummary]
     drawn: dict[int, tuple[Tensor, Tensor]]
@@ -43,10 +43,10 @@ class ClassView(NamedTuple):
 
 @torch.no_grad()
 def class_view(output: Tensor, labels: Tensor, bins: int) -> ClassView | None:
-    """The classes of probability rows (N, K); None of a calibrator that gives none.
+    """The classes of probability rows (N, K); None for a calibrator without probabilities.
 
     Of two classes the rarer is drawn: the other is its mirror image. Classes without rows are
-    left out, and so are all but the rarest of very many.
+    omitted; if there are very many, all but the rarest are.
     """
     if output.ndim != 2:
         return None
@@ -59,16 +59,16 @@ def class_view(output: Tensor, labels: Tensor, bins: int) -> ClassView | None:
 
 
 def class_view_of_scores(scores: RowScores, labels: Tensor | None, bins: int) -> ClassView | None:
-    """The classes of two, from what each test row scored and its label.
+    """The two classes, from the scores and labels of the test rows.
 
-    A row's confidence is that of its label if it is right, and else of the other class. None
-    where there are more classes, no probabilities, or the labels are not those that were scored.
+    A row's confidence belongs to its label if it is right, otherwise to the other class. None
+    if there are more classes, no probabilities, or the labels are not those that were scored.
     """
     if labels is None or scores.nll is None or labels_digest(labels) != scores.labels:
         return None
-    said = torch.where(scores.correct, labels, 1 - labels)
+    predicted = torch.where(scores.correct, labels, 1 - labels)
     confidence = scores.confidence.double()
-    second = torch.where(said == 1, confidence, 1 - confidence)
+    second = torch.where(predicted == 1, confidence, 1 - confidence)
     return class_view(torch.stack([1 - second, second], -1), labels, bins)
 
 

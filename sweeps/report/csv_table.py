@@ -1,8 +1,8 @@
-"""Tables as CSV for people, who open them in spreadsheets.
+"""Tables as CSV that is safe to open in spreadsheets.
 
-A spreadsheet computes a cell that begins with ``=``, ``+``, ``-`` or ``@``. Names and reasons
-are text that others wrote, so a text that begins so gets an apostrophe before it, the sign of a
-text in every spreadsheet; numbers are left alone. Parquet has the names as they are.
+A spreadsheet evaluates a cell that starts with ``=``, ``+``, ``-`` or ``@``. Names and reasons
+are untrusted text, so a text that starts like this is prefixed with an apostrophe, which marks
+text in every spreadsheet; numbers are left alone. Parquet has the names unchanged.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pandas as pd
 
 from calibration.text import visible
 
-# Some spreadsheets split at a semicolon as well, and take signs of full width for the others.
+# Some spreadsheets also split at semicolons, and treat full-width signs like the others.
 _FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@＝＋－＠])")
 
 
 def csv(table: pd.DataFrame) -> bytes:
-    """Seven digits: more than any of these numbers is known to, and half the size."""
+    """The table with seven digits: more than these numbers are accurate to, and half the size."""
     shown = table.copy()
     for name in table.select_dtypes(exclude=["number", "bool"]):
         shown[name] = table[name].map(_cell)
@@ -34,7 +34,7 @@ def _cell(value: Any) -> Any:
 
 
 def _is_number(text: str) -> bool:
-    """Whether it is a number or several: a list such as ``-0.1 0.2`` computes nothing."""
+    """Whether it is one or more numbers: a list such as ``-0.1 0.2`` is not evaluated."""
     try:
         return bool([float(each) for each in text.split()])
     except ValueError:

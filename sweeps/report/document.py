@@ -1,4 +1,4 @@
-"""The page's shell: one file with its style, script, charts and pictures; no request is made."""
+"""The frame of a page: one file with its style, script, charts and pictures; no requests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sweeps.report.chart import Chart
 from sweeps.report.templates import NOTHING, macro, rendered
 
 PAGE_LIMIT = 6_000_000
-"""The size of a page in bytes, at most: it can be mailed, and opens at once."""
+"""The largest size of a page in bytes: it can be mailed, and opens at once."""
 RESERVED = 50_000
-"""Of these, for headings, contents and what else holds the parts together."""
+"""The part of it reserved for headings, contents and the frame."""
 MOST_MISSING = 20
-"""Failures that a page names: few enough for what is reserved."""
+"""Most failures that a page names: they must fit into the reserve."""
 
 
 class PagePart(NamedTuple):
-    """A part of a page: its anchor, what the contents call it, and its HTML."""
+    """A part of a page: its anchor, its name in the contents, and its HTML."""
 
     anchor: str
     name: str
@@ -29,7 +29,7 @@ class PagePart(NamedTuple):
 
 
 class PageBudget:
-    """What still fits into a page, and the charts it has taken so far."""
+    """The space left on a page, and the charts added so far."""
 
     def __init__(self) -> None:
         self.charts: list[Markup] = []
@@ -37,7 +37,7 @@ class PageBudget:
         self.left = PAGE_LIMIT - RESERVED - len(empty.encode())
 
     def take(self, content: Markup, otherwise: Markup = NOTHING) -> Markup:
-        """``content`` if it fits, or else what is put in its place if that does, or nothing."""
+        """``content`` if it fits, else ``otherwise`` if that fits, else nothing."""
         for made in (content, otherwise):
             size = len(made.encode())
             if size <= self.left:
@@ -48,9 +48,9 @@ class PageBudget:
     def chart(
         self, chart: Chart, title: str = "", about: str | None = None, instead: str = ""
     ) -> Markup:
-        """The place of a chart, whose data are kept; ``title`` and ``about`` replace its own.
+        """The placeholder of a chart, whose data is kept; ``title`` and ``about`` replace its own.
 
-        Where it does not fit, ``instead`` names the file that shows it.
+        If it does not fit, ``instead`` names the file that shows it.
         """
         name = f"chart-{len(self.charts)}"
         data = macro("chart", "data")(name, Markup(chart.json()))
@@ -69,9 +69,9 @@ def document(
     room: PageBudget,
     failures: Mapping[str, str],
 ) -> str:
-    """The whole file: the first part opens it under ``heading``; empty ones are left out.
+    """The whole file: the first part opens it under ``heading``; empty parts are omitted.
 
-    ``failures`` are what could not be made, and why.
+    ``failures`` lists what could not be made, and why.
     """
     summary, *others = parts
     return rendered(

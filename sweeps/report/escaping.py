@@ -1,4 +1,4 @@
-"""Text in Markdown and LaTeX: whatever it holds is shown as it is, never taken for markup.
+"""Escape text for Markdown and LaTeX: it is shown verbatim, never interpreted as markup.
 
 Pages have ``templates``, charts have ``chart.words``, CSV has ``csv_table``; control characters
 are made visible everywhere by ``calibration.text.visible``.
@@ -24,7 +24,7 @@ LATEX_SPECIAL = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': r"\textquotedbl{}",
-    # What pdflatex's fonts do not have under these characters.
+    # Characters that pdflatex's fonts do not have.
     "★": r"$\star$",
     "†": r"$\dagger$",
     "∞": r"$\infty$",
@@ -38,12 +38,12 @@ LATEX_SPECIAL = {
 
 
 def markdown_text(text: str) -> str:
-    """``text`` in a line or a table's cell of Markdown."""
+    """``text`` in a line or table cell of Markdown."""
     return "".join(f"\\{c}" if c in MARKDOWN_SPECIAL else c for c in _line(text))
 
 
 def markdown_code(text: str) -> str:
-    """``text`` as code in a table's cell of Markdown; a backtick of its own would end it."""
+    """``text`` as code in a Markdown table cell; a backtick in it would end the code."""
     inside = _line(text).replace("|", r"\|").replace("`", "'")
     return f"`{inside or ' '}`"
 
@@ -54,5 +54,5 @@ def latex_text(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """In one line: a line break would end a cell or a paragraph."""
+    """The text in one line: a line break would end a cell or a paragraph."""
     return visible(" ".join(text.split()), keep="")

@@ -18,7 +18,7 @@ from sweeps.spec import ORACLE
 
 
 def markdown(analysis: Analysis, sentences: Sequence[str] = ()) -> str:
-    """A Markdown table for each dataset, after sentences to begin with."""
+    """A Markdown table for each dataset, after introductory sentences."""
     if analysis.leaderboard.empty:
         return "No confirmed trial.\n"
     pieces = [f"{markdown_text(sentence)}\n" for sentence in sentences]
@@ -56,7 +56,7 @@ def latex(analysis: Analysis) -> str:
 
 
 def _tables(analysis: Analysis) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Every dataset's headings and headline rows as plain texts."""
+    """Every dataset's headings and headline rows as plain text."""
     table = analysis.leaderboard
     heads = ["", *map(METRICS.title, METRICS.names(Shown.LEADERBOARD)), "floor"]
     heads += [f"{METRICS.title(PRIMARY)} vs {analysis.baseline.label}", "seeds", "train s"]
@@ -91,12 +91,12 @@ def _notes(analysis: Analysis) -> str:
     seeds = int(table["seeds"].max()) if len(table) else 0
     over = f"over {count(seeds, 'seed')}" if seeds > 1 else "over test points (bootstrap)"
     if seeds > 1 and (table["seeds"] == 1).any():
-        over += " (of a row with one seed: by bootstrap over test points)"
+        over += " (for a row with one seed: by bootstrap over test points)"
     shown = [
         share for d in table["dataset"].unique() for share in headline_rows(table, d)["converged"]
     ]
     return (
-        f"Means on test data with 95 % intervals {over}; floor: the ECE that chance would give a "
-        f"calibrated model; ★ chosen on validation data. Baseline: "
+        f"Means on test data with 95 % intervals {over}; floor: the ECE of a calibrated model by "
+        f"chance; ★ chosen on validation data. Baseline: "
         f"{analysis.baseline.about}; p-values corrected (Holm).{convergence_note(shown)}"
     )

@@ -28,9 +28,9 @@ _FILES = {
 
 
 class Drawing(NamedTuple):
-    """A figure to be filed as ``name``; ``title`` and ``about`` if the page shows it as it is.
+    """A figure to be written as ``name``; ``title`` and ``about`` if the page shows it directly.
 
-    ``draw`` may raise anything; it returns nothing where there is nothing to draw.
+    ``draw`` may raise anything; it returns None if there is nothing to draw.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Drawing(NamedTuple):
 
 
 def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[Drawing]:
-    """Reliability, bin robustness, risk–coverage and curves per dataset; for plane points
-    the regions of confidence; learned sample weights where a method has them. None is drawn yet.
+    """Reliability, bin robustness, risk–coverage and curves per dataset; for points in the
+    plane the regions of confidence; learned sample weights if a method has them. Drawn lazily.
     """
     for dataset, loaded in sweep.loaded.datasets.items():
         shown = {name: row.pair for name, row in gathered.shown[dataset].items()}
@@ -67,14 +67,14 @@ def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[D
                 dataset,
                 partial(_weights, sweep, store, dataset, trial),
                 f"Sample weights learned by {row}",
-                "How the weights of training points went over epochs. First seed.",
+                "The weights of training points over epochs. First seed.",
             )
             yield Drawing(
                 f"{start}_{file_name(row)}-along-training",
                 dataset,
                 partial(_along_training, sweep, store, trial),
-                f"{row} along its training",
-                "Reliability diagrams of validation data after more and more epochs. First seed, "
+                f"{row} during training",
+                "Reliability diagrams on validation data over the epochs. First seed, "
                 "no calibrator.",
             )
         if loaded.kind == "points":
@@ -83,7 +83,7 @@ def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[D
                 dataset,
                 partial(_regions, sweep, store, dataset),
                 "Confidence over the plane",
-                "Light is confident; the training points on top. First seed, no calibrator.",
+                "Light is confident; the dots are training points. First seed, no calibrator.",
             )
 
 
@@ -110,7 +110,7 @@ def _weights(
 
 
 def _along_training(sweep: SweepRecords, store: Store, trial: ConfirmedTrial) -> Figure | None:
-    """The reliability diagrams that the training has kept, if any."""
+    """The reliability diagrams that the training kept, if any."""
     record = trial.record
     kept = None if record is None else store.arrays(record, "reliability.npz")
     if not kept:

@@ -1,4 +1,4 @@
-"""What came of a sweep in a few sentences, each true of the numbers it is made from."""
+"""The outcome of a sweep in a few sentences, each derived from its numbers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIFFERENT = (SHOWN_BETTER, SHOWN_WORSE)
 
 
 class Headline(NamedTuple):
-    """What came of one dataset: the chosen row, then the others."""
+    """The outcome on one dataset: the chosen row, then the others."""
 
     lead: str
     others: str = ""
@@ -66,10 +66,10 @@ def headline(
     test_rows: int,
     own_draws: bool,
 ) -> Headline:
-    """The chosen row beside chance and the baseline, the other methods, and what failed.
+    """The chosen row against chance and the baseline, the other methods, and failures.
 
-    ``methods`` are all rows of the spec, ``seeds`` how many each was to be confirmed with,
-    ``test_rows`` is the size of one test set, ``own_draws`` says that every seed has its own.
+    ``methods`` are all rows of the spec, ``seeds`` the planned confirm seeds of each,
+    ``test_rows`` is the size of one test set, ``own_draws`` whether every seed has its own.
     """
     rows = _of(analysis.leaderboard, dataset)
     trained = rows if rows.empty else rows[rows["row"] != ORACLE]
@@ -92,43 +92,43 @@ def headline(
 
 
 def recommended(analysis: Analysis) -> list[str]:
-    """What to use: the answer, and for every dataset why, what came next and what to mind."""
+    """What to use: the answer, and for every dataset the reason, the runner-up and caveats."""
     found = analysis.recommendation
     each = [" ".join(filter(None, [a.sentence, a.details])) for a in found.datasets]
     return each if len(each) < 2 else [found.sentence, *each]
 
 
 def outdated(sweep: SweepRecords, analysis: Analysis) -> str:
-    """That some numbers are those of other versions, and what renews them; else nothing."""
+    """A note that some numbers come from other versions, and how to renew them; or ""."""
     if not analysis.outdated:
         return ""
     made = count(analysis.outdated, "evaluation")
     return (
         f"{made} of {len(analysis.results)} {'was' if analysis.outdated == 1 else 'were'} made by "
-        "another version of a metric or a calibrator than this one: run the sweep "
-        f"{quoted(sweep.spec.name)} again to evaluate the stored predictions anew; nothing is "
+        "another version of a metric or a calibrator: run the sweep "
+        f"{quoted(sweep.spec.name)} again to re-evaluate the stored predictions; nothing is "
         "trained again."
     )
 
 
 def looks(sweep: SweepRecords) -> str:
-    """How often growing results were looked at, if that matters to the verdicts."""
+    """How often growing results were looked at, if that affects the verdicts."""
     if sweep.look == 1:
         return ""
     if protected(sweep.look):
         return (
             f"This is look {sweep.look} at a growing number of seeds: p-values are corrected for "
-            f"up to {len(SPENT)}, so that all of them together err with at most 5 %."
+            f"up to {len(SPENT)} looks, so that all of them together err with at most 5 %."
         )
     return (
         f"This is look {sweep.look} at a growing number of seeds, and the 5 % was spent on the "
         f"first {len(SPENT)}: its verdicts are no longer protected. Run the sweep under another "
-        "name and seed for a fresh one."
+        "name and seed for a fresh start."
     )
 
 
 def across(analysis: Analysis, metric: str = "nll") -> str:
-    """What the ranks over several datasets say; nothing where there are none."""
+    """The ranks over several datasets in a sentence; "" if there are none."""
     ranks = analysis.ranks.get(metric)
     if ranks is None:
         return ""
@@ -199,14 +199,14 @@ def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> st
     if by_metric["ece"]["verdict"] == UNRECORDED:
         return (
             f"Too little is recorded to compare it with {baseline} for new data: run the sweep "
-            "again, which evaluates the stored predictions anew and trains nothing."
+            "again, which re-evaluates the stored predictions and trains nothing."
         )
     calibration = _calibration(by_metric["ece"], by_metric["nll"])
     return f"Compared with {baseline}: {calibration}, {_accuracy(by_metric['error'])}."
 
 
 def _claims(dataset: str, analysis: Analysis) -> tuple[pd.DataFrame, str]:
-    """The comparisons of the chosen, which alone a headline speaks of, and with what they are."""
+    """The comparisons of the chosen row, the only ones in a headline, and their baseline."""
     found = _of(analysis.comparisons, dataset)
     found = found[found["comparison"] == CHOSEN]
     chosen = {r: c for (where, r), c in analysis.selection.calibrators.items() if where == dataset}
@@ -241,7 +241,7 @@ def _tested(line: pd.Series) -> str:
 
 
 def _others(dataset: str, winners: pd.DataFrame, analysis: Analysis) -> str:
-    """The other methods' verdicts: all of them in ECE, in NLL and error the decided ones."""
+    """The other methods' verdicts: all of them in ECE, only decided ones in NLL and error."""
     found, baseline = _claims(dataset, analysis)
     found = found[~found["row"].isin(winners["row"])]
     first, *further = claimed()
@@ -281,7 +281,7 @@ def _failures(
     fewer = trained.groupby("row", sort=False)["seeds"].max()
     for method, seeds in fewer[fewer < planned].items():
         sentences.append(
-            f"{quoted(str(method))} has results on {seeds} of {planned} seeds only"
+            f"{quoted(str(method))} has results on only {seeds} of {planned} seeds"
             + (" and cannot win." if (dataset, method) in analysis.selection.cannot_win else ".")
         )
     failed = [
@@ -290,5 +290,5 @@ def _failures(
         if where == dataset and reason == FEWER_SEEDS
     ]
     if failed:
-        sentences.append(f"Without a result on some seeds, and so never chosen: {listed(failed)}.")
+        sentences.append(f"Without a result on some seeds, hence never chosen: {listed(failed)}.")
     return " ".join(sentences)

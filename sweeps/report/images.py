@@ -1,4 +1,4 @@
-"""Pictures for the page: a fraction of their size, and only as many as fit."""
+"""Pictures for the page, compressed, and only as many as fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUALITY = 50
 
 
 class Picture(NamedTuple):
-    """A figure as it was filed; the page shows those with a title, and has charts for others."""
+    """A figure as written; the page shows those with a title, and has charts for the others."""
 
     name: str
     dataset: str
@@ -23,7 +23,7 @@ class Picture(NamedTuple):
 
 
 class WebP(NamedTuple):
-    """A picture as the page carries it, in base64."""
+    """A picture as embedded in the page, in base64."""
 
     data: str
     width: int
@@ -31,7 +31,7 @@ class WebP(NamedTuple):
 
 
 def small(png: bytes) -> WebP:
-    """The picture as WebP, no wider than a page shows it."""
+    """The picture as WebP, no wider than shown on the page."""
     picture = Image.open(io.BytesIO(png)).convert("RGB")
     if picture.width > WIDEST:
         size = (WIDEST, round(picture.height * WIDEST / picture.width))

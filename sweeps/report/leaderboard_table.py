@@ -1,4 +1,4 @@
-"""The leaderboard of a page: every row with its intervals drawn on one scale per metric."""
+"""The leaderboard of a page: every row, with intervals drawn on one scale per metric."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sweeps.spec import ORACLE
 
 _WIDTH, _HEIGHT, _MARGIN = 128, 12, 4
 SHOWN_VERDICTS = 1
-"""More columns of words would push the cost off the page: they wait until asked for."""
+"""More columns of words would push the cost off the page: they are hidden at first."""
 
 
-_DECIDES = "what rows are ordered and chosen by: cross-fitted, mean ± standard deviation over seeds"
+_DECIDES = "orders and chooses the rows: cross-fitted, mean ± standard deviation over seeds"
 
 
 class Scale(NamedTuple):
@@ -35,13 +35,13 @@ class Scale(NamedTuple):
     high: float
 
     def x(self, number: float) -> float:
-        """Where a number lies in a bar, cut off at its ends."""
+        """The position of a number in a bar, clipped at its ends."""
         share = (number - self.low) / (self.high - self.low)
         return round(_MARGIN + (_WIDTH - 2 * _MARGIN) * min(1.0, max(0.0, share)), 1)
 
 
 class RowVerdict(NamedTuple):
-    """A row beside the baseline: the words, the p-value, and the difference to sort by."""
+    """A row against the baseline: the words, the p-value, and the difference to sort by."""
 
     words: str
     p: float = math.nan
@@ -62,7 +62,7 @@ def leaderboard_table(
 ) -> SortableTable:
     """One dataset's rows as a sortable table.
 
-    Those of ``rows`` that are not in ``headline`` are hidden until asked for. Raises
+    Those of ``rows`` that are not in ``headline`` are hidden at first. Raises
     ``KeyError`` if ``rows`` has no ECE.
     """
     drawn = deciding_first(m for m in METRICS.names(Shown.LEADERBOARD) if m in rows)
@@ -106,9 +106,9 @@ def leaderboard_table(
 
 
 def scale(rows: pd.DataFrame, metric: str) -> Scale:
-    """A scale on which the rows can be told apart: one far-off row does not squeeze the rest.
+    """A scale on which the rows can be distinguished: an outlier does not squeeze the rest.
 
-    ECE begins at zero, where perfect calibration would be; other metrics where the data do.
+    ECE starts at zero, which is perfect calibration; other metrics where the data do.
     """
     means = rows[metric][np.isfinite(rows[metric])]
     lows = rows.get(f"{metric}_ci_low", means).loc[means.index].fillna(means)
@@ -124,7 +124,7 @@ def scale(rows: pd.DataFrame, metric: str) -> Scale:
 
 
 def bar(row: pd.Series, metric: str, at: Scale) -> Markup:
-    """A mean and its interval as a small drawing; the tick in ECE's is the noise floor."""
+    """A mean and its interval as a small drawing; for ECE a tick marks the noise floor."""
     mean = float(row[metric])
     if math.isnan(mean):
         return NOTHING
@@ -141,12 +141,12 @@ def bar(row: pd.Series, metric: str, at: Scale) -> Markup:
 
 
 def _about(metric: str) -> str:
-    tick = "; the tick is what chance would give" if metric == "ece" else ""
+    tick = "; the tick is the noise floor" if metric == "ece" else ""
     return f"{METRICS[metric].description}, on test data{tick}"
 
 
 def _kind_of(metric: str) -> str:
-    """What is not of the headline waits until more is asked for."""
+    """Metrics outside the headline are hidden at first."""
     return "drawn" if METRICS[metric].shown == Shown.HEADLINE else "drawn further"
 
 

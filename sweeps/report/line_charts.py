@@ -1,4 +1,4 @@
-"""Rows against each other as lines: over epochs, numbers of bins, and coverage."""
+"""Line charts that compare rows: over epochs, numbers of bins, and coverage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def bins_chart(shown: Mapping[str, tuple[Tensor, Tensor]], styles: Mapping[str, 
     }
     about = (
         "ECE and MCE by the number of equal-width bins. A ranking that changes with the number "
-        "of bins is no finding; with few points in a bin both grow by chance alone."
+        "of bins is not a finding; with few points in a bin both grow by chance alone."
     )
     return Chart(
         "Robustness to the number of bins", about, traces, layout, keys=_keys(shown, styles)
@@ -64,7 +64,7 @@ def coverage_chart(shown: Mapping[str, tuple[Tensor, Tensor]], styles: Mapping[s
         "yaxis": _axis("error among them", rangemode="tozero"),
     }
     about = (
-        "What abstaining buys: the error among the test points that are kept when the least "
+        "The benefit of abstaining: the error among the test points that are kept when the least "
         "confident ones are refused. Lower is better."
     )
     return Chart("Risk and coverage", about, traces, layout, keys=_keys(shown, styles))
@@ -75,7 +75,7 @@ def _axis(title: str, **options: Any) -> dict[str, Any]:
 
 
 def _line(name: str, x: Any, y: Any, look: Look, place: int, axes: str = "") -> dict[str, Any]:
-    """Lines after the first few wait for their entry in the legend to be asked for."""
+    """Lines after the first few are hidden until selected in the legend."""
     trace: dict[str, Any] = {
         "type": "scatter",
         "mode": "lines" if len(x) > 12 else "lines+markers",
@@ -98,7 +98,7 @@ def _keys(named: Mapping[str, object], styles: Mapping[str, Look]) -> list[Key]:
 
 
 def _thinned(points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """So many points as can be told apart on a screen, the first and last among them."""
+    """As many points as a screen can resolve, including the first and the last."""
     if len(points) <= _MOST_POINTS:
         return points
     kept = np.unique(np.linspace(0, len(points) - 1, _MOST_POINTS).round().astype(int))

@@ -1,4 +1,4 @@
-"""A sweep as notebooks show it: a leaderboard of few columns, and the same as HTML."""
+"""A sweep in notebooks: a leaderboard with few columns, as a frame and as HTML."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sweeps.report.templates import rendered
 from sweeps.report.terminal import leaderboard_tables
 
 MOST_COLUMNS = 12
-"""What a notebook shows of a frame without scrolling."""
+"""As many columns as a notebook shows without scrolling."""
 
 
 class Leaderboard(pd.DataFrame):
-    """The columns of a leaderboard that answer most questions; ``full`` has all of them.
+    """The most useful columns of a leaderboard; ``full`` has all of them.
 
-    What is computed from it (a selection of rows, a group) is an ordinary DataFrame.
+    Results computed from it (a selection of rows, a group) are ordinary DataFrames.
     """
 
     _internal_names: ClassVar[list[str]] = [*pd.DataFrame._internal_names, "_full"]  # type: ignore[attr-defined]
@@ -41,7 +41,7 @@ class Leaderboard(pd.DataFrame):
 
 
 def slim(table: pd.DataFrame) -> Leaderboard:
-    """At most ``MOST_COLUMNS`` columns: what decides, the metrics by importance, the cost."""
+    """At most ``MOST_COLUMNS`` columns: the deciding one, the metrics by importance, the cost."""
     first = [*CANDIDATE, "winner", CHOSEN_BY, f"{CHOSEN_BY}_sd"]
     last = ["floor", "train_seconds", "seeds"]
     room = MOST_COLUMNS - len(first) - len(last)

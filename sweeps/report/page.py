@@ -29,8 +29,8 @@ def page(
 ) -> str:
     """The whole page: ``SECTIONS`` in their order, those about a dataset for every dataset.
 
-    It is smaller than ``document.PAGE_LIMIT``: charts come before pictures, and what does not fit
-    is named with the file that has it. So is what failed, here or earlier in ``attempts``.
+    It is smaller than ``document.PAGE_LIMIT``: charts come before pictures, and parts that do not
+    fit are named with their files. Failures are named too, here or earlier in ``attempts``.
     """
     whole = ReportContext(sweep, analysis, gathered, pictures, published, PageBudget())
     about = [replace(whole, dataset=name) for name in sweep.loaded.datasets]

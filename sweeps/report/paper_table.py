@@ -1,9 +1,9 @@
-"""A published table repeated: ours beside what was published, row by row.
+"""A published table reproduced: our values beside the published ones, row by row.
 
-A calibration error is marked ≈ when it cannot be told from that of a perfectly calibrated
-model: ours when the mean over seeds lies within what chance gives the mean of that many test
-draws (one-sided, 95 %), or one draw where all seeds share a test set; a published one when it
-lies within what chance gives one draw. Rows that the publication quotes stand below, marked.
+A calibration error is marked ≈ if it cannot be distinguished from that of a perfectly calibrated
+model: ours if the mean over seeds lies within the chance range of the mean of that many test
+draws (one-sided, 95 %), or of one draw if all seeds share a test set; a published one if it lies
+within the chance range of one draw. Rows that the publication quotes follow below, marked.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from sweeps.spec.schema import PublishedTable
 
 
 def paper_table(tidy: pd.DataFrame, sweep: SweepRecords) -> pd.DataFrame:
-    """One line per (dataset, row, metric): mean and spread of ours, and the published value.
+    """One line per (dataset, row, metric): our mean and spread, and the published value.
 
-    Of a quoted row there is only that.
+    A quoted row has only the latter.
     """
     table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
@@ -75,7 +75,7 @@ def _heading(metric: str) -> str:
 
 
 def _is_share(metric: str) -> bool:
-    """Whether it can be written in per cent; the floor is an ECE."""
+    """Whether the metric can be written in per cent; the floor is an ECE."""
     name = metric.removeprefix("large_")
     return name not in METRICS or METRICS[name].unit == "share"
 
@@ -102,14 +102,14 @@ def _rows_of(tidy: pd.DataFrame, dataset: str, ours: str) -> pd.DataFrame:
 
 
 def _column(metric: str, seeds: pd.DataFrame) -> str:
-    """The larger draw is the better witness where the two measure the same thing."""
+    """The column of a metric; of the larger test draw, if any, where the posterior is known."""
     large = f"large_{metric}"
     known = metric in METRICS and METRICS[metric].needs == "posterior"
     return large if known and large in seeds else metric
 
 
 def _largest_by_chance(tidy: pd.DataFrame, dataset: str) -> float:
-    """The ECE that the true posterior stays below in 95 of 100 draws, where it is known."""
+    """The 95 % quantile of the true posterior's ECE over draws, if the posterior is known."""
     oracle = _rows_of(tidy, dataset, "oracle")
     if oracle.empty:
         return -math.inf
@@ -126,7 +126,7 @@ def print_paper_table(lines: pd.DataFrame, sweep: SweepRecords, console: Console
 
 
 def notes(sweep: SweepRecords, lines: pd.DataFrame) -> str:
-    """What the numbers and signs of the table mean."""
+    """The meaning of the table's numbers and signs."""
     table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
     remarks = [f"mean ± standard deviation over {count(sweep.spec.confirm_seeds, 'seed')}"]
@@ -135,14 +135,14 @@ def notes(sweep: SweepRecords, lines: pd.DataFrame) -> str:
     if table.published or table.quoted:
         remarks.append("[…] as published")
     if table.quoted:
-        remarks.append("quoted: not measured there either, but taken from yet another publication")
+        remarks.append("quoted: not measured in that publication, but taken from another one")
     if lines["like_perfect"].any() or lines["published_like_perfect"].any():
         remarks.append("≈ cannot be distinguished from perfect calibration on this many test rows")
     return "; ".join(remarks) + "." + convergence_note(lines["converged"])
 
 
 def table_rows(lines: pd.DataFrame, table: PublishedTable) -> list[list[str]]:
-    """One dataset's table as texts: a row of headings, then the rows with their names."""
+    """One dataset's table as text: a row of headings, then the rows with their names."""
     heads = ["", *map(_heading, table.metrics)]
     rows = [[_row_name(lines, row), *_cells(lines, row, table)] for row in table.rows]
     quoted = [row for row in lines["row"].unique() if row not in table.rows]
@@ -192,7 +192,7 @@ def _cell(line: pd.Series, table: PublishedTable) -> str:
 
 
 def markdown(lines: pd.DataFrame, sweep: SweepRecords) -> str:
-    """The same as Markdown, for a README."""
+    """The table as Markdown, for a README."""
     table = sweep.spec.table
     assert table is not None, "only specs with a table have one"
     datasets = list(sweep.loaded.datasets)

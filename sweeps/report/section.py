@@ -1,4 +1,4 @@
-"""What a section of the report is, and what it is made from."""
+"""A section of the report, and the context that it is made from."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DrawnPredictions = Mapping[str, tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class ReportContext:
-    """What a section is made from; ``dataset`` is the one it is about, if it is about one.
+    """The inputs of a section; ``dataset`` is the one it is about, if any.
 
-    What a section adds to the page beside a heading, it takes from ``room``.
+    Whatever a section adds to the page besides a heading, it takes from ``room``.
     """
 
     sweep: SweepRecords
@@ -48,7 +48,7 @@ class ReportContext:
 
     @property
     def shown(self) -> DrawnPredictions:
-        """The predictions that are drawn of this dataset."""
+        """The predictions of this dataset that are drawn."""
         return {name: row.pair for name, row in self.gathered.shown[self.dataset].items()}
 
     @property
@@ -61,16 +61,16 @@ class ReportContext:
 
     @property
     def files(self) -> str:
-        """What the names of this dataset's figures begin with."""
+        """The prefix of the names of this dataset's figures."""
         return f"figures/{file_name(self.dataset)}"
 
 
 class Section(NamedTuple):
-    """A section: its name, and what makes it, empty where there is nothing to show.
+    """A section: its name, and the function that makes it (empty if there is nothing to show).
 
-    The contents of the page lead to ``anchor``; a section without one is made for every dataset
-    and stands under the dataset's heading. One that is ``last`` is made after all others, of the
-    room that they leave.
+    The contents of the page link to ``anchor``; a section without one is made for every dataset
+    and placed under the dataset's heading. A ``last`` section is made after all others, from the
+    space that they leave.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a table of a page consists of; the macro ``sortable`` draws it."""
+"""The parts of a table on a page; the macro ``sortable`` draws it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from markupsafe import Markup
 class Head(NamedTuple):
     """A column's heading; ``about`` is shown on hover, ``kind`` is its cells' class.
 
-    ``ends`` are those of the scale that its cells are drawn on.
+    ``ends`` are the ends of the scale on which its cells are drawn.
     """
 
     text: str
@@ -22,7 +22,7 @@ class Head(NamedTuple):
 
 
 class TableCell(NamedTuple):
-    """What a cell shows and, where it is a number, what it sorts by; NaN sorts last."""
+    """A cell's content and, if it is a number, its sort value; NaN sorts last."""
 
     shown: str | Markup
     value: float | None = None
@@ -43,7 +43,7 @@ class TableRow(NamedTuple):
 
 
 class SortableTable(NamedTuple):
-    """A table with a name for who cannot see it; ``kind`` is its class."""
+    """A table with a name for screen readers; ``kind`` is its CSS class."""
 
     name: str
     heads: Sequence[Head]

@@ -1,4 +1,4 @@
-"""The templates of the pages: what is put into one is shown as it is, never taken for markup."""
+"""The templates of the pages: values are shown verbatim, never interpreted as markup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def macro(template: str, name: str) -> Callable[..., Markup]:
 
 
 def _shown(value: object) -> str:
-    """As text without control characters; markup was made of such texts already."""
+    """The text without control characters; markup consists of such texts already."""
     return value if isinstance(value, Markup) else visible(str(value))
 
 

@@ -1,4 +1,4 @@
-"""The leaderboard as it is printed at the end of a sweep."""
+"""The leaderboard printed at the end of a sweep."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sweeps.spec.data_notes import data_notes
 
 
 def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[TextTable]:
-    """One table per dataset: each method as it is and with its best calibrator."""
+    """One table per dataset: each method uncalibrated and with its best calibrator."""
     tables = []
     for dataset in sweep.loaded.datasets:
         rows = headline_rows(analysis.leaderboard, dataset)
@@ -41,7 +41,7 @@ def leaderboard_tables(analysis: Analysis, sweep: SweepRecords) -> list[TextTabl
 
 
 def _of(ensembles: pd.DataFrame, dataset: str) -> pd.DataFrame:
-    """A dataset's ensembles as they are and with their row's chosen calibrator."""
+    """A dataset's ensembles, uncalibrated and with their row's chosen calibrator."""
     if ensembles.empty:
         return ensembles
     return ensembles[(ensembles["dataset"] == dataset) & ensembles["headline"]]
@@ -64,10 +64,10 @@ def _table(rows: pd.DataFrame, ensembles: pd.DataFrame, analysis: Analysis) -> T
 
 
 def _columns(rows: pd.DataFrame, ensembles: pd.DataFrame, analysis: Analysis) -> list[TextColumn]:
-    """What decides, its value on test data, the other metrics of the headline, cost, verdict.
+    """The deciding metric, its value on test data, the other headline metrics, cost, verdict.
 
-    The first three are always shown; of the others, those go first that the metrics' order puts
-    last.
+    The first three are always shown; of the others, those last in the metrics' order are dropped
+    first.
     """
     metrics = deciding_first(METRICS.names(Shown.HEADLINE))
     columns = [TextColumn(DECIDING_HEAD, _spreads(rows, ensembles, CHOSEN_BY))]
@@ -93,7 +93,7 @@ def _lines(*tables: pd.DataFrame) -> list[pd.Series]:
 
 
 def _spreads(rows: pd.DataFrame, ensembles: pd.DataFrame, column: str) -> list[str]:
-    """Means with standard deviations over seeds; of ensembles, with jackknife standard errors."""
+    """Means with standard deviations over seeds; for ensembles, jackknife standard errors."""
     return [
         spread(float(row.get(column, math.nan)), float(row.get(f"{column}_{error}", math.nan)))
         for table, error in ((rows, "sd"), (ensembles, "se"))
@@ -113,7 +113,7 @@ def _verdicts(rows: pd.DataFrame, analysis: Analysis) -> list[str]:
 
 
 def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console) -> None:
-    """Print every dataset's table, as wide as the console, and what its signs mean."""
+    """Print every dataset's table, as wide as the console, and the meaning of its signs."""
     tables = leaderboard_tables(analysis, sweep)
     for shown in tables:
         console.print(shown, crop=False)
@@ -150,21 +150,21 @@ def print_leaderboard(analysis: Analysis, sweep: SweepRecords, console: Console)
         ),
         style="dim",
         highlight=False,
-        markup=False,  # a row may be called [red]
+        markup=False,  # a row may be named [red]
     )
     print_blindness(blindness(sweep, analysis).values(), console)
 
 
 def print_blindness(sentences: Iterable[str], console: Console) -> None:
-    """Say where top-label ECE is blind: what the table leaves out decides there."""
-    for said in sentences:
-        console.print(said, style="yellow", highlight=False, markup=False)
+    """Print where top-label ECE is blind: there, metrics outside the table decide."""
+    for sentence in sentences:
+        console.print(sentence, style="yellow", highlight=False, markup=False)
 
 
 def not_shown(left: Iterable[Sequence[str]]) -> str:
-    """Which columns some tables had no room for; nothing if there was room for all."""
+    """The columns that did not fit into some tables; "" if all did."""
     heads = dict.fromkeys(head.strip() for each in left for head in each)
-    return f"For lack of room not shown: {', '.join(heads)}." if heads else ""
+    return f"Not shown for lack of space: {', '.join(heads)}." if heads else ""
 
 
 def spread(mean: float, deviation: float) -> str:

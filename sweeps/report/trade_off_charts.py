@@ -1,4 +1,4 @@
-"""Error against ECE, and ECE against what the training cost."""
+"""Error against ECE, and ECE against the cost of training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pareto_chart(
     names = ", ".join(label(m, p) for m, p in zip(front["row"], front["calibrator"], strict=True))
     about = (
         "Every row by its error and ECE on test data (means over seeds); towards the lower left "
-        f"is better. No row beats these in both: {names}. Colour tells the row, "
+        f"is better. No row beats these in both: {names}. Colour shows the row, "
         "shape the calibrator."
     )
     if not math.isnan(hypervolume):
@@ -55,9 +55,8 @@ def cost_chart(points: pd.DataFrame, styles: Mapping[tuple[str, str], Look], use
         "yaxis": {"title": {"text": "ECE on test data"}, "rangemode": "tozero"},
     }
     about = (
-        "What a calibration error costs: the time of one training (calibrators add next to "
-        "nothing) and the ECE that came of it. No row beats the outlined ones in time, ECE and "
-        "error at once."
+        "The cost of calibration: the time of one training (calibrators add next to nothing) "
+        "and the resulting ECE. No row beats the outlined ones in time, ECE and error at once."
     )
     traces = _rows(points, "train_seconds", styles, used, "on_cost_front")
     return Chart("Cost and calibration", about, traces, layout, 380, _keys(points, styles))

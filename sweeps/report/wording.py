@@ -1,4 +1,4 @@
-"""How numbers and names are written wherever results are put into words."""
+"""The format of numbers and names in texts about results."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ DAGGER = "†"
 
 
 def dagger(row: Mapping[str, Any] | pd.Series) -> str:
-    """The mark after the name of a row whose calibrator did not converge, else nothing."""
+    """The mark after the name of a row whose calibrator did not converge, else ""."""
     return "" if row["converged"] >= 1 else f" {DAGGER}"
 
 
 def convergence_note(converged: Iterable[float]) -> str:
-    """What the mark means, if any of the rows has it."""
+    """The meaning of the mark, if any of the rows has it."""
     if all(share >= 1 for share in converged):
         return ""
     return (
@@ -45,7 +45,7 @@ def convergence_note(converged: Iterable[float]) -> str:
 
 
 def ensemble_note(ensembles: pd.DataFrame) -> str:
-    """What an ensemble is and what it is not, if there is any."""
+    """An explanation of ensembles, if there are any."""
     if ensembles.empty:
         return ""
     return (
@@ -57,13 +57,13 @@ def ensemble_note(ensembles: pd.DataFrame) -> str:
 
 
 def interval(row: pd.Series, metric: str) -> str:
-    """``[0.019, 0.031]``, or nothing where no interval is known."""
+    """``[0.019, 0.031]``, or "" if there is no interval."""
     low, high = bounds(row, metric)
     return "" if math.isnan(low) or math.isnan(high) else f"[{low:.3f}, {high:.3f}]"
 
 
 def bounds(row: pd.Series, metric: str) -> tuple[float, float]:
-    """The 95 % interval of a leaderboard row's metric; NaN where there is none."""
+    """The 95 % interval of a leaderboard row's metric; NaN if there is none."""
     return (
         float(row.get(f"{metric}_ci_low", math.nan)),
         float(row.get(f"{metric}_ci_high", math.nan)),
@@ -71,14 +71,14 @@ def bounds(row: pd.Series, metric: str) -> tuple[float, float]:
 
 
 def p_value(p: float) -> str:
-    """``p = 0.004``; nothing where there is none."""
+    """``p = 0.004``, or "" if there is none."""
     if math.isnan(p):
         return ""
     if p < 0.001:
         return "p < 0.001"
     if p > 0.995:
         return "p = 1"
-    if 0.0495 <= p < 0.05:  # rounded, it would look like what is not significant
+    if 0.0495 <= p < 0.05:  # rounded, it would look not significant
         return "p < 0.05"
     return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
 

@@ -1,4 +1,4 @@
-"""Everything a finished sweep writes into its directory."""
+"""Write the report of a sweep into its directory."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from sweeps.store import Store
 
 Write = Callable[[str, bytes], None]
 _Files = Iterator[tuple[str, Callable[[], bytes]]]
-"""Names of files, and what makes their content."""
+"""File names, and the functions that make their content."""
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """What the report was made from, a short Markdown summary, and the published table's rows.
+    """The analysis behind the report, a short Markdown summary, and the published table's rows.
 
     ``failures`` names the files and sections that could not be made, each with the reason.
     """
@@ -57,14 +57,14 @@ def write_report(
     write: Write | None = None,
     about: About = "new_data",
 ) -> WrittenReport:
-    """Write the report of a sweep into its directory in the store, or wherever ``write`` does.
+    """Write the report of a sweep into its directory in the store, or through ``write``.
 
     report.html; recommendation.json; results (tidy), leaderboard, comparisons and costs as CSV,
-    results as Parquet too; the leaderboard as Markdown, LaTeX and SVG; figures/; and where there
-    is such a thing, importance.csv, pareto.csv, table.csv and table.md. A part that cannot be
-    made is logged, and named in the page and in ``failures``; all others are written. ``about``
-    is what verdicts speak of, as in ``analyse``. Raises ``UserError`` if ``baseline`` is no row
-    of the sweep, ``StoreError`` if nothing can be written.
+    results as Parquet too; the leaderboard as Markdown, LaTeX and SVG; figures/; and if they
+    apply, importance.csv, pareto.csv, table.csv and table.md. A part that cannot be made is
+    logged, and named in the page and in ``failures``; all others are written. ``about`` is the
+    population of the verdicts, as in ``analyse``. Raises ``UserError`` if ``baseline`` is not a
+    row of the sweep, ``StoreError`` if nothing can be written.
     """
 
     def file(name: str, content: bytes) -> None:
@@ -97,7 +97,7 @@ def write_report(
 
 
 def summary(sweep: SweepRecords, analysis: Analysis) -> str:
-    """What came of the sweep as a page of Markdown."""
+    """The outcome of the sweep as a Markdown page."""
     trials = f"{count(sweep.done, 'trial')}, {sweep.failed} failed."
     if analysis.leaderboard.empty:
         return f"# {sweep.spec.name}\n\n{trials} No confirmed trial.\n"
@@ -109,7 +109,7 @@ def summary(sweep: SweepRecords, analysis: Analysis) -> str:
 
 
 def parquet(table: pd.DataFrame) -> bytes:
-    """The same with its types, for other programs."""
+    """The table with its types, for other programs."""
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     return buffer.getvalue()
@@ -166,5 +166,5 @@ def _terminal_picture(analysis: Analysis, sweep: SweepRecords) -> str:
     console = Terminal(record=True, width=width, file=io.StringIO())
     print_leaderboard(analysis, sweep, console)
     svg = console.export_svg(title=f"calsweep · {sweep.spec.name}")
-    # rich loads its font from the network; a file of ours shows the same with any fixed font.
+    # rich loads its font from the network; any fixed-width font shows the same.
     return re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)

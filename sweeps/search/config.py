@@ -92,6 +92,16 @@ class SearchConfig(_Part):
         ),
         about("what is improved; several keep their Pareto set", min_length=1, max_length=4),
     ] = [SearchObjective()]
+    batch: Annotated[
+        int | None,
+        about(
+            "suggestions made at once, each round after the results of the one before; by default "
+            "one whenever there is room",
+            "trials per round",
+            ge=1,
+            le=100_000,
+        ),
+    ] = None
     seed: Annotated[
         int | None, about("of the samplers; the sweep's own seed by default", ge=0, lt=2**31)
     ] = None

@@ -125,6 +125,9 @@ class OptunaStudy:
     def importance(self) -> dict[str, float]:
         """See ``Study.importance``."""
         evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=32, seed=self._seed)
-        found = evaluator.evaluate(self._study, target=lambda trial: trial.values[0])
+        try:
+            found = evaluator.evaluate(self._study, target=lambda trial: trial.values[0])
+        except RuntimeError:  # values that differ in their last digits only: no tree is split
+            return {}
         total = sum(found.values())
         return {name: float(part / total) for name, part in found.items()} if total else {}

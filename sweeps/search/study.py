@@ -114,6 +114,42 @@ class Study:
         """No suggestion is left to be made, and every one has its result."""
         return self.exhausted and not self._running
 
+    @property
+    def waiting(self) -> bool:
+        """The next suggestion is the first of a round, and the round before has not ended.
+
+        So what is suggested depends on the seed and on results, never on when they come in.
+        """
+        batch = self._round
+        return batch is not None and self._asked % batch == 0 and bool(self._running)
+
+    @property
+    def mid_round(self) -> bool:
+        """Some suggestions of a round are made, and others are still to be."""
+        batch = self._round
+        return batch is not None and self._asked % batch != 0 and not self.exhausted
+
+    @property
+    def foreseen(self) -> int:
+        """How many suggestions can be made now that no further result would change.
+
+        The points of a grid, what a sampler suggests without looking at results, and the rest of
+        a round. A search bounded by time begins none ahead of time.
+        """
+        budget, sampler = self.budget, SAMPLERS[self.config.sampler]
+        if self.exhausted or self.waiting or budget is None or self.config.time is not None:
+            return 0
+        end = budget if self.points or not sampler.learns else sampler.startup
+        if self._round is not None:
+            end = max(end, self._round * (self._asked // self._round + 1))
+        return max(0, min(end, budget) - self._asked)
+
+    @property
+    def _round(self) -> int | None:
+        """The suggestions of a round; None where rounds change nothing."""
+        learns = not self.points and SAMPLERS[self.config.sampler].learns
+        return self.config.batch if learns else None
+
     def ask(self) -> tuple[int, dict[str, Value]]:
         """The next trial's number and hyperparameters, fixed ones included.
 

@@ -26,6 +26,11 @@ _DATE = (
     r"(\d{4}[-/.]\d{1,2}([-/.]\d{1,2})?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}/\d{1,2}/\d{2}"
     r"|\d{1,2}\W+[^\W\d]{3,9}\W+\d{4}|[^\W\d]{3,9}\W+\d{1,2}\W+\d{4})(\D.*)?"
 )
+_WEIGHTS = frozenset(
+    f"{of_what}{word}"
+    for of_what in ("", "case_", "instance_", "row_", "sample_", "sampling_", "survey_")
+    for word in ("weight", "weights")
+)
 _MOMENTS = ("date", "datetime", "timestamp", "year")
 
 
@@ -36,7 +41,7 @@ def warnings_in(text: str) -> list[str]:
 
 
 def table_warnings(frame: pd.DataFrame, target: str, named: dict[str, str]) -> list[str]:
-    """Warnings of columns whose rows belong together, by entity or by time.
+    """Warnings of columns that are no inputs: whose rows belong together, times, weights.
 
     ``named`` is how each column is written in a remark.
     """
@@ -50,6 +55,11 @@ def table_warnings(frame: pd.DataFrame, target: str, named: dict[str, str]) -> l
                 f"{WARNING}{name} looks like a time. Rows that are split at random let a model "
                 f"look into the future; with time: {name} it is tested on what came after (write "
                 "dates like 2024-03-31)"
+            )
+        elif _weighs(column, values):
+            found.append(
+                f"{WARNING}{name} looks like a weight. If it says how much each row counts, it is "
+                f"no input: weight: {name} has training, metrics and calibrators follow it"
             )
         elif repeats := _repeats(column, values):
             found.append(
@@ -100,6 +110,13 @@ def _is_moment(column: str, values: pd.Series[Any]) -> bool:
     words = re.split(r"\W+", " ".join(_words(column)))
     numbers = types.is_numeric_dtype(values.dtype) and not types.is_bool_dtype(values.dtype)
     return numbers and values.nunique() > 2 and words[-1] in _MOMENTS
+
+
+def _weighs(column: str, values: pd.Series[Any]) -> bool:
+    """Whether a column is called as weights of rows are, and could be some."""
+    numbers = types.is_numeric_dtype(values.dtype) and not types.is_bool_dtype(values.dtype)
+    name = "_".join(re.split(r"\W+", " ".join(_words(column))))
+    return numbers and bool((values >= 0).all()) and name in _WEIGHTS
 
 
 def _repeats(column: str, values: pd.Series[Any]) -> int:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from calibration.data import Protocol
 from calibration.methods import MethodHyperparameters
-from calibration.training import TrainingConfig
+from calibration.training_config import TrainingConfig
 
 
 class Note(NamedTuple):
@@ -29,12 +29,18 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
     TrainingConfig: {
         "epochs": Note("how long every network is trained at most", "epochs"),
         "batch_size": Note("how many rows a step takes, or full", "rows"),
-        "optimiser": Note("of the network's own parameters"),
-        "momentum": Note("of the optimiser sgd"),
+        "optimiser": Note("of the network's own parameters; a row may search for one"),
+        "momentum": Note("of the optimisers sgd and nesterov"),
+        "clip_norm": Note("longer gradients are shortened to this norm; none: as they are"),
+        "ema_decay": Note(
+            "validation and predictions use an exponential moving average of the weights, of "
+            "which a step keeps this share; none: the weights themselves"
+        ),
+        "warmup_epochs": Note("the learning rate rises linearly for so long", "epochs"),
         "schedule": Note("how the learning rate falls"),
         "milestones": Note("where the schedule step lowers the rate", "shares of all epochs"),
         "decay": Note("what the schedule step multiplies the learning rate with"),
-        "augmentation": Note("random changes to training images"),
+        "augmentation": Note("random changes to training images; a list: in this order"),
         "stop_on": Note("the best epoch by this validation metric is kept; none: the last epoch"),
         "stop_ties": Note(
             "of epochs that are equally good: the one of the lowest NLL, or the latest"
@@ -56,7 +62,12 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
     },
     MethodHyperparameters: {
         "lr": Note("the learning rate of the network's optimiser, before its schedule"),
-        "weight_decay": Note("this multiple of the weights is added to their gradient"),
+        "weight_decay": Note(
+            "this multiple of the weights is added to their gradient; adamw shrinks them by it"
+        ),
+        "optimiser": Note(
+            "searched only if listed here: instead of training.optimiser, which else holds"
+        ),
     },
     Protocol: {
         "name": Note("of the way in which rows are divided"),

@@ -16,8 +16,9 @@ from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS, PROTOCOLS, Protocol
 from calibration.learners import learner, learner_names
 from calibration.models import MODELS
+from calibration.optimisers import OPTIMISERS
 from calibration.registry import Registry
-from calibration.training import TrainingConfig
+from calibration.training_config import TrainingConfig
 from sweeps.search import SAMPLERS
 from sweeps.spec.descriptions import declaring, note, plain
 from sweeps.spec.hyperparameter_schema import WHEN, hyperparameter_schema, value_schema
@@ -40,6 +41,7 @@ def json_schema() -> _Schema:
     definitions: _Schema = schema["$defs"]
     for model in (TrainingConfig, Protocol):
         _describe(definitions[model.__name__], model)
+    _say(definitions["TrainingConfig"]["properties"]["optimiser"], _names(OPTIMISERS))
     definitions |= {f"method.{name}": _row_of(name, definitions) for name in learner_names()}
     definitions["method"] = _names(learner_names())
     definitions["when"] = WHEN
@@ -80,7 +82,17 @@ def _describe(schema: _Schema, model: type[BaseModel]) -> None:
 
 
 def _names(names: Iterable[str]) -> _Schema:
-    return {"anyOf": [{"enum": sorted(names)}, _IMPORT_PATH]}
+    known = sorted(names)
+    single = [name for name in known if not name.endswith(":")]
+    families = [_is_named(name) for name in known if name.endswith(":")]
+    return {"anyOf": [{"enum": single}, *families, _IMPORT_PATH]}
+
+
+def _is_named(name: str) -> _Schema:
+    """A thing's name, or that of any member of a family such as ``timm:``."""
+    if name.endswith(":"):
+        return {"type": "string", "pattern": f"^{name}."}
+    return {"const": name}
 
 
 def _choice(registry: Registry[Any], further: _Schema) -> _Schema:
@@ -89,14 +101,14 @@ def _choice(registry: Registry[Any], further: _Schema) -> _Schema:
     for name in registry:
         options = registry[name].model_json_schema()
         _describe(options, registry[name])
-        properties = options["properties"] | {"name": {"const": name}} | further
+        properties = options["properties"] | {"name": _is_named(name)} | further
         then = {
             "description": plain(registry[name].__doc__),
             "properties": properties,
             "required": [each for each in options.get("required", []) if each != "name"],
             "additionalProperties": False,
         }
-        by_name.append({"if": {"properties": {"name": {"const": name}}}, "then": then})
+        by_name.append({"if": {"properties": {"name": _is_named(name)}}, "then": then})
     mapping = {
         "type": "object",
         "required": ["name"],

@@ -19,8 +19,11 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from calibration.data import DATASETS, AbsentDataError, Dataset, Protocol, load_dataset
-from calibration.training import TrainingConfig
+from calibration.models import MODELS
+from calibration.registry import Registry
+from calibration.training_config import TrainingConfig
 from sweeps.host.secrets import masked
+from sweeps.spec.backbone_checks import encoder_digest
 from sweeps.spec.data_notes import data_notes
 from sweeps.spec.meaning import check_meaning
 from sweeps.spec.reading import (
@@ -43,7 +46,8 @@ __all__ = ["ORACLE", "LoadedSpec", "ProblemError", "SpecError", "load_spec", "re
 class LoadedSpec:
     """A checked spec, its text, its datasets, what to tell, and the values as they were written.
 
-    Relative paths among its datasets' options were taken from ``directory``.
+    Relative paths among its datasets' and its model's options were taken from ``directory``.
+    ``encoder`` is the digest of its frozen backbone, empty without one.
     """
 
     spec: Spec
@@ -52,6 +56,7 @@ class LoadedSpec:
     notes: list[str]
     written: Mapping[str, Any]
     directory: Path
+    encoder: str = ""
 
 
 def load_spec(path: Path, *, directory: Path | None = None) -> LoadedSpec:
@@ -73,11 +78,12 @@ def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:
         spec = _from_directory(validated(written), directory)
         spec, notes = _with_available_datasets(spec)
         datasets = check_meaning(spec)
+        encoder = encoder_digest(spec)
         notes += [f"{name}: {note}" for name, data in datasets.items() for note in data_notes(data)]
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     # What is kept and shown of a spec must not hold a server's password.
-    return LoadedSpec(spec, masked(text), datasets, notes, written, directory)
+    return LoadedSpec(spec, masked(text), datasets, notes, written, directory, encoder)
 
 
 def _add_row_lines(written: dict[str, Any], lines: Lines) -> None:
@@ -177,20 +183,35 @@ def _model_of(owner: Any, part: str | int) -> type[BaseModel] | None:
 
 
 def _from_directory(spec: Spec, directory: Path) -> Spec:
-    """The spec with the relative paths among dataset options taken from ``directory``."""
-    choices = []
-    for index, choice in enumerate(spec.datasets):
-        paths: set[str] = set()
-        if ":" not in choice.name:
-            kind = named(("datasets", index), lambda name=choice.name: DATASETS[name])
-            fields = kind.model_fields.items()
-            paths = {n for n, f in fields if Path in (f.annotation, *get_args(f.annotation))}
-        options = {
-            name: str(directory / value) if name in paths and isinstance(value, str) else value
-            for name, value in choice.options.items()
-        }
-        choices.append(Component(name=choice.name, options=options))
-    return spec.model_copy(update={"datasets": choices})
+    """The spec with the relative paths among options taken from ``directory``."""
+    choices = [
+        _placed(choice, DATASETS, ("datasets", index), directory)
+        for index, choice in enumerate(spec.datasets)
+    ]
+    model = _placed(spec.model, MODELS, ("model",), directory)
+    return spec.model_copy(update={"datasets": choices, "model": model})
+
+
+def _placed(
+    choice: Component, registry: Registry[Any], location: Location, directory: Path
+) -> Component:
+    if ":" in choice.name and choice.name not in registry:  # somebody's own, at an import path
+        return choice
+    kind = named(location, lambda: registry[choice.name])
+    options = {
+        name: str(directory / value) if _is_path(kind, name, value) else value
+        for name, value in choice.options.items()
+    }
+    return Component(name=choice.name, options=options)
+
+
+def _is_path(kind: type[BaseModel], name: str, value: Any) -> bool:
+    field = kind.model_fields.get(name)
+    if field is None or not isinstance(value, str):
+        return False
+    forms = (field.annotation, *get_args(field.annotation))
+    # A word such as ``default`` may stand in a path's place.
+    return Path in forms and not any(value in get_args(form) for form in forms)
 
 
 def _with_available_datasets(spec: Spec) -> tuple[Spec, list[str]]:

@@ -13,11 +13,17 @@ import torch
 from calibration import calibrators
 from calibration.data import Dataset, load_dataset
 from calibration.evaluation import large_metrics
-from calibration.learners import trains_network
+from calibration.learners import Estimator, learner, trains_network
 from calibration.methods import InputHyperparameters
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
 from sweeps.search import SAMPLERS, Sampler
+from sweeps.spec.backbone_checks import (
+    check_backbone,
+    check_texts,
+    chosen_backbone,
+    embedded_shape,
+)
 from sweeps.spec.reading import Location, ProblemError, shortened
 from sweeps.spec.row_checks import check_rows, named
 from sweeps.spec.schema import PublishedTable, Resources, Spec
@@ -59,6 +65,7 @@ def check_words(spec: Spec) -> None:
 def check_meaning(spec: Spec) -> dict[str, Dataset]:
     """The spec's datasets by name, once all of it makes sense. Raises ``ProblemError``."""
     check_words(spec)
+    check_backbone(spec)
     datasets: dict[str, Dataset] = {}
     for index, choice in enumerate(spec.datasets):
         location: Location = ("datasets", index)
@@ -72,10 +79,12 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
                 f"every seed of {dataset.name!r} draws its own test rows, and an ensemble needs "
                 "common ones; remove the dataset or 'ensembles'",
             )
+        check_texts(spec, dataset, location)
         _check_augmentation(spec, dataset)
         _check_inputs(spec, dataset)
         _check_model(spec, dataset, location)
         _check_groups(spec, dataset, location)
+        _check_weights(spec, dataset, location)
     return datasets
 
 
@@ -255,10 +264,28 @@ def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
             )
 
 
+def _check_weights(spec: Spec, dataset: Dataset, location: Location) -> None:
+    """Parts may come to have no weight with one seed only; a learner may not know of any."""
+    if not dataset.weighted:
+        return
+    for row, written in spec.methods.items():
+        kind = learner(written.method)
+        if issubclass(kind, Estimator) and not kind.weighted:
+            raise ProblemError(
+                ("methods", row),
+                f"{written.method!r} takes no weights of rows, and dataset {dataset.name!r} has "
+                "some; remove the row, or the dataset's 'weight'",
+            )
+    _try_splits(spec, dataset, location)
+
+
 def _check_groups(spec: Spec, dataset: Dataset, location: Location) -> None:
     """Few groups may fit the parts with one seed and not with another: try those of the sweep."""
-    if dataset.test_groups is None:
-        return
+    if dataset.test_groups is not None:
+        _try_splits(spec, dataset, location)
+
+
+def _try_splits(spec: Spec, dataset: Dataset, location: Location) -> None:
     confirmed = (spec.confirm_seed(repeat) for repeat in range(spec.confirm_seeds))
     for seed in (spec.seed, *confirmed):
         for held_out in (False, True):
@@ -269,7 +296,7 @@ def _check_groups(spec: Spec, dataset: Dataset, location: Location) -> None:
 
 
 def _check_inputs(spec: Spec, dataset: Dataset) -> None:
-    if dataset.columns:
+    if dataset.columns and chosen_backbone(spec) is None:
         return
     for row, written in spec.methods.items():
         for name in InputHyperparameters.model_fields:
@@ -290,8 +317,11 @@ def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
         )
     if not any(trains_network(row.method) for row in spec.methods.values()):
         return
-    shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
-    chosen = spec.model
+    chosen, pretrained = spec.model, chosen_backbone(spec)
+    if pretrained is None:
+        shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
+    else:
+        shape = embedded_shape(spec, pretrained, dataset, location)
 
     def build() -> int:
         model = build_model(chosen.name, chosen.options, shape, dataset.classes)

@@ -81,6 +81,8 @@ def _check_training(spec: Spec, name: str) -> None:
     row = spec.methods[name]
     location: Location = ("methods", name, "training")
     training = named(location, lambda: spec.row_training(name))
+    own = location if "optimiser" in row.training else ("training",)
+    named((*own, "optimiser"), training.named_optimiser)
     if training.epochs > MOST_EPOCHS:
         own = location if "epochs" in row.training else ("training",)
         raise ProblemError(

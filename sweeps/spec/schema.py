@@ -17,7 +17,7 @@ from calibration.hyperparameters import SettingError, Value
 from calibration.learners import learner
 from calibration.learners.estimator import TRAINING_SETTINGS, Estimator
 from calibration.methods import METHODS
-from calibration.training import TrainingConfig
+from calibration.training_config import TrainingConfig
 from sweeps.search.config import Scheduler, SchedulerConfig, SearchConfig
 from sweeps.search.domains import extremes, parse_hyperparameter
 from sweeps.search.fields import STRICT, Duration, about
@@ -265,6 +265,14 @@ class Spec(_Part):
     table: Annotated[PublishedTable | None, about("a published table to repeat")] = None
     seed: Annotated[int, about("all random numbers of the sweep follow it", ge=0, lt=2**31)] = 0
     resources: Annotated[Resources, about("what one trial occupies")] = Resources()
+    cohort: Annotated[
+        Annotated[int, Field(ge=1, le=1000)] | Literal["auto"],
+        about(
+            "trials of one shape that a process trains together; auto: as many as are known to "
+            "gain by it. Changes no number",
+            "trials at once, at most",
+        ),
+    ] = 1
     retries: Annotated[
         int,
         about("how often a trial whose process died is continued", "times per trial", ge=0, le=100),

@@ -10,7 +10,7 @@ SUITES = ("nightly",)
 
 
 def ready_specs() -> list[Path]:
-    """The files of all ready specs."""
+    """The files of all bundled specs."""
     files = SPECS.rglob("*.yaml")
     return sorted(path for path in files if path.parent != SPECS or path.stem not in SUITES)
 

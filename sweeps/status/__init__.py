@@ -1,1 +1,1 @@
-"""A driver one can watch: progress and health over HTTP, for scripts, monitoring and people."""
+"""Progress and health of a running driver over HTTP, for scripts, monitoring and people."""

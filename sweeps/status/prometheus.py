@@ -1,4 +1,4 @@
-"""A snapshot as Prometheus reads it: its text format, version 0.0.4."""
+"""A snapshot in Prometheus's text format, version 0.0.4."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GAUGES = {
 
 
 def exposition(status: Mapping[str, Any]) -> str:
-    """The text: gauges only, since a resumed sweep counts on from where it was."""
+    """The text: gauges only, since a resumed sweep continues its counts."""
     sweep = {"sweep": status["sweep"]}
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {name: [] for name in _GAUGES}
     for state, value in status.get("trials", {}).items():

@@ -1,12 +1,12 @@
-"""The endpoint: a small HTTP server in threads of the driver, which it must never slow or end.
+"""The endpoint: a small HTTP server in threads of the driver, which it must never slow or stop.
 
 ::
 
     /             a live page            /status.json  for scripts
     /metrics      for Prometheus         /healthz      200 while the driver lives
 
-It reads and never writes. A snapshot is taken on demand only, and not again before twenty times
-what it took: whoever asks more often gets the last one. Whatever goes wrong is an answer of 500.
+It reads and never writes. A snapshot is taken only on demand, and not again before twenty times
+its duration: more frequent requests get the last one. Any error is answered with status 500.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sweeps.status.prometheus import exposition
 from sweeps.status.snapshot import snapshot
 
 LEAST_SECONDS = 1.0
-"""Between two snapshots, at least."""
+"""Minimum seconds between two snapshots."""
 _SHARE = 20
 MOST_AT_ONCE = 8
 _PAGES = {
@@ -52,9 +52,9 @@ _HEADERS = {
 
 
 class StatusServer:
-    """Serves how a driver's sweeps stand; a context, in which ``showing`` names the sweep.
+    """Serves the state of a driver's sweeps; a context, in which ``showing`` sets the sweep.
 
-    Raises ``UserError`` if the port cannot be had. Port 0 is any that is free; ``address`` says
+    Raises ``UserError`` if the port cannot be used. Port 0 is any free one; ``address`` says
     which.
     """
 
@@ -79,7 +79,7 @@ class StatusServer:
 
     @property
     def address(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self._server.server_address[1]}"
 
@@ -114,8 +114,8 @@ class StatusServer:
         self._last_event = time.time()
 
     def status(self, *, now: bool = False) -> dict[str, Any]:
-        """The latest snapshot, with the driver's own health; a new one if it is time for it."""
-        # Whoever comes while one is being taken gets the last: nobody waits, nothing is done twice.
+        """The latest snapshot, with the driver's own health; a new one if it is due."""
+        # Requests during a snapshot get the last one: nobody waits, nothing is done twice.
         if self._lock.acquire(blocking=now):
             try:
                 plan = self._plan
@@ -135,7 +135,7 @@ class StatusServer:
         }
 
     def answers_to(self, host: str) -> bool:
-        """Whether a Host header is ours: a page elsewhere may have a name that leads here."""
+        """Whether a Host header is ours: a foreign page may use a name that resolves to us."""
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
         name = name.strip("[]").lower()
         try:
@@ -186,7 +186,7 @@ class _Server(ThreadingHTTPServer):
             self.places.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Somebody hung up: nothing that the driver's terminal should hear of."""
+        """A client hung up: not worth a message in the driver's terminal."""
 
 
 def _handler(status: StatusServer) -> type[BaseHTTPRequestHandler]:
@@ -218,7 +218,7 @@ def _handler(status: StatusServer) -> type[BaseHTTPRequestHandler]:
                 make, kind = found
                 try:
                     code, text = 200, make()
-                except Exception as error:  # whatever it is, the driver goes on
+                except Exception as error:  # whatever it is, the driver continues
                     code, text, kind = 500, f"{type(error).__name__}\n", "text/plain"
                 self._send(code, text, kind)
 
@@ -234,7 +234,7 @@ def _handler(status: StatusServer) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(content)
 
         def log_message(self, *given: object) -> None:
-            """The terminal is the sweep's."""
+            """Log nothing: the terminal belongs to the sweep."""
 
     return Handler
 

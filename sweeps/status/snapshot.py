@@ -1,7 +1,7 @@
-"""How a running sweep stands, as one JSON value. Nothing here changes or waits for anything.
+"""The state of a running sweep, as one JSON value. Nothing here changes or waits for anything.
 
-It is taken in another thread than the driver's: what changes meanwhile may be a moment off.
-Validation numbers only: test data is for the report, when all seeds are there.
+It is taken in a thread other than the driver's: changing values may be slightly out of date.
+Validation numbers only: test data is for the report, when all seeds are done.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sweeps.store import StoreError
 
 MOST_RUNNING, MOST_ENDED, CURVE_POINTS = 24, 24, 120
 _CURVES = ("validation/nll", "train/loss")
-"""What a curve shows: the first of these that it has."""
+"""The metric of a curve: the first of these that it has."""
 
 
 def snapshot(plan: Plan, began: float) -> dict[str, Any]:
     """Counts, cells, the leaderboard so far, running and lately ended trials, with curves.
 
-    ``began`` is when the driver took the sweep up, in seconds since 1970.
+    ``began`` is when the driver started the sweep, in seconds since 1970.
     """
     cells = list(plan.cells.values())
     ended = [trial for trial in list(plan.trials.values()) if plan.summary(trial) is not None]
@@ -61,7 +61,7 @@ def snapshot(plan: Plan, began: float) -> dict[str, Any]:
 
 
 def _leaderboard(plan: Plan, ended: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
-    """Mean validation NLL of what is confirmed so far, best first within each dataset."""
+    """Mean validation NLL of the confirm trials so far, best first within each dataset."""
     found: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
     for trial in ended:
         result = plan.result(trial)
@@ -101,7 +101,7 @@ def _about(trial: PlannedTrial) -> dict[str, Any]:
 
 
 def curve_points(curve: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """At most ``CURVE_POINTS`` of a curve: what it shows, and pairs of epoch and value."""
+    """At most ``CURVE_POINTS`` of a curve: its metric, and pairs of epoch and value."""
     for name in _CURVES:
         rows = [
             (row["epoch"], row[name]) for row in curve if math.isfinite(row.get(name, math.nan))

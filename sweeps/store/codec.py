@@ -1,4 +1,4 @@
-"""How the store's values become bytes and back: sealed JSON, checkpoints, arrays, tensors.
+"""Encoding and decoding of the store's values: sealed JSON, checkpoints, arrays, tensors.
 
 Whatever is read may be damaged or hostile: bytes that are not what was written raise
 ``DamagedError``, and nothing is ever unpickled.
@@ -17,21 +17,21 @@ import numpy as np
 import torch
 
 STORE_FORMAT = 4
-"""Of everything in a store; to be raised with any change that another version would misread."""
-# Up to format 2 checkpoints were numbered apart, and did not name the store's format.
+"""Format of a store; increase it with any change that another version would misread."""
+# Up to format 2 checkpoints had their own numbering and did not state the store's format.
 CHECKPOINT_HEADER = re.compile(rb"calsweep checkpoint (?:1 )?sha256:([0-9a-f]{64})\n")
 CHECKPOINT_LINE = re.compile(rb"format (\d{1,9})\n")
-# The checksum comes first and in fixed form, so that it is verified on the bytes as they are.
+# The checksum comes first and in a fixed form, so that it can be verified on the raw bytes.
 SEAL = re.compile(rb'\{"checksum": "sha256:([0-9a-f]{64})",\n')
 SEAL_LENGTH = len(b'{"checksum": "sha256:",\n') + 64
 
 
 class DamagedError(Exception):
-    """Stored bytes are not what was written; the message says how that shows."""
+    """Stored bytes are not what was written; the message says why."""
 
 
 class OtherFormatError(Exception):
-    """Stored bytes are whole, and of a format that another version of calsweep writes."""
+    """Stored bytes are intact, but in the format of another version of calsweep."""
 
     def __init__(self, found: int) -> None:
         super().__init__(f"format {found}")
@@ -44,23 +44,23 @@ def digest(content: bytes) -> str:
 
 
 def seal(values: Mapping[str, Any]) -> bytes:
-    """Plain JSON whose first entry is a checksum of all that follows it, one line per entry.
+    """Plain JSON whose first entry is a checksum of everything after it, one line per entry.
 
     Numbers that are infinite or NaN are written as strings. ``checksum`` and ``format`` are
     the seal's own: values by these names raise ``ValueError``.
     """
     if taken := {"checksum", "format"} & values.keys():
-        raise ValueError(f"found an entry {sorted(taken)[0]!r}, which the store adds itself")
+        raise ValueError(f"found the entry {sorted(taken)[0]!r}, which the store adds itself")
     entries = sorted({**values, "format": STORE_FORMAT}.items())
     body = (",\n".join(f"{json.dumps(name)}: {_dump(v)}" for name, v in entries) + "}\n").encode()
     return b'{"checksum": "sha256:%s",\n' % digest(body).encode() + body
 
 
 def unseal(content: bytes) -> dict[str, Any]:
-    """What ``seal`` was given, with ``format`` and ``checksum``.
+    """The values given to ``seal``, with ``format`` and ``checksum``.
 
-    Raises ``DamagedError`` and ``OtherFormatError``. Files of format 1 had no checksum and need
-    not name a format: JSON that was never sealed counts as theirs.
+    Raises ``DamagedError`` and ``OtherFormatError``. Files of format 1 had no checksum and did
+    not have to state a format: JSON that was never sealed counts as format 1.
     """
     found = SEAL.match(content)
     if found and digest(content[SEAL_LENGTH:]).encode() != found[1]:
@@ -97,7 +97,7 @@ def _finite(value: Any) -> Any:
 
 
 def encode_checkpoint(values: dict[str, Any]) -> bytes:
-    """A line with a checksum of all that follows it, one with the format, ``encode_tensors``."""
+    """A line with a checksum of everything after it, one with the format, ``encode_tensors``."""
     content = b"format %d\n" % STORE_FORMAT + encode_tensors(values)
     return b"calsweep checkpoint sha256:%s\n" % digest(content).encode() + content
 
@@ -127,7 +127,7 @@ def decode_arrays(content: bytes) -> dict[str, torch.Tensor]:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except Exception as error:  # zip, zlib and numpy each have their own for broken bytes
+    except Exception as error:  # zip, zlib and numpy each raise their own for broken bytes
         raise DamagedError(f"its arrays cannot be read ({error})") from error
 
 
@@ -142,7 +142,7 @@ def decode_tensors(content: bytes) -> dict[str, Any]:
     """The inverse of ``encode_tensors``. Raises ``DamagedError``."""
     try:
         values = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception as error:  # torch documents no single one for broken or forbidden bytes
+    except Exception as error:  # torch documents no single error for broken or forbidden bytes
         raise DamagedError("its tensors cannot be read") from error
     if not isinstance(values, dict):
         raise DamagedError("its tensors are not a dictionary")

@@ -1,7 +1,7 @@
-"""What the evaluations of ensembles are called in the store.
+"""Names of the evaluations of ensembles in the store.
 
-An ensemble is that of all confirmed networks of a cell. Its evaluation lies with its first
-member's; with every member's lies that of the ensemble without it, for the jackknife.
+An ensemble consists of all confirmed networks of a cell. Its evaluation is stored with its first
+member's; each member's evaluations include the ensemble without that member, for the jackknife.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def ensemble_name(members: int, calibrator: str) -> str:
 
 
 def reduced_name(members: int, calibrator: str) -> str:
-    """The evaluation of the same ensemble without the member that it lies with."""
+    """The evaluation of the same ensemble without the member it is stored with."""
     return f"{_PREFIX}{members} without this one{_JOINT}{calibrator}"
 
 

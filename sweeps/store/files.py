@@ -1,8 +1,8 @@
 """File access for the store: the same few methods on a local directory or an fsspec URI.
 
-Names are relative to the root, their parts joined by ``/``. A file is there whole or not at
-all: locally it is written beside its place (under a hidden name, which no listing shows and
-which tells whether its writer lives) and moved into it; on an object store a PUT is one step.
+Names are relative to the root, their parts joined by ``/``. Writes are atomic: a local file is
+written next to its destination (under a hidden name, which no listing shows and which identifies
+its writer) and moved there; on an object store a PUT is atomic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class StoreError(UserError):
 
 
 class Files(Protocol):
-    """What the store needs of a file system. Every method raises ``StoreError``."""
+    """The file operations that the store needs. Every method raises ``StoreError``."""
 
     root: str
 
@@ -51,9 +51,9 @@ class Files(Protocol):
         """Write or replace a file."""
 
     def create(self, name: str, content: bytes) -> bool:
-        """Write a file that is not there; False, and nothing changed, if one is.
+        """Write a file that does not exist; False, with nothing changed, if it does.
 
-        Of several writers at once exactly one hears True. A file with the very same content
+        Of several concurrent writers exactly one gets True. A file with identical content
         counts as this caller's own: over a network the answer to a first try may get lost.
         """
 
@@ -61,7 +61,7 @@ class Files(Protocol):
         """Remove a file; nothing happens if there is none."""
 
     def delete_tree(self, directory: str) -> None:
-        """Remove a directory with all that is in it; nothing happens if there is none."""
+        """Remove a directory and its content; nothing happens if there is none."""
 
     def move(self, source: str, target: str) -> None:
         """Move a file or a whole directory; nothing happens if there is none."""
@@ -76,7 +76,9 @@ def open_files(root: str | Path) -> Files:
     if protocol in ("file", "local"):
         parts = urlsplit(text)
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise StoreError(f"{text}: no absolute path; write {protocol}:///a/path or a bare path")
+            raise StoreError(
+                f"{text}: not an absolute path; write {protocol}:///a/path or a bare path"
+            )
         return LocalFiles(Path(unquote(parts.path)))
     if "::" in protocol or not rest.strip("/"):
         raise StoreError(f"{text}: not the URI of one directory; write e.g. s3://bucket/directory")
@@ -86,12 +88,12 @@ def open_files(root: str | Path) -> Files:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a local file so that it is there whole or not at all. Raises ``StoreError``."""
+    """Write a local file atomically. Raises ``StoreError``."""
     LocalFiles(path.parent).write(path.name, content)
 
 
 def clear_drafts(directory: Path) -> tuple[list[str], list[str]]:
-    """Remove what killed writers left in a directory and below it; never a living writer's.
+    """Remove the drafts of killed writers in and below a directory; never a living writer's.
 
     Returns the names of the directories and of the files directly in it.
     """
@@ -112,7 +114,7 @@ class LocalFiles:
         try:
             self.path = root.expanduser().resolve()
         except (RuntimeError, OSError) as error:
-            raise StoreError(f"{root}: no such directory can be: {error}; name another") from error
+            raise StoreError(f"{root}: cannot be a directory: {error}; choose another") from error
         self.root = str(self.path)
         self._made: set[str] = set()
 
@@ -163,7 +165,7 @@ class LocalFiles:
             except OSError as error:
                 if error.errno not in NO_LINKS:
                     raise
-                # Some network mounts have no links: then the first wins but for a short race.
+                # Some network mounts have no links: then the first wins, except for a short race.
                 if path.exists():
                     return False
                 draft.replace(path)
@@ -187,13 +189,13 @@ class LocalFiles:
 
     @contextlib.contextmanager
     def _draft(self, path: Path, content: bytes) -> Iterator[Path]:
-        """The content under a hidden name beside ``path``, gone again at the end."""
+        """The content under a hidden name next to ``path``, removed at the end."""
         draft = path.with_name(temporary_name(DRAFT))
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._make(path.parent)
         try:
             handle = os.open(draft, flags, MODE)
-        except FileNotFoundError:  # somebody removed the directory since it was made
+        except FileNotFoundError:  # the directory was removed after it was made
             self._made.clear()
             self._make(path.parent)
             handle = os.open(draft, flags, MODE)
@@ -229,5 +231,5 @@ def _local_cause(error: OSError) -> str:
     if error.errno == errno.EROFS:
         return "the file system is read-only; mount it writable or choose another --store"
     if error.errno in (errno.EACCES, errno.EPERM):
-        return "permission denied, it is read-only to this user; allow it or choose another --store"
+        return "permission denied: read-only for this user; allow writing or choose another --store"
     return f"{error.strerror or error}; choose another --store"

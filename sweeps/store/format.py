@@ -1,8 +1,8 @@
-"""Which version of calsweep made a store. One of another format is refused and left as it is.
+"""The format of a store. A store of another format is refused and left untouched.
 
-Every file that the store seals names the store's format. All of a store is of one format, because
-it is asked before the first access: so the first file that answers speaks for all. That costs a
-remote store one listing and one read, and needs no file of its own.
+Every sealed file states the store's format. A store has a single format, because it is checked
+before the first access: the first file that states it is enough. That costs a remote store one
+listing and one read, and needs no file of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def check_format(files: Files) -> None:
             continue
         try:
             unseal(content)
-        except DamagedError:  # whoever needs it finds that out
+        except DamagedError:  # reported when the file is needed
             continue
         except OtherFormatError as error:
             raise store_refusal(files.root, error) from error
@@ -31,13 +31,13 @@ def check_format(files: Files) -> None:
 
 
 def store_refusal(place: str, error: OtherFormatError) -> StoreError:
-    """What is said of a store of another format, or of a file in one."""
+    """The error for a store of another format, or for a file in one."""
     remedy = "run the sweep into another store with --store (this one is left untouched)"
     return refusal(place, error.found, STORE_FORMAT, remedy)
 
 
 def refusal(place: str | Path, found: int, readable: int, remedy: str) -> StoreError:
-    """What is said of anything that another version of calsweep made."""
+    """The error for anything written by another version of calsweep."""
     age, upgrade = ("an older", "") if found < readable else ("a newer", "upgrade this one, or ")
     return StoreError(
         f"{place} was made by {age} version of calsweep (format {found}; this one reads "
@@ -46,7 +46,7 @@ def refusal(place: str | Path, found: int, readable: int, remedy: str) -> StoreE
 
 
 def _telling(files: Files) -> Iterator[str]:
-    """The files that may name the store's format, those that take the fewest requests first."""
+    """The files that may state the store's format, those that take the fewest requests first."""
     sweeps = files.directories("")
     yield from (f"{name}/{SWEEP_STATE}" for name in sweeps if name not in RESERVED_NAMES)
     if "records" in sweeps:

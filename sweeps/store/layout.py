@@ -1,7 +1,7 @@
-"""Where things lie in a store, and which names may take part in a path.
+"""The paths within a store, and the names that may be part of them.
 
-Every function here raises ``ValueError`` for a name that would lead out of its directory or
-take the place of something else.
+Every function here raises ``ValueError`` for a name that would leave its directory or collide
+with the store's own names.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import hashlib
 import os
 import re
 
-RESERVED_NAMES = frozenset({"damaged", "mlartifacts", "mlflow.db", "records", "retired"})
+RESERVED_NAMES = frozenset(
+    {"damaged", "embeddings", "mlartifacts", "mlflow.db", "records", "retired"}
+)
 # What lies beside a sweep's plain files, and beside the files of a trial's record.
 SWEEP_PARTS = frozenset({"stopped", "suggestions"})
 TRIAL_PARTS = frozenset({"checkpoint.bin", "live.json", "evaluations", "record.json", "row-scores"})
@@ -21,13 +23,13 @@ PART = re.compile(r"[^\x00-\x1f\x7f/\\*?\[\]]+")
 _LONGEST_PART = 255
 """In bytes: file systems count these, not characters."""
 _LONGEST_NAME = 110
-"""Of a name that is made fit for a path, in bytes: some files are named after two of them."""
+"""For names made fit for a path, in bytes: some file names contain two of them."""
 
 
 def file_name(name: str) -> str:
     """``name`` as part of a path: everything unusual becomes an underscore.
 
-    Of a long name the end is replaced by a digest, so that different names stay different.
+    The end of a long name is replaced by a digest, so that different names stay different.
     """
     plain = "".join(c if c.isalnum() or c in "-_.+" else "_" for c in name)
     if len(plain.encode()) <= _LONGEST_NAME:
@@ -37,11 +39,11 @@ def file_name(name: str) -> str:
 
 
 def part(name: str, argument: str = "name") -> str:
-    """One part of a path that is no hidden file: ``name`` itself."""
+    """``name`` itself, checked to be one part of a path and not a hidden file."""
     if name.startswith(".") or not _is_part(name):
         raise ValueError(
             f"{argument}: found {name!r}; a name has 1 to {_LONGEST_PART} bytes, none of the "
-            "characters / \\ * ? [ ], and does not begin with a dot"
+            "characters / \\ * ? [ ], and does not start with a dot"
         )
     return name
 
@@ -91,7 +93,7 @@ def attempt_directory(key: str, attempt: str) -> str:
 
 
 def attempt_parts(key: str, attempt: str | None) -> list[str]:
-    """All that belongs to a record, itself first; ``attempt`` is None if it does not tell."""
+    """All paths of a record, its own first; ``attempt`` is None if unknown."""
     record = f"{trial_directory(key)}/record.json"
     return [record] if attempt is None else [record, attempt_directory(key, attempt)]
 

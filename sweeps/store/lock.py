@@ -1,10 +1,10 @@
 """One driver per sweep.
 
-On a local path the lock is ``flock``'s: it ends with the process, however that ends. On a
-URI it is a lease, a small object that its holder renews: one that was not renewed for a
-while, or whose process on this very machine is gone, is taken over. A holder that was cut
-off for so long, or whose lock file somebody has deleted, learns of it through
-``SweepLock.ensure``; what it writes until then does no harm, because records are write-once.
+On a local path the lock is an ``flock``: it is released when the process ends, however it ends.
+On a URI it is a lease, a small object that its holder renews: a lease that was not renewed for
+a while, or whose process on this very machine is gone, is taken over. A holder that was cut off
+for that long, or whose lock file was deleted, learns of it through ``SweepLock.ensure``; what it
+writes until then does no harm, because records are write-once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LockedError(StoreError):
 
 @dataclass(frozen=True)
 class LeaseTimes:
-    """Seconds: between renewals, until a lease is stale, until a taken one is sure."""
+    """Seconds between renewals, until a lease is stale, and until a takeover is confirmed."""
 
     renew: float = 10.0
     stale: float = 45.0
@@ -80,12 +80,12 @@ class SweepLock(ABC):
     ) -> None: ...
 
     def ensure(self) -> None:
-        """Raises ``LockedError`` once the lock is lost. Cheap, and any thread may ask."""
+        """Raise ``LockedError`` if the lock is lost. Cheap, and callable from any thread."""
         if self.lost.is_set():
             raise self._refuse({})
 
     def holder(self) -> str | None:
-        """Who runs the sweep now, to be shown to people; None if nobody does. Locks nothing."""
+        """Who runs the sweep now, for display; None if nobody does. Takes no lock."""
         holder = _holder(self.files.read(self.name) or b"")
         stale = time.time() - holder.get("renewed", 0.0) > LeaseTimes().stale
         if not holder or _is_dead(holder) or (holder["renewed"] and stale):
@@ -95,8 +95,8 @@ class SweepLock(ABC):
     def _refuse(self, holder: dict[str, Any]) -> LockedError:
         who = _who(holder) if holder else "another process"
         return LockedError(
-            f"{self.files.root}/{self.sweep}: this sweep is being run by {who}; wait for it, "
-            "or stop it and run the same command again"
+            f"{self.files.root}/{self.sweep}: this sweep is being run by {who}; wait for it to "
+            "end, or stop it and run the same command again"
         )
 
 
@@ -127,7 +127,7 @@ class LocalLock(SweepLock):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # The file stays: were it removed, two drivers could lock two files of this name.
+        # The file stays: if it were removed, two drivers could lock two files of this name.
         with contextlib.suppress(OSError):
             os.ftruncate(self._handle, 0)
         self._let_go()
@@ -140,18 +140,18 @@ class LocalLock(SweepLock):
             os.close(handle)
 
     def ensure(self) -> None:
-        """Raises ``LockedError`` once the lock file is gone or another: a second driver may run."""
+        """Raise ``LockedError`` if the lock file is gone or replaced: a second driver may run."""
         identity = self._identity
-        if identity is None:  # not held, or not to be told from others
+        if identity is None:  # not held, or not distinguishable from others
             return
-        # The held file cannot have lent its number to a new one: it is still open.
+        # The number of the held file cannot have been reused: it is still open.
         if not self.lost.is_set() and _identity_of(self._path) in (identity, UNREADABLE):
             return
         self.lost.set()
         raise LockedError(
-            f"{self._path}: the lock file of this run was deleted or replaced, so that another "
-            "process may run the sweep too; this one stops. The records are safe; leave the file "
-            "alone and run the same command again"
+            f"{self._path}: the lock file of this run was deleted or replaced, so another "
+            "process may run the sweep too; this one stops. The records are safe; do not touch "
+            "the file, and run the same command again"
         )
 
     def _locked(self) -> tuple[int, tuple[int, int] | None]:
@@ -160,15 +160,15 @@ class LocalLock(SweepLock):
             handle, identity = self._opened()
             if identity is not None:
                 break
-            os.close(handle)  # somebody deleted it meanwhile
-        else:  # a file system on which files cannot be told apart
+            os.close(handle)  # it was deleted meanwhile
+        else:  # a file system on which files cannot be distinguished
             handle, identity = self._opened()
         return handle, identity
 
     def _opened(self) -> tuple[int, tuple[int, int] | None]:
         """The file, open and locked, and which one it is, if its path still leads to it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # Nothing but a plain file of the lock's own may be written to.
+        # Write only to a plain file that belongs to the lock.
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         handle = os.open(self._path, flags, 0o644)
         try:
@@ -200,7 +200,7 @@ class LocalLock(SweepLock):
 
 
 class Lease(SweepLock):
-    """A lock on a file system that only knows objects."""
+    """A lock on an object store."""
 
     def __init__(self, files: Files, sweep: str, times: LeaseTimes) -> None:
         super().__init__(files, sweep)
@@ -224,7 +224,7 @@ class Lease(SweepLock):
     ) -> None:
         self._done.set()
         self._thread.join()
-        # An unreachable server must not hide how the sweep went: the lease grows stale.
+        # An unreachable server must not hide how the sweep went: the lease becomes stale.
         with contextlib.suppress(StoreError):
             if self._mine():
                 self.files.delete(self.name)
@@ -236,12 +236,12 @@ class Lease(SweepLock):
         if holder and not _is_dead(holder):
             if time.time() - holder["renewed"] < self.times.stale:
                 raise self._refuse(holder)
-            # The holder's clock may be wrong; so watch whether it is renewed.
+            # The holder's clock may be wrong, so watch whether the lease is renewed.
             time.sleep(1.5 * self.times.renew)
         if (self.files.read(self.name) or b"") != content:
             raise self._refuse(_holder(self.files.read(self.name) or b""))
         self.files.write(self.name, self._content())
-        # Others may have done the same at the same moment: the last one to write has it.
+        # Others may have done the same at the same moment: the last writer holds it.
         time.sleep(self.times.settle)
         if not self._mine():
             raise self._refuse(_holder(self.files.read(self.name) or b""))
@@ -250,12 +250,14 @@ class Lease(SweepLock):
         while not self._done.wait(self.times.renew):
             try:
                 if not self._mine():
-                    log.warning("%s/%s is in another driver's hands", self.files.root, self.sweep)
+                    log.warning(
+                        "%s/%s was taken over by another driver", self.files.root, self.sweep
+                    )
                     self.lost.set()
                     return
                 self.files.write(self.name, self._content())
             except StoreError as error:
-                # Whether somebody has taken over shows when the server can be reached again.
+                # Whether another driver took over is known once the server can be reached again.
                 log.warning("the lock cannot be renewed: %s", error)
 
     def _mine(self) -> bool:
@@ -267,12 +269,12 @@ class Lease(SweepLock):
 
 
 def _identity_of(path: Path) -> tuple[int, int] | None:
-    """Which file is there now; None if there is none, ``UNREADABLE`` if that cannot be told."""
+    """The identity of the present file; None if there is none, ``UNREADABLE`` if unknown."""
     try:
         found = path.stat(follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError:  # a network file system that is away for a moment
+    except OSError:  # a network file system that is briefly unavailable
         return UNREADABLE
     return found.st_dev, found.st_ino
 
@@ -293,7 +295,7 @@ def _self() -> dict[str, Any]:
 
 
 def _holder(content: bytes) -> dict[str, Any]:
-    """What a lock says about its holder; nothing if it is empty or damaged."""
+    """The holder that a lock names; empty if the lock is empty or damaged."""
     try:
         found = json.loads(content)
         numbers = (found["pid"], found["since"], found.get("renewed", 0.0))

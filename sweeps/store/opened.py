@@ -1,4 +1,4 @@
-"""A store's root, opened: the one way to its files."""
+"""An opened store: the only access to its files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sweeps.store.sealed import SealedFiles
 
 
 class OpenedStore:
-    """A path or an fsspec URI; nothing is read or written before it is asked for."""
+    """A path or an fsspec URI; nothing is read or written until it is needed."""
 
     def __init__(self, root: str | Path) -> None:
         self._unchecked = open_files(root)
@@ -22,7 +22,7 @@ class OpenedStore:
 
     @cached_property
     def _files(self) -> Files:
-        """All access goes through here, so that it begins with a look at the format."""
+        """All access goes through here, so that the format is checked first."""
         check_format(self._unchecked)
         return self._unchecked
 

@@ -1,7 +1,7 @@
-"""What a trial leaves, as values: its record, and the evaluations of its calibrators.
+"""The stored values of a trial: its record, and the evaluations of its calibrators.
 
-Both are validated where they are read: a file may be whole, with a right checksum, and still
-say what no training and no evaluation could have left, because somebody edited it.
+Both are validated when read: a file may be complete, with a correct checksum, and still hold
+values that no training or evaluation could have produced, because it was edited.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class StoredFile(BaseModel):
-    """What a record says of one of its files."""
+    """A record's entry for one of its files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,10 +31,10 @@ class StoredFile(BaseModel):
 
 
 class ReferenceTimes(BaseModel):
-    """What the reference work took that was interleaved with a training: sums over ``repeats``.
+    """Times of the reference work interleaved with a training: sums over ``repeats``.
 
-    ``cpu_seconds`` are those of the process, ``seconds`` those of the clock: where other
-    processes had the processor too, the second are more. ``version`` names the work.
+    ``cpu_seconds`` is CPU time, ``seconds`` wall-clock time, which is longer if other processes
+    used the processor too. ``version`` names the work.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,14 +46,15 @@ class ReferenceTimes(BaseModel):
 
 
 class TrialOutcome(BaseModel):
-    """What a trial came to.
+    """The outcome of a trial.
 
-    ``config`` is its ``TrialConfig`` and ``environment`` what it was made with, as JSON has
-    them. ``curve`` has one entry per epoch and ``times`` when each ended, in seconds since
-    1970; ``validation`` the metrics at ``best_epoch``, which names the network that is kept.
-    ``seconds`` of the clock and ``cpu_seconds`` of the process are those of its epochs.
-    ``lineage`` is the same for a training and its continuation from a checkpoint. A trial that
-    failed before it came to train has only its configuration, its environment and its reason.
+    ``config`` is its ``TrialConfig`` and ``environment`` what it ran with, as JSON values.
+    ``curve`` has one entry per epoch and ``times`` when each ended, in seconds since 1970;
+    ``validation`` the metrics at ``best_epoch``, the epoch of the network that is kept.
+    ``seconds`` (wall clock) and ``cpu_seconds`` are those of its epochs, or its share of those of
+    its cohort. ``resources`` is what it was trained with. ``lineage`` is the same
+    for a training and its continuation from a checkpoint. A trial that failed before training
+    has only its configuration, its environment and its reason.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
@@ -90,15 +91,28 @@ class TrialOutcome(BaseModel):
 
     @property
     def gpu(self) -> float:
-        """The share of a GPU that the trial had; one that never came to train had none."""
+        """The share of a GPU that the trial had; a trial that never trained had none."""
         return float(self.resources.get("gpu", 0.0))
+
+    @property
+    def company(self) -> int:
+        """The most networks that it was trained together with, itself included."""
+        return int(self.resources.get("company", 1))
+
+    @property
+    def seconds_alone(self) -> float:
+        """What the training takes; NaN if it was trained in company, where none has its own time.
+
+        Costs of methods are compared by it.
+        """
+        return self.seconds if self.company == 1 else math.nan
 
     @property
     def span(self) -> tuple[float, float] | None:
         """When its training began and ended, in seconds since 1970; None if it never began.
 
         Times are taken at the end of every epoch. A training continued from a checkpoint began
-        before its seconds, as summed up, say.
+        earlier than its total seconds suggest.
         """
         if not self.times:
             return None
@@ -106,7 +120,7 @@ class TrialOutcome(BaseModel):
 
 
 class TrialRecord(TrialOutcome):
-    """A trial's outcome as the store keeps it: under its key, with the files of one attempt."""
+    """A trial's outcome as stored: under its key, with the files of one attempt."""
 
     key: str
     attempt: Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
@@ -114,19 +128,20 @@ class TrialRecord(TrialOutcome):
 
     @property
     def summary(self) -> TrialSummary:
-        """The record without its curve, which is small enough to be kept of every trial."""
+        """The record without its curve: small enough to keep for every trial."""
         return TrialSummary(
             *(self.key, self.attempt, self.lineage, self.status, self.reason, self.seconds),
             epochs=self.epochs,
             nll=self.validation.get("nll", math.nan),
             gpu=self.gpu,
+            seconds_alone=self.seconds_alone,
             span=self.span,
             environment=self.environment,
         )
 
 
 class TrialSummary(NamedTuple):
-    """What a sweep remembers of every trial that has ended."""
+    """What a sweep keeps in memory of every trial that has ended."""
 
     key: str
     attempt: str
@@ -137,6 +152,7 @@ class TrialSummary(NamedTuple):
     epochs: int
     nll: float
     gpu: float
+    seconds_alone: float
     span: tuple[float, float] | None
     environment: Mapping[str, str]
 
@@ -145,8 +161,8 @@ class EvaluationRecord(BaseModel):
     """The evaluation of one calibrator of a trial, or why there is none (``failed``).
 
     ``version`` names the metrics, the calibrator and the procedure that made it, ``made`` the
-    moment, in seconds since 1970. The rest is as in ``CalibratorEvaluation``. ``has_oracle`` is
-    said of the bare network: the oracle has an evaluation, too.
+    time, in seconds since 1970. The rest is as in ``CalibratorEvaluation``. ``has_oracle`` is set
+    for the uncalibrated network: the oracle has an evaluation, too.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -177,16 +193,16 @@ class EvaluationRecord(BaseModel):
 
 
 def checked_scores(values: Mapping[str, Any], evaluation: EvaluationRecord) -> RowScores:
-    """Row scores as stored, if their means are the evaluation's. Raises ``DamagedError``."""
+    """Stored row scores, if their means match the evaluation. Raises ``DamagedError``."""
     try:
-        # Those of data without groups may have been stored before there were any.
-        known = {"groups": None, **values}
+        # Scores of data without groups or weights may have been stored before they existed.
+        known = {"groups": None, "weights": None, **values}
         scores = RowScores(**{name: known[name] for name in RowScores._fields})
         means = {metric: scores.of(metric) for metric in ROW_MEANS}
         shapes = {tuple(scores.confidence.shape), tuple(scores.correct.shape)}
         shapes |= {tuple(rows.shape) for rows in means.values() if rows is not None}
-        if scores.groups is not None:
-            shapes.add(tuple(scores.groups.shape))
+        described = (rows for rows in (scores.groups, scores.weights) if rows is not None)
+        shapes |= {tuple(rows.shape) for rows in described}
     except (KeyError, AttributeError, TypeError, RuntimeError) as error:
         raise DamagedError(f"no evaluation leaves such scores ({error})") from error
     if len(shapes) != 1 or len(*shapes) != 1:
@@ -197,7 +213,7 @@ def checked_scores(values: Mapping[str, Any], evaluation: EvaluationRecord) -> R
         # In float32 each row is rounded by at most 6e-8 of itself.
         same = math.isclose(mean, measured, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
         if not (same or math.isnan(measured)):
-            raise DamagedError(f"its {metric} is {mean:g}, and that of the evaluation {measured:g}")
+            raise DamagedError(f"its {metric} is {mean:g}, but the evaluation's is {measured:g}")
     return scores
 
 

@@ -1,7 +1,7 @@
-"""The store's file access on an fsspec URI: S3 and whatever else fsspec reaches.
+"""The store's file access on an fsspec URI: S3 and anything else fsspec supports.
 
-Meant for object stores, where a PUT is one step. On a remote file system whose uploads are
-not (SFTP, HDFS) a reader may meet half a file; the store's checksums find it out.
+Meant for object stores, where a PUT is atomic. On a remote file system whose uploads are not
+(SFTP, HDFS) a reader may find a partial file; the store's checksums detect it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PACKAGES = {
     **dict.fromkeys(("ssh", "sftp"), "paramiko"),
     "hdfs": "pyarrow",
 }
-# s3fs would ask for an object's size before reading it: one request more, for nothing here.
+# s3fs would ask for an object's size before reading it: one request more, to no purpose here.
 OPTIONS = {protocol: {"max_concurrency": 1} for protocol in ("s3", "s3a")}
-# A server's answers to a PUT on condition that nothing is there: something is, or comes to be.
+# A server's answers to a PUT that must not replace anything: something is or is being put there.
 REFUSED = {"PreconditionFailed", "ConditionalRequestConflict"}
 
 
 class RemoteFiles:
-    """Files under an fsspec URI. Its listings are not cached: other machines write too."""
+    """Files under an fsspec URI. Listings are not cached: other machines write too."""
 
     def __init__(self, protocol: str, root: str) -> None:
         self.protocol = protocol
@@ -45,7 +45,7 @@ class RemoteFiles:
         from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
         try:
-            # fsspec keeps the connection itself: making one anew for every trial takes 0.2 s.
+            # fsspec caches the connection: making a new one for every trial takes 0.2 s.
             self._system, self._base = url_to_fs(
                 self.root, use_listings_cache=False, **OPTIONS.get(self.protocol, {})
             )
@@ -55,7 +55,7 @@ class RemoteFiles:
             raise StoreError(
                 f"{self.root}: a package for {self.protocol}:// is missing; {remedy}"
             ) from error
-        except Exception as error:  # what a file system's own library raises is not ours to list
+        except Exception as error:  # each file system's library raises its own errors
             raise StoreError(
                 f"{self.root}: {error}; a store is a path or a URI such as s3://bucket/directory"
             ) from error
@@ -103,7 +103,7 @@ class RemoteFiles:
 
     def create(self, name: str, content: bytes) -> bool:  # noqa: D102
         for _ in range(_TRIES):
-            # Asked first, for servers that ignore the condition of the PUT.
+            # Checked first, for servers that ignore the condition of the PUT.
             if (there := self.read(name)) is not None:
                 return there == content
             with self._errors("write", name):
@@ -120,7 +120,9 @@ class RemoteFiles:
                 if not conditions:  # unknown to the file system or to the server
                     self._system.pipe_file(self._path(name), content)
                     return True
-        raise StoreError(f"cannot write {self.root}/{name}: others keep writing it; try again")
+        raise StoreError(
+            f"cannot write {self.root}/{name}: other processes keep writing it; try again"
+        )
 
     def delete(self, name: str) -> None:  # noqa: D102
         with self._errors("remove", name), contextlib.suppress(FileNotFoundError):
@@ -154,23 +156,23 @@ class RemoteFiles:
             yield
         except StoreError:
             raise
-        except Exception as error:  # what a file system's own library raises is not ours to list
+        except Exception as error:  # each file system's library raises its own errors
             place = f"{self.root}/{name}".rstrip("/")
             raise StoreError(f"cannot {verb} {place}: {self._cause(error)}") from error
 
     def _cause(self, error: Exception) -> str:
         text = str(error) or type(error).__name__
         if _code(error) == "NoSuchBucket":
-            return "there is no such bucket; create it or correct --store"
+            return "no such bucket; create it or correct --store"
         if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
-            return f"{text}; check the credentials for {self.protocol}:// and what they allow"
+            return f"{text}; check the credentials for {self.protocol}:// and their permissions"
         if isinstance(error, FileNotFoundError):
             return f"{text}; create the bucket or container, or correct --store"
         return f"{text}; check the network and the server, then run the same command again"
 
 
 def _code(error: BaseException) -> str:
-    """The error code of an S3 server's answer, or nothing."""
+    """The error code of an S3 server's answer, or an empty string."""
     response = getattr(error.__cause__, "response", None) or getattr(error, "response", None)
     found = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
     return str(found)

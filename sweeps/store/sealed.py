@@ -1,9 +1,9 @@
-"""Files that tell whether they are damaged or misplaced; those that are get set aside.
+"""Files that detect damage and misplacement; damaged or misplaced ones are set aside.
 
-What is written here names its place below the sweep's directory or below that of all trials, so
-that a copy in another trial's or study's place is not believed. Set aside means moved to
-``ROOT/damaged/OWNER-N`` with the reason, never deleted, after a warning; from then on the file
-is not there.
+Every file names its path below the sweep's directory or below that of all trials, so that a copy
+in another trial's or study's place is not accepted. Setting aside means moving the file to
+``ROOT/damaged/OWNER-N`` with the reason, after a warning and without deleting anything; from
+then on the file counts as missing.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ log = logging.getLogger("calsweep")
 
 
 def place(path: str) -> str:
-    """What a file knows of its path: all below the sweep's directory, or below ``records``."""
+    """The part of its path that a file stores: that below the sweep's directory or ``records``."""
     return path.partition("/")[2]
 
 
 def sealed(path: str, values: Mapping[str, Any]) -> bytes:
-    """The content of a sealed file that knows its place."""
+    """The content of a sealed file that names its place."""
     return seal({**values, PLACE: place(path)})
 
 
 def check_place(path: str, found: object) -> None:
-    """Raise ``DamagedError`` unless what a file says of its place is true."""
+    """Raise ``DamagedError`` unless the place that a file names is correct."""
     if found != place(path):
-        raise DamagedError(f"it is a copy of {found!r}" if found else "it does not say whose it is")
+        raise DamagedError(f"it is a copy of {found!r}" if found else "it does not name its owner")
 
 
 class SealedFiles:
@@ -54,7 +54,7 @@ class SealedFiles:
         self._files = files
 
     def read(self, path: str, owner: str, decode: Callable[[bytes], T]) -> T | None:
-        """A decoded file; None if it is absent or damaged (``decode`` said so)."""
+        """A decoded file; None if it is absent or ``decode`` finds it damaged."""
         content = self._files.read(path)
         if content is None:
             return None
@@ -65,27 +65,27 @@ class SealedFiles:
             return None
 
     def write(self, path: str, values: Mapping[str, Any]) -> None:
-        """Write or replace a sealed file that knows its place."""
+        """Write or replace a sealed file that names its place."""
         self._files.write(path, sealed(path, values))
 
     def read_checkpoint(self, path: str, owner: str) -> dict[str, Any] | None:
-        """What ``write_checkpoint`` wrote, or None; see ``read``."""
+        """The values written by ``write_checkpoint``, or None; see ``read``."""
         return self.read(path, owner, lambda content: self.checkpoint(path, content))
 
     def checkpoint(self, path: str, content: bytes) -> dict[str, Any]:
-        """What ``write_checkpoint`` was given. Raises ``DamagedError``."""
+        """The values given to ``write_checkpoint``. Raises ``DamagedError``."""
         return self._opened(path, content, decode_checkpoint)
 
     def write_checkpoint(self, path: str, values: Mapping[str, Any]) -> None:
-        """Write or replace tensors and plain values that know their place."""
+        """Write or replace a file of tensors and plain values that names its place."""
         self._files.write(path, encode_checkpoint({**values, PLACE: place(path)}))
 
     def read_all(
         self, directory: str, owner: str, decode: Callable[[dict[str, Any]], T]
     ) -> dict[str, T]:
-        """What the undamaged sealed files of a directory hold, by name without ``.json``.
+        """The content of a directory's undamaged sealed files, by name without ``.json``.
 
-        ``decode`` raises ``DamagedError`` for what cannot be.
+        ``decode`` raises ``DamagedError`` for impossible values.
         """
         found: dict[str, T] = {}
         for file, content in self._files.read_all(directory).items():
@@ -98,7 +98,7 @@ class SealedFiles:
         return found
 
     def content(self, path: str, content: bytes) -> dict[str, Any]:
-        """What ``write`` was given. Raises ``DamagedError``."""
+        """The values given to ``write``. Raises ``DamagedError``."""
         values = self.unseal(path, content)
         return {name: v for name, v in values.items() if name not in ("checksum", "format")}
 
@@ -117,7 +117,7 @@ class SealedFiles:
         return values
 
     def reject(self, path: str, owner: str, reason: str) -> None:
-        """Set aside a whole file that says what cannot be."""
+        """Set aside an intact file with impossible content."""
         content = self._files.read(path)
         if content is not None:
             self.set_aside(owner, path, content, DamagedError(reason), [path])
@@ -127,14 +127,14 @@ class SealedFiles:
         for _ in range(_TRIES):
             if self._files.create(path, content):
                 return True
-            if there() is not None:  # else it was damaged, and is out of the way now
+            if there() is not None:  # otherwise it was damaged and has been set aside
                 return False
-        raise StoreError(f"{self._files.root}/{path}: damaged, and it stays; move it away")
+        raise StoreError(f"{self._files.root}/{path} is damaged and cannot be moved; move it away")
 
     def set_aside(
         self, owner: str, path: str, seen: bytes | None, error: DamagedError, paths: list[str]
     ) -> None:
-        """Move what is damaged out of the way, unless another process has replaced it."""
+        """Set aside damaged files, unless another process has replaced them."""
         if self._files.read(path) != seen:
             return
         about = f"{self._files.root}/{path} is damaged: {error}"
@@ -142,11 +142,11 @@ class SealedFiles:
             place = self.move_aside("damaged", owner, f"{path}: {error}", paths)
             log.warning("%s; set aside in %s", about, place)
         except StoreError as failed:
-            # Whoever only reads can do without it; whoever writes meets the cause again.
-            log.warning("%s; it stays there: %s", about, failed)
+            # A reader can do without the file; a writer will meet the cause again.
+            log.warning("%s; it could not be moved: %s", about, failed)
 
     def move_aside(self, directory: str, owner: str, reason: str, paths: list[str]) -> str:
-        """Move paths into a directory that nobody else uses and that names the reason."""
+        """Move paths into a new directory, together with the reason."""
         note = f"{reason}\n{uuid.uuid4().hex}\n".encode()
         number = 1
         while not self._files.create(f"{directory}/{owner}-{number}/reason.txt", note):

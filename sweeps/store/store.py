@@ -1,21 +1,22 @@
-"""The store: trial records filed under their keys, and each sweep's own files.
+"""The store: trial records by key, and each sweep's own files.
 
 ::
 
     ROOT/records/KEY/record.json          config, status, curve, timings; digests of the files
                      ATTEMPT/…            predictions.npz, network.pt, history.npz
                      ATTEMPT/evaluations/TAG/…   the evaluations of calibrators, one file each
-                     ATTEMPT/row-scores/TAG/…    what each test row scored, by calibrator
+                     ATTEMPT/row-scores/TAG/…    the scores of each test row, by calibrator
                      checkpoint.bin, live.json     while the trial is unfinished
     ROOT/SWEEP/…                          spec, leaderboard, figures, report
-    ROOT/SWEEP/suggestions/STUDY/…        what was suggested, before it is trained
+    ROOT/SWEEP/suggestions/STUDY/…        suggestions, written before training
     ROOT/SWEEP/stopped/STUDY/KEY.json     records of trials that were stopped early
-    ROOT/damaged, ROOT/retired            what was found damaged, what was tried again
+    ROOT/embeddings/KEY.bin               rows as a frozen backbone sees them
+    ROOT/damaged, ROOT/retired            damaged files, and trials that were retried
 
-``record.json`` is created last and once: a trial is done when it is there, and of several
-attempts at one trial the first to get there counts. Everything carries a checksum and says
-whose it is; what is damaged or another's is moved aside with a warning and then is not there.
-A store that another version made is refused whole: see ``sweeps.store.format``.
+``record.json`` is created last and once: a trial is done when it exists, and of several
+attempts at one trial the first to create it counts. Every file has a checksum and names its
+owner; damaged or misplaced files are moved aside with a warning and then count as missing.
+A store written by another version is refused as a whole: see ``sweeps.store.format``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import re
 from collections.abc import Iterator
 
 from sweeps.host.leftovers import is_leftover, token
+from sweeps.store.embeddings import EmbeddingFiles
 from sweeps.store.files import clear_drafts
 from sweeps.store.layout import (
     RESERVED_NAMES,
@@ -42,19 +44,19 @@ from sweeps.store.validation import checked_record
 HEX = re.compile(r"[0-9a-f]{32}")
 
 
-class Store(SweepFiles, TrialFiles):
+class Store(SweepFiles, TrialFiles, EmbeddingFiles):
     """Reads and writes one store, on a path or an fsspec URI such as ``s3://bucket/runs``.
 
-    Every method raises ``StoreError`` when the files cannot be reached or were written by
-    another version, and ``ValueError`` for a name that would lead out of its directory.
+    Every method raises ``StoreError`` if the files cannot be reached or were written by
+    another version, and ``ValueError`` for a name that would leave its directory.
     """
 
     def sweeps(self) -> list[str]:
-        """The names of the directories that may be sweeps'."""
+        """The names of the directories that may belong to sweeps."""
         return [name for name in self._files.directories("") if name not in RESERVED_NAMES]
 
     def trial_keys(self) -> list[str]:
-        """The keys of all trials that have a record or are on their way."""
+        """The keys of all trials that have a record or are in progress."""
         return [name for name in self._files.directories("records") if TRIAL_KEY.fullmatch(name)]
 
     # --- trials that a study stopped early
@@ -67,7 +69,7 @@ class Store(SweepFiles, TrialFiles):
         )
 
     def file_stopped(self, sweep: str, study: str, key: str, outcome: TrialOutcome) -> None:
-        """File the record of a trial that this study stops early; the first one stays."""
+        """Write the record of a trial that this study stops early; the first one stays."""
         path = _stopped(sweep, study, key)
         record = {**outcome.model_dump(), "key": key, "attempt": token(), "files": {}}
         content = sealed(path, record)
@@ -86,22 +88,22 @@ class Store(SweepFiles, TrialFiles):
                             yield sweep, study, name.removesuffix(".json")
 
     def outcome(self, sweep: str, study: str, key: str) -> TrialRecord | None:
-        """How a trial ended for this study: stopped by it, even if others trained it whole."""
+        """How a trial ended for this study: stopped by it, even if others trained it to the end."""
         return self.stopped(sweep, study, key) or self.record(key)
 
-    # --- what killed processes left; only the drafts of local files outlive their writers
+    # --- leftovers of killed processes; only the drafts of local files outlive their writers
 
     def clear_sweep(self, sweep: str) -> None:
-        """Remove dead writers' drafts from a sweep's directory and from what was set aside."""
+        """Remove dead writers' drafts from a sweep's directory, embeddings and files set aside."""
         if self.local is not None:
-            for name in (sweep_directory(sweep), "damaged", "retired"):
+            for name in (sweep_directory(sweep), "damaged", "embeddings", "retired"):
                 clear_drafts(self.local / name)
 
     def clear_trial(self, key: str, record: TrialRecord | None) -> None:
-        """Remove what dead processes left of a trial, whose record the caller has just read.
+        """Remove dead processes' leftovers of a trial whose record the caller has just read.
 
-        That is drafts, files of attempts that have not become the record, and what a trial
-        needs on its way if it has arrived. What a living process writes stays.
+        That is drafts, files of attempts that did not become the record, and, if the trial is
+        done, its checkpoint and live curve. Files of a living process stay.
         """
         if self.local is None:
             return
@@ -109,7 +111,7 @@ class Store(SweepFiles, TrialFiles):
         attempts, names = clear_drafts(home)
         known = record.attempt if record else None
         dead = [n for n in attempts if HEX.fullmatch(n) and n != known and is_leftover(home / n)]
-        if dead:  # only now: what the dead have not filed yet they never will
+        if dead:  # only now: a dead process will not write its record any more
             record = self.record(key)
             for name in set(dead) - {record.attempt if record else None}:
                 self._files.delete_tree(f"{trial_directory(key)}/{name}")

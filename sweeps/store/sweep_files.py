@@ -1,4 +1,4 @@
-"""What a store keeps of a sweep: its own files, its state, its lock, its studies' suggestions."""
+"""A sweep's part of the store: its own files, its state, its lock, its studies' suggestions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sweeps.store.opened import OpenedStore
 
 
 class SweepFiles(OpenedStore):
-    """The directory of each sweep, and what its studies have suggested."""
+    """The directory of each sweep, and the suggestions of its studies."""
 
     def write_file(self, sweep: str, name: str, content: bytes) -> None:
         """Write one of a sweep's result files, such as ``figures/x.png``."""
@@ -32,7 +32,7 @@ class SweepFiles(OpenedStore):
         return [f"{under}/{name}" for name in self._files.names(sweep_file(sweep, under))]
 
     def location(self, sweep: str, name: str = "") -> str:
-        """Where a sweep's directory or file lies, to be shown to people."""
+        """The location of a sweep's directory or file, for display."""
         return f"{self.root}/{sweep_file(sweep, name) if name else sweep_directory(sweep)}"
 
     def lock(self, sweep: str) -> SweepLock:
@@ -40,12 +40,12 @@ class SweepFiles(OpenedStore):
         return sweep_lock(self._files, sweep_directory(sweep))
 
     def state(self, sweep: str) -> dict[str, Any] | None:
-        """What ``write_state`` wrote last, or None."""
+        """The values last written by ``write_state``, or None."""
         path = f"{sweep_directory(sweep)}/{SWEEP_STATE}"
         return self._sealed.read(path, sweep, lambda content: self._sealed.content(path, content))
 
     def write_state(self, sweep: str, values: dict[str, Any]) -> None:
-        """Replace what a sweep remembers from run to run beside its spec."""
+        """Replace the state that a sweep keeps between invocations besides its spec."""
         self._sealed.write(f"{sweep_directory(sweep)}/{SWEEP_STATE}", values)
 
     def suggestions(self, sweep: str, study: str) -> dict[int, dict[str, Any]]:
@@ -64,12 +64,12 @@ class SweepFiles(OpenedStore):
         self._sealed.reject(_suggestion(sweep, study, number), sweep, reason)
 
     def importance(self, sweep: str, study: str) -> dict[str, Any] | None:
-        """What ``write_importance`` wrote last, or None."""
+        """The values last written by ``write_importance``, or None."""
         path = f"{study_directory(sweep, 'importance', study)}.json"
         return self._sealed.read(path, sweep, lambda c: self._sealed.content(path, c))
 
     def write_importance(self, sweep: str, study: str, importance: dict[str, Any]) -> None:
-        """Keep how much each hyperparameter mattered in a study that has ended."""
+        """Store the importance of each hyperparameter in a study that has ended."""
         path = f"{study_directory(sweep, 'importance', study)}.json"
         self._sealed.write(path, importance)
 

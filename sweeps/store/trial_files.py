@@ -1,4 +1,4 @@
-"""What a store keeps of a trial: its record and files, its evaluations, and what is on its way."""
+"""A trial's part of the store: record and files, evaluations, checkpoint and live curve."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class TrialFiles(OpenedStore):
-    """Trials by their keys, whichever sweeps they belong to."""
+    """Trials by key, independent of the sweeps they belong to."""
 
     def record(self, key: str) -> TrialRecord | None:
         """The complete record of a trial, or None while there is none."""
@@ -54,9 +54,9 @@ class TrialFiles(OpenedStore):
     def file_record(
         self, key: str, outcome: TrialOutcome, files: Mapping[str, bytes] | None = None
     ) -> bool:
-        """File a finished trial with its files; False if a record was there already.
+        """Write the record and files of a finished trial; False if a record already exists.
 
-        The files go to a directory of this attempt's own, so that those of several attempts
+        The files go to a directory of this attempt, so that those of several attempts
         never mix. The trial's checkpoint and live curve are removed.
         """
         files = files or {}
@@ -78,13 +78,13 @@ class TrialFiles(OpenedStore):
         return created
 
     def trial_location(self, key: str) -> str:
-        """Where a trial's files lie, to be shown to people."""
+        """The location of a trial's files, for display."""
         return f"{self.root}/{trial_directory(key)}"
 
     def intact(self, record: TrialRecord) -> bool:
-        """Whether all files of a record are there and undamaged.
+        """Whether all files of a record exist and are undamaged.
 
-        On a remote store the files are not fetched for it: whoever reads one verifies it.
+        On a remote store the files are not fetched for this: each is verified when it is read.
         """
         if self.local is None:
             return True
@@ -115,35 +115,35 @@ class TrialFiles(OpenedStore):
         return self._file(record, file, decode_tensors)
 
     def write_extra(self, key: str, name: str, content: bytes) -> None:
-        """Add a file that can be made again, such as a figure, to a trial that is done."""
+        """Add a reproducible file, such as a figure, to a trial that is done."""
         record = self._done(key)
         if trial_file(name) in record.files:
             raise ValueError(f"name: found {name!r}, which belongs to the record; use another")
         self._files.write(f"{_home(record)}/{name}", content)
 
     def extra(self, record: TrialRecord, name: str) -> bytes | None:
-        """What ``write_extra`` added, or None."""
+        """A file added by ``write_extra``, or None."""
         return self._files.read(f"{_home(record)}/{trial_file(name)}")
 
     def evaluations(self, record: TrialRecord, tag: str) -> dict[str, EvaluationRecord]:
-        """The newest evaluations of a trial's calibrators made in one way, by name.
+        """The newest evaluations of a trial's calibrators under one tag, by name.
 
-        One that no evaluation could have left is set aside.
+        Impossible ones are set aside.
         """
         directory = f"{_home(record)}/evaluations/{part(tag, 'tag')}"
         return self._sealed.read_all(directory, record.key, checked_evaluation)
 
     def evaluation_tags(self, record: TrialRecord) -> list[str]:
-        """The ways in which a trial's calibrators were evaluated."""
+        """The tags under which a trial's calibrators were evaluated."""
         return self._files.directories(f"{_home(record)}/evaluations")
 
     def row_scores(
         self, record: TrialRecord, tag: str, name: str, evaluation: EvaluationRecord
     ) -> RowScores | None:
-        """What each test row scored under a calibrator; None where that was not recorded.
+        """The scores of each test row under a calibrator; None if they were not recorded.
 
-        Damaged scores, and such as do not belong to the evaluation, are set aside with it: the
-        sweep's next run makes both again.
+        Scores that are damaged or do not belong to the evaluation are set aside with it: the
+        next run of the sweep makes both again.
         """
         path = _row_scores(record, tag, name)
         content = self._files.read(path)
@@ -152,7 +152,7 @@ class TrialFiles(OpenedStore):
                 return None
             values = self._sealed.checkpoint(path, content)
             if values.get("version") != evaluation.version:
-                return None  # about to be evaluated anew, or evaluated before there were any
+                return None  # about to be evaluated again, or evaluated before scores were stored
             return checked_scores(values, evaluation)
         except DamagedError as error:
             paths = [path, _evaluation(record, tag, name)]
@@ -167,13 +167,13 @@ class TrialFiles(OpenedStore):
         evaluation: EvaluationRecord,
         rows: RowScores | None = None,
     ) -> None:
-        """File the evaluation of one calibrator of a trial that is done, and its rows' scores.
+        """Write the evaluation of one calibrator of a finished trial, and its rows' scores.
 
-        One that another version has made is kept beside it.
+        An evaluation made by another version is kept beside it.
         """
         record = self._done(key)
         home = _home(record)
-        if rows is not None:  # first: an evaluation that is there has its scores
+        if rows is not None:  # first: an evaluation that exists must have its scores
             values = {**rows._asdict(), "version": evaluation.version}
             self._sealed.write_checkpoint(_row_scores(record, tag, name), values)
         path = _evaluation(record, tag, name)
@@ -186,9 +186,9 @@ class TrialFiles(OpenedStore):
         self._sealed.write(path, evaluation.model_dump())
 
     def retire(self, record: TrialRecord) -> None:
-        """Move a trial's record and files aside, so that it can be tried again.
+        """Move a trial's record and files aside, so that it can be retried.
 
-        A record that another attempt has filed since stays.
+        A record that another attempt has written since then stays.
         """
         now = self.record(record.key)
         if now is None or now.attempt != record.attempt:
@@ -197,7 +197,7 @@ class TrialFiles(OpenedStore):
         self._sealed.move_aside("retired", record.key, "to be tried again", parts)
 
     def checkpoint(self, key: str) -> dict[str, Any] | None:
-        """What ``write_checkpoint`` wrote last for this very trial, or None."""
+        """The values last written by ``write_checkpoint`` for this trial, or None."""
         return self._sealed.read_checkpoint(f"{trial_directory(key)}/checkpoint.bin", key)
 
     def write_checkpoint(self, key: str, values: dict[str, Any]) -> None:
@@ -209,12 +209,12 @@ class TrialFiles(OpenedStore):
         self._sealed.reject(f"{trial_directory(key)}/checkpoint.bin", key, reason)
 
     def live(self, key: str) -> dict[str, Any] | None:
-        """What ``write_live`` wrote last for this very trial, or None."""
+        """The values last written by ``write_live`` for this trial, or None."""
         path = f"{trial_directory(key)}/live.json"
         return self._sealed.read(path, key, lambda content: self._sealed.content(path, content))
 
     def write_live(self, key: str, values: dict[str, Any]) -> None:
-        """Replace what is shown of a trial while it is trained."""
+        """Replace the live curve of a trial in training."""
         self._sealed.write(f"{trial_directory(key)}/live.json", values)
 
     def _file(self, record: TrialRecord, name: str, decode: Callable[[bytes], T]) -> T | None:
@@ -225,16 +225,16 @@ class TrialFiles(OpenedStore):
             content = self._verified(record, name)
         except DamagedError as error:
             raise StoreError(
-                f"{path}: damaged, {error}; the sweep's next run does the trial anew"
+                f"{path} is damaged: {error}; the next run of the sweep repeats the trial"
             ) from error
         try:
             return decode(content)
         except DamagedError as error:
-            # These are the bytes that were filed: another version's, or a stranger's.
+            # The bytes are as recorded: another version wrote them, or other software.
             raise StoreError(f"{path}: {error}; read it with the version that wrote it") from error
 
     def _verified(self, record: TrialRecord, name: str) -> bytes:
-        """A file of the record. Raises ``DamagedError``, the trial then being set aside."""
+        """A file of the record. Raises ``DamagedError`` after setting the trial aside."""
         path = f"{_home(record)}/{name}"
         content = self._files.read(path)
         try:
@@ -251,8 +251,8 @@ class TrialFiles(OpenedStore):
         return content
 
     def _withdraw(self, key: str, attempt: str) -> None:
-        """Remove the files of an attempt that has not become the record."""
-        # After an interruption or a lost answer of the server it may have, all the same.
+        """Remove the files of an attempt that did not become the record."""
+        # After an interruption or a lost answer of the server it may have become it after all.
         record = self.record(key)
         if record is None or record.attempt != attempt:
             self._files.delete_tree(attempt_directory(key, attempt))
@@ -265,7 +265,7 @@ class TrialFiles(OpenedStore):
         """The record of a trial that is done."""
         record = self.record(key)
         if record is None:
-            raise self._missing(key, "there is no record, or no longer")
+            raise self._missing(key, "there is no record, or it was removed")
         return record
 
     def _missing(self, key: str, what: str) -> StoreError:
@@ -283,7 +283,7 @@ def _attempt(content: bytes) -> str | None:
 
 
 def _home(record: TrialRecord) -> str:
-    """Where the files of a record lie."""
+    """The directory of a record's files."""
     return attempt_directory(record.key, record.attempt)
 
 

@@ -1,4 +1,4 @@
-"""Records and evaluations as read: what none could have left is damaged, whoever edited it."""
+"""Validate records and evaluations when read: impossible values count as damage."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def checked_record(key: str, values: dict[str, Any]) -> TrialRecord:
-    """A record that belongs to the key and can be true. Raises ``DamagedError``."""
+    """A record that belongs to the key and has possible values. Raises ``DamagedError``."""
     if values.get("key") != key:
-        raise DamagedError("it is another trial's")
+        raise DamagedError("it belongs to another trial")
     try:
         record = _whole(TrialRecord, values)
         for name in record.files:
             trial_file(name)
     except ValueError as error:
-        raise DamagedError(f"no training leaves such a record: {_first(error)}") from error
+        raise DamagedError(f"no training produces such a record: {_first(error)}") from error
     return record
 
 
 def checked_evaluation(values: dict[str, Any]) -> EvaluationRecord:
-    """Raises ``DamagedError``."""
+    """An evaluation with possible values. Raises ``DamagedError``."""
     try:
         return _whole(EvaluationRecord, values)
     except ValueError as error:
-        raise DamagedError(f"no evaluation comes to this: {_first(error)}") from error
+        raise DamagedError(f"no evaluation produces such values: {_first(error)}") from error
 
 
 def _whole(model: type[M], values: dict[str, Any]) -> M:
-    """All fields are written, so all must be there. Raises ``ValueError``."""
+    """All fields are always written, so all must be present. Raises ``ValueError``."""
     if lacking := model.model_fields.keys() - values.keys():
         raise ValueError(f"it has no {min(lacking)}")
     return model.model_validate(values)
 
 
 def _first(error: ValueError) -> str:
-    """What is wrong first, in a few words."""
+    """The first problem, in a few words."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]

@@ -1,4 +1,4 @@
-"""Records → tracking: published once, from a thread of its own, whenever the server is there."""
+"""Records → tracking: published once, from a separate thread, whenever the server is available."""
 
 from sweeps.tracking.backend import TrackingBackend, TrackingError, TrackingSession
 from sweeps.tracking.recorder import Recorder, sync

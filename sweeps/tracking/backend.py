@@ -1,7 +1,7 @@
-"""What a tracking backend is: the little that a sweep asks of it.
+"""The protocol of a tracking backend: the few methods that a sweep needs.
 
-MLflow's is in ``sweeps.tracking.mlflow``. The recorder and ``sync`` know no other: they keep
-the order, the patience and the backlog, and a backend writes.
+MLflow's is in ``sweeps.tracking.mlflow``. The recorder and ``sync`` use only this protocol: they
+handle order, retries and backlog, and a backend writes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class TrackingError(UserError):
 
 
 class TrackingSession(Protocol):
-    """A connection for one thread. Every method may raise anything: then another is made.
+    """A connection for one thread. Every method may raise anything: then a new one is made.
 
-    What is published is a projection of the store, and is asked for more than once: after a
-    lost answer, by the next run of the sweep, by ``sync``. Publishing a trial that is there
-    already changes nothing.
+    What is published is a projection of the store, and may be published more than once: after a
+    lost answer, by the next run of the sweep, by ``sync``. Publishing a trial again changes
+    nothing.
     """
 
     published: int
-    """How many trials this session has brought to date."""
+    """How many trials this session has updated."""
     open: bool
     """Whether the sweep is shown as running."""
 
     def publish(self, trial: PlannedTrial) -> None:
-        """Show what has come of a trial; nothing if it has no outcome."""
+        """Show the outcome of a trial; nothing if it has none."""
 
     def publish_live(self, trial: PlannedTrial) -> None:
         """Show a running trial's curve up to its last checkpoint."""
@@ -44,22 +44,22 @@ class TrackingSession(Protocol):
         """The sweep has ended: show its results; ``summary`` is Markdown."""
 
     def interrupt(self) -> None:
-        """The sweep ends before its end: what still runs here has been killed."""
+        """The sweep was interrupted: mark its running trials as killed."""
 
 
 class TrackingBackend(Protocol):
     """Where a sweep is shown."""
 
     place: str
-    """Its address for people, without secrets."""
+    """Its address for display, without secrets."""
     answers_always: bool
-    """Like a file it answers or fails, however slowly; a server may do neither."""
+    """Whether it always answers or fails, like a file, however slowly; a server may do neither."""
 
     def settings(self) -> AbstractContextManager[object]:
         """In force while sessions are used."""
 
     def connect(self, answered: Callable[[], None]) -> TrackingSession:
-        """A session that has looked at what is there. Calls ``answered`` at every answer."""
+        """A session that knows the existing runs. Calls ``answered`` at every answer."""
 
     def reason(self, error: Exception) -> str:
         """What went wrong, in one line without secrets."""

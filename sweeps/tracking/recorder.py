@@ -1,8 +1,8 @@
-"""Records → tracking, as a sweep goes on.
+"""Records → tracking, while a sweep runs.
 
-What is tracked is a projection of the store. The recorder publishes from a thread of its own, away
-from Tune's control loop: a slow or dead server slows no trial. What could not be published
-waits in the store for the server's return, for the next run of the sweep, or for ``sync``.
+What is tracked is a projection of the store. The recorder publishes from a separate thread, away
+from Tune's control loop: a slow or dead server does not slow down any trial. What could not be
+published stays in the store until the server is back, the sweep runs again, or ``sync``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sweeps.tracking.backend import TrackingBackend, TrackingError, TrackingSess
 
 LIVE_SECONDS = 2.0
 LIVE_REST = 9.0
-"""After a live curve the recorder rests from live curves for so many times what it took."""
+"""After a live curve the recorder pauses live curves for this multiple of the time it took."""
 FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
 STUCK_SECONDS = 60.0
-"""Beyond its patience a driver waits so long for a call that neither returns nor fails."""
+"""Seconds beyond its patience that a driver waits for a call that does not return."""
 _REFUSALS = 3
 
 
@@ -34,11 +34,11 @@ def sync(
     summary: str | None,
     analysis: Analysis | None = None,
 ) -> int:
-    """Publish all that there is of a sweep; how many trials had been missing.
+    """Publish everything of a sweep; returns how many trials had been missing.
 
-    ``summary`` describes the sweep; None says that it was interrupted. The leaderboard of
+    ``summary`` describes the sweep; None means that it was interrupted. The leaderboard of
     the ``analysis`` is shown with it, its selection marks the confirmed trials. Raises
-    ``TrackingError`` when the backend cannot be written.
+    ``TrackingError`` if the backend cannot be written.
     """
     refused: list[Exception] = []
     with backend.settings():
@@ -47,9 +47,9 @@ def sync(
             for trial in trials:
                 try:
                     session.publish(trial)
-                except Exception as error:  # one that is refused must not keep back the others
+                except Exception as error:  # one refused trial must not block the others
                     refused.append(error)
-                    session = backend.connect(_nobody)  # raises if it is the server
+                    session = backend.connect(_nobody)  # raises if the server is the cause
             if summary is None:
                 session.interrupt()
             else:
@@ -62,13 +62,13 @@ def sync(
 
 
 def _nobody() -> None:
-    """Nobody waits for answers."""
+    """No one waits for answers."""
 
 
 def _unpublished(backend: TrackingBackend, error: Exception, what: str = "") -> TrackingError:
     return TrackingError(
         f"cannot publish to {backend.place}: {what}{backend.reason(error)}; the records are safe: "
-        "start the server, or name another with --tracking, and sync again"
+        "start the server, or choose another with --tracking, and sync again"
     )
 
 
@@ -83,11 +83,11 @@ class _Started(NamedTuple):
 
 
 class Recorder:
-    """Publishes from a thread of its own while the sweep runs.
+    """Publishes from a separate thread while the sweep runs.
 
-    A server that is away is asked again after 1, 2, 4, … 10 s; the trials wait, by name
-    only. A trial that is refused three times by a server that takes others is set aside.
-    ``error`` says what went wrong last, ``backlog`` how many trials wait.
+    An unavailable server is retried after 1, 2, 4, … 10 s; trials are queued by name only. A
+    trial that is refused three times by a server that accepts others is set aside. ``error`` is
+    the last error, ``backlog`` the number of queued trials.
     """
 
     def __init__(self, backend: TrackingBackend) -> None:
@@ -111,7 +111,7 @@ class Recorder:
 
     @property
     def backlog(self) -> int:
-        """How many trials wait to be published."""
+        """The number of trials waiting to be published."""
         return self._submitted - self._settled - self._set_aside
 
     def started(self, trial: PlannedTrial) -> None:
@@ -119,7 +119,7 @@ class Recorder:
         self._events.put(_Started(trial))
 
     def submit(self, trial: PlannedTrial) -> None:
-        """Publish this trial, whose outcome has landed, when its turn comes."""
+        """Queue this trial, which has an outcome, for publishing."""
         self._submitted += 1
         self._events.put(trial)
 
@@ -130,12 +130,12 @@ class Recorder:
         *,
         patience: float = 20.0,
     ) -> int:
-        """Publish what is left and the sweep's own run; how many trials could not be.
+        """Publish the rest and the sweep's own run; returns how many trials could not be.
 
-        The sweep's run says what ``summary`` and ``analysis`` do. Gives up after
-        ``patience`` seconds in which nothing works, or a minute later if a call does not
-        return. Without a ``summary`` the sweep was interrupted: its runs are marked as killed,
-        and there are ``patience`` seconds for all that is left.
+        The sweep's run shows ``summary`` and ``analysis``. Gives up after ``patience`` seconds
+        without success, or a minute later if a call does not return. Without a ``summary`` the
+        sweep was interrupted: its runs are marked as killed, and there are ``patience`` seconds
+        for everything that is left.
         """
         self._heard = time.monotonic()
         self._events.put(_Close(summary, analysis, patience))
@@ -150,7 +150,7 @@ class Recorder:
         return self.backlog + self._set_aside
 
     def _wait_while_heard(self, seconds: float) -> None:
-        """Wait for the thread's end, unless nothing is heard from a server for so many seconds."""
+        """Wait for the thread's end, unless the server is silent for this many seconds."""
         if self.backend.answers_always:
             self._thread.join()
             return
@@ -170,7 +170,7 @@ class Recorder:
             self._finish(self._closing)
 
     def _pause(self) -> float | None:
-        """Seconds until there is something to do unless something happens; None: for ever."""
+        """Seconds until the next action, if no event comes first; None: no action is due."""
         now = time.monotonic()
         if self._session is None or self._waiting:
             return max(0.0, self._away_until - now)
@@ -179,7 +179,7 @@ class Recorder:
         return max(0.0, min(self._live_due.values()) - now, self._live_after - now)
 
     def _receive(self, timeout: float | None) -> None:
-        """Take in what has happened, waiting for it no longer than ``timeout``."""
+        """Take the next events, waiting for them no longer than ``timeout``."""
         try:
             event = self._events.get(timeout=timeout) if timeout != 0 else self._events.get_nowait()
             while True:
@@ -203,7 +203,7 @@ class Recorder:
         self._live_due.pop(key, None)
 
     def _publish_next(self) -> bool:
-        """Publish the first that waits; False if the server is away."""
+        """Publish the first waiting trial; False if the server is unavailable."""
         session = self._connected()
         if session is None:
             return False
@@ -212,7 +212,7 @@ class Recorder:
         trial = self._waiting[0]
         try:
             session.publish(trial)
-        except Exception as error:  # whatever tracking does, the sweep goes on
+        except Exception as error:  # the sweep continues, whatever tracking does
             self._failed(error)
             if self._connected() is None:
                 return False
@@ -250,7 +250,7 @@ class Recorder:
         self._live_after = done + LIVE_REST * (done - now)
 
     def _finish(self, closing: _Close) -> None:
-        """Until everything is published, or nothing has worked for as long as one has patience."""
+        """Publish until everything is done, or nothing has worked for the time of patience."""
         began = time.monotonic()
         ended = False
         while not ended or self._waiting:
@@ -264,7 +264,7 @@ class Recorder:
                 ended = self._end(closing)
             elif self._waiting:
                 self._publish_next()
-                # A session made anew has taken up the sweep's run again.
+                # A new session has reopened the sweep's run.
                 ended = ended and self._session is not None and not self._session.open
             else:
                 ended = self._end(closing)
@@ -286,9 +286,9 @@ class Recorder:
         return True
 
     def _connected(self) -> TrackingSession | None:
-        """The session, made anew after a failure; None while the server is away.
+        """The session, renewed after a failure; None while the server is unavailable.
 
-        A new one looks again at what is there: a request that failed may have arrived.
+        A new one looks up the runs again: a request that failed may have arrived.
         """
         if self._session is None:
             try:

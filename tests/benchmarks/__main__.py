@@ -5,13 +5,19 @@ from __future__ import annotations
 import sys
 
 from tests.benchmarks import (
+    bench_backbones,
     bench_bilevel,
     bench_cohorts,
     bench_engine,
+    bench_images,
     bench_metrics,
     bench_start,
 )
 
 if __name__ == "__main__":
-    benches = (bench_start, bench_metrics, bench_bilevel, bench_cohorts, bench_engine)
+    benches = (
+        *(bench_start, bench_metrics, bench_bilevel, bench_cohorts, bench_engine),
+        bench_backbones,
+        bench_images,
+    )
     sys.exit(max([bench.main() for bench in benches]))

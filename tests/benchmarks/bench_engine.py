@@ -128,7 +128,8 @@ def _loaded(trials: int, seeds: int, calibrators: str) -> Any:
 def _run(lr: float) -> Any:
     from calibration.data import PROTOCOLS, load_dataset
     from calibration.methods import make_method
-    from calibration.training import TrainingConfig, TrainingRun
+    from calibration.training import TrainingRun
+    from calibration.training_config import TrainingConfig
 
     dataset = load_dataset("blobs-1.7", {})
     method = make_method("standard", {"lr": lr, "weight_decay": 0.0})

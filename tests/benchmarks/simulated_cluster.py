@@ -252,7 +252,7 @@ def simulate(
                     taken.nothing = True
                     return
             queue.work(run.parts.cpu["suggest"][-1] + tune_seconds)
-            trial = searcher._trials[trial_id]
+            (trial,) = searcher._given[trial_id].trials.values()
             relative = recordings.relative_duration(trial.config)
             run.durations.append(relative)
             queue.start((trial_id, pool.submit(carried_out, trial)), relative * mean_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,18 +12,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibration import cohort as cohorts
-from calibration import steady
+from calibration import cohort_step, steady
 from calibration.cohort import Cohort
+from calibration.data import Part
 from calibration.methods import Batch, Learner, Numbers, TrainState, make_method
+from calibration.methods.descent import moved_together
 from calibration.methods.standard import Standard
+from calibration.models import Output
+from calibration.optimisers import Adam
 from calibration.testing import problems
 from calibration.testing.equality import difference
 from calibration.threads import threads
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
+from calibration.validation import measured, measured_together
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cohorts, "PASSED", {})  # nothing has been compared before
     with threads(1):
         yield
 
@@ -80,7 +88,16 @@ def untimed(run: TrainingRun) -> dict[str, Any]:
     return run.state_dict() | {"seconds": 0.0}
 
 
-@pytest.mark.parametrize("settings", [{"batch_size": "full"}, {"optimiser": "sgd"}, {}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"batch_size": "full"},
+        {"optimiser": "sgd"},
+        {},
+        {"optimiser": "adamw", "clip_norm": 0.2, "ema_decay": 0.9},
+    ],
+    ids=str,
+)
 def test_twenty_members_are_what_they_are_alone(settings: dict[str, Any]) -> None:
     """More than fill a vector register: there Adam's powers go through another kernel."""
     members = [run_of(place, **settings) for place in range(20)]
@@ -91,7 +108,7 @@ def test_twenty_members_are_what_they_are_alone(settings: dict[str, Any]) -> Non
 
 def test_members_step_together_where_bits_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine's kernels do: here the comparison is told to find no difference."""
-    monkeypatch.setattr(cohorts, "same_bits", lambda one, other: True)
+    monkeypatch.setattr(cohort_step, "same_bits", lambda one, other: True)
     monkeypatch.setattr(steady, "TWO_FORMULAS", set())
     monkeypatch.setattr(steady, "SMALL_PRODUCT", 0)
     members = [counted(place, batch_size="full", epochs=30) for place in range(4)]
@@ -106,7 +123,7 @@ def test_members_step_together_where_bits_allow(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_difference_in_one_bit_keeps_members_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cohorts, "same_bits", lambda one, other: False)
+    monkeypatch.setattr(cohort_step, "same_bits", lambda one, other: False)
     members = [run_of(place) for place in range(3)]
     cohort = trained(members)
     assert "the same bits" in next(iter(cohort.apart.values()))
@@ -116,10 +133,10 @@ def test_a_difference_in_one_bit_keeps_members_apart(monkeypatch: pytest.MonkeyP
 
 def test_bits_are_compared_as_bits() -> None:
     one = {"a": torch.tensor([1.0, torch.nan])}
-    assert cohorts.same_bits(one, {"a": torch.tensor([1.0, torch.nan])})
-    assert not cohorts.same_bits(one, {"a": torch.tensor([1.0 + 2**-23, torch.nan])})
-    assert not cohorts.same_bits(one, {"a": torch.tensor([1.0, 0.0])})
-    assert not cohorts.same_bits(one, {"b": torch.tensor([1.0, torch.nan])})
+    assert cohort_step.same_bits(one, {"a": torch.tensor([1.0, torch.nan])})
+    assert not cohort_step.same_bits(one, {"a": torch.tensor([1.0 + 2**-23, torch.nan])})
+    assert not cohort_step.same_bits(one, {"a": torch.tensor([1.0, 0.0])})
+    assert not cohort_step.same_bits(one, {"b": torch.tensor([1.0, torch.nan])})
 
 
 def test_a_member_that_raises_takes_nobody_with_it() -> None:
@@ -253,3 +270,103 @@ def test_kernels_that_round_otherwise_in_company_are_found(
     with steady.Unsteady(4) as unsteady:
         torch.vmap(function)(torch.ones(4, rows, 3))
     assert unsteady.found == found
+
+
+def test_validation_rows_are_looked_at_together_and_say_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever this machine's kernels do: here the comparison is told to find no difference."""
+    monkeypatch.setattr(cohorts, "_measured_equally", lambda runs, alone: True)
+    looks: list[int] = []
+    alone = TrainingRun.measure
+    monkeypatch.setattr(
+        TrainingRun, "measure", lambda run: (looks.append(run.epoch), alone(run))[1]
+    )
+    members = [run_of(place, evaluate_every=1, epochs=6) for place in range(3)]
+    trained(members)
+    assert looks == [epoch for epoch in range(1, 1 + cohorts.COMPARISONS) for _ in members]
+    for place, member in enumerate(members):
+        expected = finished(run_of(place, evaluate_every=1, epochs=6)).curve
+        for found, row in zip(member.curve, expected, strict=True):
+            assert found == pytest.approx(row, rel=1e-4, abs=1e-5)
+
+
+def test_a_diverged_member_is_measured_beside_the_others() -> None:
+    outputs = [Output(torch.randn(40, 3), torch.zeros(40, 1)) for _ in range(3)]
+    outputs[1].logits[7, 0] = torch.nan
+    parts = [Part(torch.zeros(40, 1), torch.arange(40) % 3)] * 3
+    logits = [output.logits for output in outputs]
+    together = measured_together(parts, outputs, logits, refinement=True)
+    for found, output in zip(together, outputs, strict=True):
+        expected = measured(parts[0], output, output.logits, refinement=True).row
+        assert found.row == pytest.approx(expected, rel=1e-12)
+    assert [bool(found.row) for found in together] == [True, False, True]
+
+
+@pytest.mark.parametrize("own_rows", [False, True])
+@pytest.mark.parametrize("size", ["full", 48])
+def test_stacked_batches_are_the_rows_that_members_see_alone(size: Any, own_rows: bool) -> None:
+    runs = [run_of(place, batch_size=size) for place in range(3)]
+    for place, run in enumerate(runs):
+        run.train = runs[0].train
+        if own_rows:
+            run.train = run.train._replace(inputs=run.train.inputs + place)
+    generators = [torch.Generator().manual_seed(place) for place in range(3)]
+    stacked = list(cohort_step.windows(runs, generators))
+    for place, run in enumerate(runs):
+        alone = list(run.windows(torch.Generator().manual_seed(place)))
+        for window, expected in zip(stacked, alone, strict=True):
+            assert difference(window.member(place), expected) is None
+
+
+class Doubled(Standard):
+    """A user's method that inherits everything from another one but its loss."""
+
+    def loss(self, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
+        return 2 * super().loss(output, labels, numbers)
+
+
+def test_a_loss_of_ones_own_is_not_taken_for_the_inherited_one() -> None:
+    def run() -> TrainingRun:
+        made = run_of(0, epochs=1, batch_size="full")
+        made.method = Doubled(made.method.hyperparameters)
+        return made
+
+    plain, alone = run_of(0, epochs=1, batch_size="full").run_epoch(), run().run_epoch()
+    assert alone["train/loss"] == pytest.approx(2 * plain["train/loss"])
+    members = [run(), run()]
+    trained(members)
+    assert members[0].curve[0] == alone
+
+
+@dataclass(frozen=True)
+class Undeclared(Adam):
+    """Adam, for which nobody has said that it is elementwise."""
+
+    elementwise = False
+
+
+def test_an_optimiser_takes_the_same_step_elementwise_and_under_vmap() -> None:
+    run = run_of(0)
+    generator = torch.Generator().manual_seed(0)
+    parameters = torch.randn(4, run.learner.model.size, generator=generator)
+    optimiser = torch.vmap(Adam().initial)(parameters)
+    state = TrainState(parameters, {}, optimiser, {})
+    numbers = {"lr": torch.rand(4) / 10, "weight_decay": torch.rand(4) / 10}
+    slope = torch.randn(parameters.shape, generator=generator)
+    with torch.no_grad():
+        found, expected = (
+            moved_together(replace(run.learner, optimiser=made), state, slope, numbers)
+            for made in (Adam(), Undeclared())
+        )
+    torch.testing.assert_close(found, expected)
+
+
+def test_small_batches_gain_and_wide_networks_under_vmap_do_not() -> None:
+    wide = {"multiplications": 128 * (2 * 256 + 256 * 256 + 256 * 5), "rows": 128}
+    small = {"multiplications": 64 * (2 * 64 + 64 * 64 + 64 * 5), "rows": 64}
+    assert cohorts.gain(8, **wide, by_hand=True) < 1 < cohorts.gain(8, **wide, by_hand=False)
+    assert cohorts.gain(16, **small, by_hand=True) < 0.35
+    for by_hand in (True, False):
+        gains = [cohorts.gain(members, **small, by_hand=by_hand) for members in (4, 16, 64)]
+        assert gains == sorted(gains, reverse=True)

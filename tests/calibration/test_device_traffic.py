@@ -15,7 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from calibration.data import PROTOCOLS, load_dataset
 from calibration.methods import make_method
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 ROW_BYTES = 64 * 4
 WAITS = {"_local_scalar_dense", "equal", "nonzero", "masked_select", "is_nonzero", "item"}

@@ -9,7 +9,8 @@ from calibration.data import load_dataset
 from calibration.data.protocol import PROTOCOLS
 from calibration.kernels import Kernels, chosen_kernels
 from calibration.methods import make_method
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 
 @pytest.mark.parametrize(

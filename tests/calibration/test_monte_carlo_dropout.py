@@ -11,7 +11,8 @@ from calibration.methods import make_method
 from calibration.models import FunctionalModel, Output, build_model
 from calibration.models.monte_carlo import MonteCarloDropout, SampledDropout
 from calibration.models.output import Network
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 SHAPES = {"mlp": (6,), "small_cnn": (3, 8, 8), "wide_resnet": (3, 8, 8)}
 SMALL: dict[str, dict[str, object]] = {

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from calibration.optimisers import SGD, Adam, Optimiser
+from calibration.optimiser_steps import AVERAGE, Averaged, Clipped, averaged
+from calibration.optimisers import (
+    SGD,
+    Adam,
+    AdamW,
+    Optimiser,
+    OptimiserState,
+    OwnOptimiser,
+    make_optimiser,
+)
+from calibration.registry import UnknownNameError
 
 LR, DECAY = torch.tensor(0.03, dtype=torch.double), torch.tensor(0.01, dtype=torch.double)
+
+
+@dataclass(frozen=True)
+class Own(OwnOptimiser):
+    """Heavy-ball momentum as a user would write it."""
+
+    momentum: float = 0.9
+
+    def initial(self, parameters: Tensor) -> OptimiserState:
+        return {"velocity": torch.zeros_like(parameters), "step": torch.zeros(())}
+
+    def update(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState]:
+        velocity = self.momentum * state["velocity"] + gradient + weight_decay * parameters
+        return parameters - lr * velocity, {"velocity": velocity, "step": state["step"] + 1}
 
 
 def gradient(parameters: Tensor) -> Tensor:
@@ -21,6 +56,10 @@ def gradient(parameters: Tensor) -> Tensor:
         (
             Adam(eps_root=0.0),
             lambda p: torch.optim.Adam([p], lr=LR, weight_decay=DECAY),
+        ),
+        (
+            AdamW(eps_root=0.0),
+            lambda p: torch.optim.AdamW([p], lr=float(LR), weight_decay=float(DECAY)),
         ),
         (
             SGD(momentum=0.9),
@@ -57,7 +96,18 @@ def test_the_default_eps_root_cannot_be_seen_at_ordinary_gradients() -> None:
     torch.testing.assert_close(moved[0], moved[1], rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("optimiser", [Adam(eps_root=1e-6), SGD(), SGD(nesterov=True)])
+@pytest.mark.parametrize(
+    "optimiser",
+    [
+        Adam(eps_root=1e-6),
+        AdamW(eps_root=1e-6),
+        SGD(),
+        SGD(nesterov=True),
+        Clipped(SGD(), 0.5),
+        Averaged(SGD(), 0.9),
+    ],
+    ids=str,
+)
 def test_two_steps_are_differentiable_in_everything(optimiser: Optimiser) -> None:
     def two_steps(parameters: Tensor, lr: Tensor, decay: Tensor) -> Tensor:
         state = optimiser.initial(parameters)
@@ -85,7 +135,19 @@ def test_a_dead_unit_gives_no_nan_in_the_derivative_of_adam() -> None:
 
 
 @pytest.mark.parametrize(
-    "optimiser", [Adam(), Adam(beta1=0.0), SGD(), SGD(momentum=0.7, nesterov=True)], ids=str
+    "optimiser",
+    [
+        Adam(),
+        Adam(beta1=0.0),
+        AdamW(),
+        SGD(),
+        SGD(momentum=0.7, nesterov=True),
+        Own(),
+        Clipped(Adam(), 0.5),
+        Clipped(AdamW(), 100.0),
+        Averaged(Clipped(Own(), 1.0), 0.9),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("steps_before", [0, 4])
 def test_linearise_is_the_update_and_autograd_through_it(
@@ -116,3 +178,65 @@ def test_linearise_is_the_update_and_autograd_through_it(
     found = [value, *value_after.values(), bar, slope_bar, *(state_bar[n] for n in vectors)]
     for one, other in zip(found, [moved, *after.values(), *expected], strict=True):
         torch.testing.assert_close(one, other.detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", [0.5, 3.0, 1e3])
+def test_clipping_and_averaging_agree_with_torch(norm: float) -> None:
+    """On two parts of the parameters: it is the norm of all together."""
+    start = torch.linspace(-2, 2, 11, dtype=torch.double)
+    ours = Averaged(Clipped(AdamW(eps_root=0.0), norm), 0.9)
+    parameters, state = start, ours.initial(start)
+    module = torch.nn.ParameterList([start[:4].clone(), start[4:].clone()])
+    theirs = torch.optim.AdamW(module.parameters(), lr=float(LR), weight_decay=float(DECAY))
+    average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(0.9))
+    average.update_parameters(module)  # the first call copies
+
+    for _ in range(50):
+        parameters, state = ours.update(
+            parameters, gradient(parameters), state, lr=LR, weight_decay=DECAY
+        )
+        for part in module:
+            part.grad = gradient(part.detach())
+        torch.nn.utils.clip_grad_norm_(module.parameters(), norm)
+        theirs.step()
+        average.update_parameters(module)
+    close = {"rtol": 1e-10, "atol": 1e-12}
+    torch.testing.assert_close(parameters, torch.cat([*module]).detach(), **close)
+    found = averaged(parameters, state)
+    torch.testing.assert_close(found, torch.cat([*average.module]).detach(), **close)
+    assert not torch.allclose(found, parameters, rtol=1e-3)
+    assert found is state[AVERAGE]
+
+
+def test_each_member_is_clipped_by_its_own_norm() -> None:
+    clipped = Clipped(SGD(momentum=0.0), 1.0)
+    slopes = torch.tensor([[0.3, 0.4], [30.0, 40.0], [0.0, 0.0]])
+    zero, lr = torch.zeros(()), torch.ones(())
+    start = torch.zeros(3, 2)
+    state = clipped.initial(start)
+
+    def step(parameters: Tensor, slope: Tensor, velocity: Tensor) -> Tensor:
+        return clipped.update(parameters, slope, {"velocity": velocity}, lr=lr, weight_decay=zero)[
+            0
+        ]
+
+    moved = torch.vmap(step)(start, slopes, state["velocity"])
+    torch.testing.assert_close(moved, -torch.tensor([[0.3, 0.4], [0.6, 0.8], [0.0, 0.0]]))
+
+
+def test_a_gradient_of_zeros_is_clipped_without_nan_in_the_derivative() -> None:
+    slope = torch.zeros(3, requires_grad=True)
+    found = Clipped(SGD(), 1.0)._clipped(slope).sum()
+    assert bool(torch.autograd.grad(found, slope)[0].isfinite().all())
+
+
+def test_optimisers_are_found_by_name_and_by_import_path() -> None:
+    assert make_optimiser("nesterov", 0.5) == SGD(momentum=0.5, nesterov=True)
+    assert make_optimiser("adamw", 0.5) == AdamW()
+    assert make_optimiser(f"{__name__}:Own", 0.5).momentum == 0.5  # type: ignore[attr-defined]
+    with pytest.raises(UnknownNameError, match="or 'adamw'"):
+        make_optimiser("adamv", 0.9)
+    with pytest.raises(ValueError, match="no 'version'"):
+        make_optimiser("collections:Counter", 0.9)
+    with pytest.raises(ValueError, match="need defaults"):
+        make_optimiser("torch.optim:AdamW", 0.9)

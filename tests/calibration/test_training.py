@@ -9,13 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from calibration.augmentation import crop_and_flip
 from calibration.data import PROTOCOLS, Splits, load_dataset
 from calibration.methods import METHODS, Batch, LossMethod, make_method
 from calibration.models import build_model
 from calibration.seeds import derive_seed, seeded
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 MLP = {"widths": (16, 16)}
 LOSSES = [name for name in METHODS if issubclass(METHODS[name], LossMethod)]
@@ -72,6 +74,12 @@ def assert_same(one: Any, other: Any) -> None:
 
 CASES = {
     "full batch": {"batch_size": "full"},
+    "adamw, clipped, averaged": {
+        "optimiser": "adamw",
+        "clip_norm": 0.5,
+        "ema_decay": 0.9,
+        "warmup_epochs": 2,
+    },
     "mini-batches, sgd, cosine": {"batch_size": 64, "optimiser": "sgd", "schedule": "cosine"},
     "dropout": {"options": {"widths": (16,), "dropout": 0.4}},
     "batch norm, augmentation": {
@@ -145,6 +153,48 @@ def test_full_batch_training_agrees_with_a_plain_torch_loop(optimiser: str) -> N
         module.eval()(data.transform(data.validation.inputs)).logits, data.validation.labels
     )
     assert run.curve[-1]["validation/nll"] == pytest.approx(float(expected.detach()), rel=1e-4)
+
+
+def test_warm_up_clipping_and_averaging_agree_with_a_plain_torch_loop() -> None:
+    values = {"lr": 0.05, "weight_decay": 0.1}
+    run = make_run(
+        batch_size="full",
+        epochs=20,
+        stop_on="none",
+        schedule="cosine",
+        warmup_epochs=4,
+        clip_norm=0.3,
+        ema_decay=0.8,
+        hyperparameters=values | {"optimiser": "adamw"},
+    )
+    data = splits(seed=3)
+    inputs, labels = data.transform(data.train.inputs), data.train.labels
+    with seeded(3, "initialisation"):
+        module = build_model("mlp", MLP, inputs.shape[1:], 5)
+    reference = torch.optim.AdamW(module.parameters(), **values)
+    schedules = torch.optim.lr_scheduler
+    rising = schedules.LinearLR(reference, start_factor=1 / 5, total_iters=4)
+    falling = schedules.CosineAnnealingLR(reference, T_max=20)
+    average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(0.8))
+    average.update_parameters(module)
+    rates, lengths = [], []
+    for _ in range(20):
+        rates.append(reference.param_groups[0]["lr"])
+        reference.zero_grad()
+        F.cross_entropy(module(inputs).logits, labels).backward()
+        lengths.append(float(torch.nn.utils.clip_grad_norm_(module.parameters(), 0.3)))
+        reference.step()
+        average.update_parameters(module)
+        rising.step()
+        falling.step()
+    assert min(lengths) < 0.3 < max(lengths), "some steps are to be clipped, and some not"
+    trained(run)
+    assert [row["train/lr"] for row in run.curve] == pytest.approx(rates, rel=1e-5)
+    expected = average.eval()(data.transform(data.validation.inputs)).logits
+    torch.testing.assert_close(run.predict_validation(), expected.detach(), rtol=1e-3, atol=1e-4)
+    assert run.curve[-1]["validation/nll"] == pytest.approx(
+        float(F.cross_entropy(expected, data.validation.labels).detach()), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("ties", ["nll", "latest"])

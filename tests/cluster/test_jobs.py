@@ -116,8 +116,8 @@ def test_a_sweep_is_submitted_stopped_and_taken_up_again(cluster: Rays, scene: S
     wait_for(lambda: len({pid for _, pid, _ in _at_work(scene)}) == 4)
     scene.directory.parent.joinpath("steps.log.all").touch()
     again = calsweep(scene, cluster, *submit, "--extend", "1")
-    assert "submitted runs already as submitted-1" in again.stdout
-    assert "what has changed since then counts when" in again.stdout
+    assert "submitted is already running as submitted-1" in again.stdout
+    assert "changes since then take effect when" in again.stdout
     wait_for(lambda: len(scene.records()) >= 1)
     stopped = calsweep(scene, cluster, "stop", "submitted")
     assert stopped.returncode == 0, stopped.stderr
@@ -172,10 +172,10 @@ def test_what_cannot_be_submitted_is_said_before_anything_is_sent(
     (scene.directory / "wrong.yaml").write_text("name: wrong\ndatasets: [iris]\n")
     assert "wrong.yaml" in refused("submit", "wrong.yaml")
     said = refused("submit", "spec.yaml", "--tracking", "sqlite:///here.db")
-    assert "gone after it" in said
+    assert "deleted with the job" in said
     assert "http://HOST:8265" in refused("stop", "x", "--address", "127.0.0.1:6379")
     nobody = f"http://127.0.0.1:{free_port()}"
-    assert "no Ray cluster takes jobs there" in refused("stop", "x", "--address", nobody)
+    assert "no Ray cluster accepts jobs there" in refused("stop", "x", "--address", nobody)
     for module in ("mine", "paced"):
         sys.modules.pop(module, None)
 

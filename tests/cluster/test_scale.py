@@ -112,8 +112,9 @@ def test_a_trial_that_is_given_out_is_looked_for_once(
     monkeypatch.setattr(store._files, "read", lambda name: looks.append(name) or read(name))
     searcher = PlanSearcher(plan, Terms.of(plan.spec, store.root), lambda trial: None)
     given_out = searcher.suggest("1")
-    assert looks == [f"records/{searcher._trials['1'].key}/record.json"]
-    assert given_out[ASSIGNMENT].rungs == ()
+    (member,) = given_out[ASSIGNMENT].members
+    assert looks == [f"records/{member.trial.key()}/record.json"]
+    assert member.rungs == ()
 
 
 @given(

@@ -131,7 +131,7 @@ def test_a_sweep_outlives_preemption_time_limit_lost_node_and_stop(
     said = calsweep(cluster, scene, "status", "queued")
     assert f"Slurm job {job}: running on n" in said
     said = calsweep(cluster, scene, "submit", "spec.yaml", "--slurm")
-    assert f"queued is there already: Slurm job {job}" in said
+    assert f"queued is already submitted: Slurm job {job}" in said
 
     # Preempted: Slurm ends it and puts it back into the queue.
     pass_on(scene, RATES[0])
@@ -205,7 +205,7 @@ def test_bad_input_is_no_reason_to_come_back(cluster: Slurm, tmp_path: Path) -> 
     urgent = occupied(cluster)
     job = submitted(cluster, scene)
     said = calsweep(cluster, scene, "status", "changed")
-    assert f"changed: not begun; Slurm job {job}: pending" in said
+    assert f"changed: not started; Slurm job {job}: pending" in said
     scene.write(scene.spec.replace("confirm_seeds: 1", "confirm_seeds: 2"))
     cluster.tell("scancel", urgent)
     about = cluster.wait_for(job, "FAILED", "COMPLETED", "CANCELLED")

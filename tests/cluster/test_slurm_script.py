@@ -167,11 +167,11 @@ def test_times_are_read_as_slurm_reads_them(time: str, expected: float | None) -
     [
         (["--slurm", "--time", "5"], "--time: found 5"),
         (["--slurm", "--time", "soon"], "--time: found 'soon'"),
-        (["--slurm", "--address", "http://head:8265"], "--address: does not go with --slurm"),
-        (["--slurm", "--setup", "absent.sh"], "--setup: there is no file absent.sh"),
+        (["--slurm", "--address", "http://head:8265"], "--address cannot be used with --slurm"),
+        (["--slurm", "--setup", "absent.sh"], "--setup: no file absent.sh"),
         (["--slurm", "--sbatch", "qos=long"], "--sbatch: found 'qos=long'"),
         (["--slurm", "--tracking", "http://me:secret@host"], "MLFLOW_TRACKING_PASSWORD"),
-        (["--partition", "gpu"], "--partition: goes with --slurm"),
+        (["--partition", "gpu"], "--partition requires --slurm"),
     ],
 )
 def test_what_cannot_be_asked_for_is_said_before_anything_is_submitted(

@@ -19,11 +19,13 @@ methods:
     lr: 0.05
     weight_decay: 0
     mode: [fine, raise, nan, memory, die, hang]
+  crowd: {method: "paced:Paced", lr: 0.06, weight_decay: 0, mode: die, at: [1.0, 0.5, 0.99]}
 training: {epochs: 10, batch_size: full, evaluate_every: 5}
 search: {sampler: grid}
 confirm_seeds: 1
 calibrators: []
 retries: 1
+cohort: 2
 time_limit: 20s
 """
 REASONS = {
@@ -47,7 +49,9 @@ def modes(scene: Scene) -> dict[str, TrialRecord]:
     return {
         record.config["hyperparameters"]["mode"]: record
         for record in scene.records().values()
-        if record.config["method"] == "paced:Paced" and record.config["phase"] == "search"
+        if record.config["method"] == "paced:Paced"
+        and record.config["phase"] == "search"
+        and record.config["hyperparameters"]["lr"] == 0.05
     }
 
 
@@ -59,9 +63,24 @@ def test_each_failure_is_recorded_with_its_reason(swept: Scene) -> None:
     assert {m: r for m, r in REASONS.items() if r not in found[m].reason} == {}
 
 
+def test_who_dies_in_a_cohort_dies_alone(swept: Scene) -> None:
+    """Its process took another trial along, which neither fails nor is charged for it."""
+    crowd = {
+        record.config["hyperparameters"]["at"]: record
+        for record in swept.records().values()
+        if record.config["hyperparameters"]["lr"] == 0.06 and record.config["phase"] == "search"
+    }
+    assert {at: record.status for at, record in crowd.items()} == {
+        1.0: "done",
+        0.5: "failed",
+        0.99: "done",
+    }
+    assert "died 2 times" in crowd[0.5].reason
+
+
 def test_the_others_are_unaffected_and_the_exit_code_says_so(swept: Scene) -> None:
     assert swept.code == 1
-    assert "5 failed" in swept.out
+    assert "6 failed" in swept.out
     assert "LookupError: this method has a bug" in swept.out
     assert "Traceback" not in swept.out + swept.err
     well = [r for r in swept.records().values() if r.config["method"] == "standard"]

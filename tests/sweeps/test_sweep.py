@@ -80,5 +80,5 @@ def test_report_and_export_are_written(sweep: Sweep, tmp_path: Path) -> None:
     model = sweep.export(tmp_path / "model", row="standard + temperature")
     assert (model / "MLmodel").is_file()
     assert "standard + temperature" in (model / "README.md").read_text()
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         sweep.export(model)

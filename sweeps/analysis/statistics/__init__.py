@@ -1,6 +1,6 @@
-"""What can be said from a few seeds: intervals, paired tests, ranks, fronts. Arrays in, values out.
+"""Statistics of a few seeds: intervals, paired tests, ranks, fronts. Arrays in, values out.
 
-Nothing here knows of sweeps; ``sweeps.analysis`` says which numbers are compared.
+Nothing here knows about sweeps; ``sweeps.analysis`` decides which numbers are compared.
 """
 
 from sweeps.analysis.statistics.change_points import ChangePoint, change_point, change_points

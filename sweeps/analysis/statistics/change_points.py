@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 _QUARTER = 0.3186
-"""The absolute value of a standard normal that a quarter of all stay below."""
+"""The lower quartile of the absolute value of a standard normal."""
 _ROUNDING = 1e-3
 
 
 class ChangePoint(NamedTuple):
-    """The most likely step of a series: the new level begins at ``place``.
+    """The most likely step of a series: the new level starts at ``place``.
 
     ``step`` is the second mean less the first; ``p`` is corrected over all places where the
     step could be, and NaN for fewer than three values.
@@ -27,12 +27,12 @@ class ChangePoint(NamedTuple):
 
 
 def change_point(values: ArrayLike, *, least_deviation: float = 0.0) -> ChangePoint | None:
-    """The division of a series with the largest t of two means, or None for fewer than two values.
+    """The split of a series with the largest t of two means, or None for fewer than two values.
 
     With normal errors that is the maximum-likelihood place of a single step (Hinkley, Biometrika
     57, 1970). The pooled standard deviation is taken to be at least ``least_deviation``. The
     p-value is Student's, two-sided with n − 2 degrees of freedom, times the n − 1 places
-    (Bonferroni). Raises ``ValueError`` for what is not a list of finite numbers.
+    (Bonferroni). Raises ``ValueError`` unless given a list of finite numbers.
     """
     series = _checked(values)
     n = len(series)
@@ -54,20 +54,20 @@ def change_point(values: ArrayLike, *, least_deviation: float = 0.0) -> ChangePo
 
 
 def change_points(values: ArrayLike, *, least_deviation: float = 0.0) -> list[int]:
-    """Where the levels of a series begin, besides the first: the best of all divisions.
+    """Where the levels of a series start, besides the first: the best of all splits.
 
     Minimises squared residuals in units of the noise's variance plus 3 log n for every step, over
-    all divisions (dynamic programming; Jackson et al., IEEE Signal Processing Letters 12, 2005),
-    so that what broke, was mended and broke again is seen as that. The noise is estimated from
-    the lower quartile of the differences of neighbours, which steps hardly change, and is at
-    least ``least_deviation``. Raises ``ValueError`` for what is not a list of finite numbers.
+    all splits (dynamic programming; Jackson et al., IEEE Signal Processing Letters 12, 2005), so
+    that a value that broke, was fixed and broke again shows three steps. The noise is estimated
+    from the lower quartile of the differences of neighbours, which steps hardly change, and is at
+    least ``least_deviation``. Raises ``ValueError`` unless given a list of finite numbers.
     """
     series = _checked(values)
     n = len(series)
     if n < 2:
         return []
     robust = float(np.quantile(np.abs(np.diff(series)), 0.25)) / (_QUARTER * math.sqrt(2))
-    # What repeats exactly has no noise, and sums of squares their rounding.
+    # Exact repetitions have no noise, but sums of squares are subject to rounding.
     noise = max(robust, least_deviation, _ROUNDING * float(np.ptp(series)))
     if noise == 0:
         return []
@@ -91,5 +91,5 @@ def change_points(values: ArrayLike, *, least_deviation: float = 0.0) -> list[in
 def _checked(values: ArrayLike) -> NDArray[np.float64]:
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or not np.isfinite(series).all():
-        raise ValueError(f"values: found {values!r}; a list of finite numbers is needed")
+        raise ValueError(f"values: found {values!r}; expected a list of finite numbers")
     return series

@@ -1,23 +1,23 @@
-"""The mean of paired differences, with the chance that seeds *and* test rows bring into it.
+"""The mean of paired differences, with the randomness of both seeds *and* test rows.
 
 Every seed's networks are measured on the same test rows: n seeds are crossed with m rows. With
-d_si = δ + α_s + β_i + γ_si, the mean over both has the variance σα²/n + σβ²/m + σγ²/(nm) for who
-draws new seeds and new rows. The two-way mean squares have the expectations
+d_si = δ + α_s + β_i + γ_si, the mean over both has the variance σα²/n + σβ²/m + σγ²/(nm) if new
+seeds and new rows are drawn. The two-way mean squares have the expectations
 
     E MS_seed = m σα² + σγ²,  E MS_row = n σβ² + σγ²,  E MS_interaction = σγ²,
 
 so that (MS_seed + MS_row − MS_interaction) / (nm) estimates it without bias (Cornfield and Tukey,
-Annals of Mathematical Statistics 27, 1956). Where the test rows are drawn anew with each seed,
-they are nested in it, and the spread over seeds holds all there is.
+Annals of Mathematical Statistics 27, 1956). If each seed draws its own test rows, these are
+nested in it, and the spread over seeds includes everything.
 
 The degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946), V² / Σ (term² / freedom of
-the term), with one caution. A few seeds that agree by luck make the variance small and the freedom
-large at once: with three of them, a p-value below 0.05/12 came four times as often as it should. So
-the freedom, not the variance, is computed with the seeds' term at its upper 90 % confidence limit,
-(n − 1) / χ²(0.1; n − 1) times what was seen. It is n − 1 where seeds dominate, as it must be, and
-as large as the rows' where the seeds' part is negligible for certain.
+the term), with one precaution. A few seeds that agree by chance make the variance small and the
+freedom large at once: with three of them, a p-value below 0.05/12 occurred four times as often as
+it should. So the freedom, not the variance, is computed with the seeds' term at its upper 90 %
+confidence limit, (n − 1) / χ²(0.1; n − 1) times the observed one. It is n − 1 if seeds dominate,
+as it must be, and as large as the rows' if the seeds' part is certainly negligible.
 
-Rows that belong to groups are not drawn one by one: groups take their place in all of this, each
+Rows that belong to groups are not drawn one by one: groups take their place throughout, each
 with one value (``by_group``).
 """
 
@@ -40,11 +40,10 @@ _ROW_ROUNDING = 1e-6  # of scores that were stored in float32
 class Estimate(NamedTuple):
     """A mean difference, the variance of that mean, and the degrees of freedom of the variance.
 
-    ``by_seed``, ``by_row`` and ``by_both`` are σα², σβ² and σγ² where they are known, none
-    below 0: what the variance would be with other numbers of seeds and rows. ``rows`` is 0
-    where test rows are no source of chance of their own, ``seeds`` where seeds are none. With
-    ``grouped`` the rows are groups of them.
-    Variance and freedom are NaN where nothing can be tested.
+    ``by_seed``, ``by_row`` and ``by_both`` are σα², σβ² and σγ² if known, none below 0: they
+    predict the variance for other numbers of seeds and rows. ``rows`` is 0 if test rows are not
+    a separate source of randomness, ``seeds`` if seeds are not. With ``grouped`` the rows are
+    groups of rows. Variance and freedom are NaN if nothing can be tested.
     """
 
     mean: float
@@ -68,14 +67,14 @@ class Estimate(NamedTuple):
         return math.sqrt(self.variance)
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Mean ± t · standard error; NaN where nothing can be tested."""
+        """Mean ± t · standard error; NaN if nothing can be tested."""
         if not self.testable:
             return math.nan, math.nan
         half = float(special.stdtrit(self.freedom, (1 + level) / 2)) * self.error
         return self.mean - half, self.mean + half
 
     def with_more(self, seeds: int, rows: float) -> tuple[float, float]:
-        """The variance and freedom to be expected of so many seeds and rows."""
+        """The variance and freedom to expect with this many seeds and rows."""
         if not self.seeds:
             return self.by_row / rows, rows - 1.0
         of_seeds = self.by_seed / seeds
@@ -90,9 +89,9 @@ class Estimate(NamedTuple):
 def over_seeds(differences: ArrayLike) -> Estimate:
     """The ordinary paired t: mean d, s²/n, n − 1 degrees of freedom.
 
-    It speaks of new seeds, and of new data where every seed draws its own. Differences that are
-    all the same say nothing of their spread, unless all are 0: the variance is NaN, as it is
-    for fewer than two seeds and for what is not finite.
+    It is about new seeds, and about new data if every seed draws its own. Differences that are
+    all the same give no information on their spread, unless all are 0: the variance is NaN, as it
+    is for fewer than two seeds and for values that are not finite.
     """
     d = np.asarray(differences, dtype=np.float64)
     n = len(d)
@@ -109,15 +108,15 @@ def crossed_means(differences: ArrayLike, *, quantum: float = 0.0) -> Estimate:
     """The mean of differences (n seeds, m rows) for new seeds and new rows.
 
     The variance is (MS_seed + MS_row − MS_interaction) / (nm), not below its largest positive
-    term: the difference of estimates may be anything, the sum of two parts is no less than
-    either. The module says what its degrees of freedom are. ``quantum`` is the step in which
-    a row's score counts, such as the 1 of an error: the variance is no less than
-    ``quantum_variance``. At least two seeds and two rows are needed, and finite values; else the
+    term: the difference of estimates may be anything, but the sum of two parts is at least as
+    large as either. The module's docstring defines its degrees of freedom. ``quantum`` is the
+    unit of a row's score, such as the 1 of an error: the variance is no less than
+    ``quantum_variance``. At least two seeds, two rows and finite values are needed; else the
     variance is NaN.
     """
     d = np.asarray(differences, dtype=np.float64)
     if d.ndim != 2:
-        raise ValueError(f"differences: found shape {d.shape}; seeds × rows are needed")
+        raise ValueError(f"differences: found shape {d.shape}; expected seeds × rows")
     n, m = d.shape
     mean = float(d.mean()) if d.size else math.nan
     if n < 2 or m < 2 or not math.isfinite(mean):
@@ -154,22 +153,22 @@ def by_group(differences: NDArray[np.float64], groups: NDArray[np.int64]) -> NDA
 def quantum_variance(rows: int, quantum: float = 1.0) -> float:
     """The variance of a mean over rows of which two differ by a quantum, one either way.
 
-    It is the least that a mean of counts is taken to have: a few rows without any difference do
-    not prove that there is none.
+    It is the smallest variance assumed for a mean of counts: a few rows without any difference
+    do not prove that there is none.
     """
     return 2 * (quantum / rows) ** 2
 
 
 def crossed_binned(differences: ArrayLike, row_variance: float, rows: int) -> Estimate:
-    """The mean over seeds of differences (n,) in a metric that is no mean over rows.
+    """The mean over seeds of differences (n,) in a metric that is not a mean over rows.
 
     ``row_variance`` is the variance of that mean over resamples of the ``rows``, the same for
-    all seeds and both sides. It is added to s²/n, the part of the seeds. What concerns single
-    rows on single seeds is in both: the sum is too large rather than too small.
+    all seeds and both sides. It is added to s²/n, the part of the seeds. The interaction of rows
+    and seeds is in both: the sum is too large rather than too small.
     """
     alone = over_seeds(differences)
     n = alone.seeds
-    # What no seed differs in is no less certain for it, if the rows say how certain it is.
+    # Seeds that do not differ at all can still be tested, if the rows give a variance.
     of_seeds = alone.variance if alone.testable else 0.0 if n > 1 else math.nan
     variance = of_seeds + row_variance
     if not (math.isfinite(alone.mean) and variance > 0) and not (variance == alone.mean == 0):
@@ -182,7 +181,7 @@ def crossed_binned(differences: ArrayLike, row_variance: float, rows: int) -> Es
 
 
 def _mean_squares(d: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Of seeds, rows, and their interaction."""
+    """The mean squares of seeds, rows, and their interaction."""
     n, m = d.shape
     seeds, rows, mean = d.mean(axis=1), d.mean(axis=0), d.mean()
     of_seeds = m * float(np.square(seeds - mean).sum()) / (n - 1)

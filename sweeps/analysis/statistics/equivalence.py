@@ -1,8 +1,8 @@
 """Better, equivalent or worse, beyond or within a region of practical equivalence.
 
-A difference δ is of no consequence within ±r. The three claims "δ < −r", "|δ| < r" and "δ > r"
-have each a one-sided test of the same t distribution: the first and the last against the edge
-they lie beyond, the one in the middle against both (two one-sided tests; Schuirmann, Journal of
+A difference δ within ±r does not matter in practice. The three claims "δ < −r", "|δ| < r" and
+"δ > r" each have a one-sided test of the same t distribution: the first and the last against the
+edge they lie beyond, the middle one against both (two one-sided tests; Schuirmann, Journal of
 Pharmacokinetics and Biopharmaceutics 15, 1987). No two of them can have a p-value below ½.
 """
 
@@ -17,7 +17,7 @@ from sweeps.analysis.statistics.crossed import Estimate
 
 
 class Claims(NamedTuple):
-    """One number for each claim about a difference; NaN where it cannot be made."""
+    """One number for each claim about a difference; NaN if it cannot be made."""
 
     below: float
     within: float
@@ -28,7 +28,7 @@ NO_TESTS = Claims(math.nan, math.nan, math.nan)
 
 
 def claim_tests(found: Estimate, region: float) -> Claims:
-    """The one-sided p-value of each claim; without a region nothing is ``within`` it."""
+    """The one-sided p-value of each claim; without a region, ``within`` is NaN."""
     if not found.testable:
         return NO_TESTS
     below = _beyond(found, -region)
@@ -38,10 +38,10 @@ def claim_tests(found: Estimate, region: float) -> Claims:
 
 
 def claim_probabilities(found: Estimate, region: float) -> Claims:
-    """The same t distribution read as what is believed of δ: how probable each claim is.
+    """The same t distribution read as a posterior of δ: how probable each claim is.
 
-    That is the posterior under the prior that says nothing, as in Benavoli et al. ("Time for a
-    change", JMLR 18, 2017). To be shown only: verdicts go by ``claim_tests``.
+    That is the posterior under an uninformative prior, as in Benavoli et al. ("Time for a
+    change", JMLR 18, 2017). For display only: verdicts are based on ``claim_tests``.
     """
     if not found.testable:
         return NO_TESTS

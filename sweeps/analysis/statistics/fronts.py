@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 def pareto_front(points: ArrayLike) -> NDArray[np.bool_]:
     """Which points (N, M) no other beats: none is at least as good in all and better in one.
 
-    Equal points are on the front together. A point with a NaN is not on it and beats nobody.
+    Equal points are on the front together. A point with a NaN is not on it and beats no other.
     Raises ``ValueError`` unless there are rows of numbers.
     """
     rows = _rows(points)
@@ -25,7 +25,7 @@ def pareto_front(points: ArrayLike) -> NDArray[np.bool_]:
 def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
     """The volume between two or three objectives' points and ``reference``.
 
-    It is the measure of all that some point is better than and the reference worse than
+    It is the measure of the set dominated by some point and bounded by the reference
     (Zitzler and Thiele 1999). Points beyond the reference, and those with a NaN, add nothing.
     Raises ``ValueError`` for another number of objectives.
     """
@@ -33,7 +33,7 @@ def hypervolume(points: ArrayLike, reference: ArrayLike) -> float:
     if corner.shape not in ((2,), (3,)) or rows.shape[1] != len(corner):
         raise ValueError(
             f"points, reference: found shapes {rows.shape} and {corner.shape}; "
-            "two or three objectives and a reference with as many are needed"
+            "expected two or three objectives and a reference with as many"
         )
     inside = rows[(rows < corner).all(axis=1)]
     return _area(inside, corner) if len(corner) == 2 else _volume(inside, corner)
@@ -59,5 +59,5 @@ def _volume(points: NDArray[np.float64], corner: NDArray[np.float64]) -> float:
 def _rows(points: ArrayLike) -> NDArray[np.float64]:
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2:
-        raise ValueError(f"points: found shape {rows.shape}; one row per point is needed")
+        raise ValueError(f"points: found shape {rows.shape}; expected one row per point")
     return rows

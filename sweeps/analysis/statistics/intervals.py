@@ -1,8 +1,8 @@
-"""Confidence intervals of a mean over seeds, also where training sets overlap.
+"""Confidence intervals of a mean over seeds, also for overlapping training sets.
 
 Seeds that draw fresh data give independent values, and the mean of n of them has the
-variance s²/n. Seeds that divide the same rows anew train on overlapping sets: their values
-are correlated, s² is too small, and adding seeds does not help without end. Nadeau and
+variance s²/n. Seeds that split the same rows differently train on overlapping sets: their values
+are correlated, s² is too small, and adding seeds helps only up to a point. Nadeau and
 Bengio ("Inference for the generalization error", Machine Learning 52, 2003) estimate the
 variance of such a mean by s² (1/n + n_test / n_train); ``correlation_ratio`` is their
 n_test / n_train, and 0 for independent draws.
@@ -55,6 +55,6 @@ def half_width(
 
 
 def check_ratio(ratio: NDArray[Any]) -> None:
-    """Raise ``ValueError`` for a correlation ratio that is no number of at least 0."""
+    """Raise ``ValueError`` unless a correlation ratio is a number of at least 0."""
     if not np.all(ratio >= 0):
         raise ValueError(f"correlation_ratio: found {ratio}; it is n_test / n_train, or 0")

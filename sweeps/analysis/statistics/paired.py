@@ -16,11 +16,11 @@ _ROUNDING = 1e-12
 
 
 class PairedTest(NamedTuple):
-    """What the seeds say about ours − baseline: its mean, interval, effect size and p-value.
+    """The test of ours − baseline over seeds: mean, interval, effect size and p-value.
 
     ``effect`` is d_z with Hedges' correction: the mean difference in standard deviations of
-    the differences, times J(n−1) = Γ((n−1)/2) / (sqrt((n−1)/2) Γ((n−2)/2)), which takes
-    away its bias in small samples. Two pairs are too few for it: NaN.
+    the differences, times J(n−1) = Γ((n−1)/2) / (sqrt((n−1)/2) Γ((n−2)/2)), which removes its
+    bias in small samples. Two pairs are too few for it: NaN.
     """
 
     difference: float
@@ -43,13 +43,12 @@ def corrected_t_test(
     """The corrected resampled t-test (Nadeau and Bengio 2003) of paired values, two-sided.
 
     t = mean(d) / (s sqrt(1/n + ratio)) with n − 1 degrees of freedom, d = ours − baseline.
-    With ratio 0 it is the ordinary paired t-test. Pairs with a NaN are left out; fewer than
-    two pairs have no p-value (NaN). Differences that are only rounding count as none: if all
-    do, t is 0 and p is 1. If all are the same otherwise, they say nothing of their spread and
-    there is no p-value: an error is a count, and two seeds often differ by the same number.
-    With ``least_deviation`` s is taken to be no less than that, which gives such differences a
-    p-value, and makes no p-value smaller than it is without.
-    No test can be made of an infinite value, such as the NLL of a 0 that came true: p is NaN.
+    With ratio 0 it is the ordinary paired t-test. Pairs with a NaN are omitted; fewer than two
+    pairs have no p-value (NaN). Rounding differences count as none: if all are, t is 0 and p is
+    1. If all are otherwise the same, their spread is unknown and there is no p-value: an error
+    is a count, and two seeds often differ by the same number. With ``least_deviation`` s is taken
+    to be no less than that, which gives such differences a p-value and makes no p-value smaller.
+    An infinite value, such as the NLL of a class with probability 0, cannot be tested: p is NaN.
     Raises ``ValueError`` if the lengths differ, or the ratio or the deviation is negative.
     """
     first, second = np.asarray(ours, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
@@ -60,7 +59,7 @@ def corrected_t_test(
         )
     check_ratio(np.asarray(correlation_ratio))
     if not least_deviation >= 0:
-        raise ValueError(f"least_deviation: found {least_deviation}; at least 0 is needed")
+        raise ValueError(f"least_deviation: found {least_deviation}; expected at least 0")
     there = ~(np.isnan(first) | np.isnan(second))
     first, second = first[there], second[there]
     n = len(first)
@@ -82,17 +81,17 @@ def corrected_t_test(
 
 
 def spread_test(ours: ArrayLike, baseline: ArrayLike, *, least_deviation: float = 0.0) -> float:
-    """The p-value of paired values that lie outside what the baseline's own spread allows.
+    """The p-value of paired values against the spread of the baseline itself.
 
-    What breaks often breaks on every seed in another way, and the differences' spread then
-    hides the change from the paired test. If nothing changed, ours has the distribution of the
-    baseline, and the mean difference has at most the variance 2σ²/n where pairs are independent
-    or alike: t = m / (s sqrt(2/n)) with n − 1 degrees of freedom, and s the baseline's standard
-    deviation, no less than ``least_deviation``. m is the mean of all differences but the one
-    that speaks most for a change, and 0 if that turns its sign: it is never further from 0 than
-    the mean, and a single outlier of ours, of which s cannot know, says nothing. Two-sided.
-    Fewer than two pairs have no p-value (NaN). Raises ``ValueError`` unless all are finite and
-    paired, and s positive unless m is 0.
+    A training that breaks often breaks differently on every seed, and the spread of the
+    differences then hides the change from the paired test. If nothing changed, ours has the
+    distribution of the baseline, and the mean difference has at most the variance 2σ²/n if pairs
+    are independent or positively correlated: t = m / (s sqrt(2/n)) with n − 1 degrees of freedom,
+    and s the baseline's standard deviation, no less than ``least_deviation``. m is the mean of
+    all differences except the one most in favour of a change, and 0 if that changes its sign: it
+    is never further from 0 than the mean, and a single outlier of ours, which s does not cover,
+    shows nothing. Two-sided. Fewer than two pairs have no p-value (NaN). Raises ``ValueError``
+    unless all are finite and paired, and s positive unless m is 0.
     """
     first, second = np.asarray(ours, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     difference, n = first - second, len(second)
@@ -104,21 +103,21 @@ def spread_test(ours: ArrayLike, baseline: ArrayLike, *, least_deviation: float 
     if kept == 0:
         return 1.0
     if not (deviation > 0 and math.isfinite(kept)):
-        raise ValueError(f"baseline: found {baseline!r}; finite values that differ are needed")
+        raise ValueError(f"baseline: found {baseline!r}; expected finite values that differ")
     return float(2 * special.stdtr(n - 1, -kept / (deviation * math.sqrt(2 / n))))
 
 
 def noisy_t_test(values: ArrayLike, noise: float, *, level: float = 0.95) -> PairedTest:
-    """Is the mean 0, if all values are shifted together by chance with deviation ``noise``?
+    """Is the mean 0, if all values share a random shift with standard deviation ``noise``?
 
-    The values' own spread says nothing of what happened to all of them, so that the mean has
-    the variance s²/n + noise². Its degrees of freedom are Satterthwaite's (Biometrics Bulletin
-    2, 1946), with the noise known: (s²/n + noise²)² / ((s²/n)² / (n − 1)). There is no
-    ``effect`` (NaN). Fewer than two values have no p-value (NaN); nor have those of which one
-    is not finite. Raises ``ValueError`` unless the noise is positive.
+    The spread of the values does not include what they share, so the mean has the variance
+    s²/n + noise². Its degrees of freedom are Satterthwaite's (Biometrics Bulletin 2, 1946), with
+    the noise known: (s²/n + noise²)² / ((s²/n)² / (n − 1)). There is no ``effect`` (NaN). Fewer
+    than two values, or values that are not all finite, have no p-value (NaN). Raises
+    ``ValueError`` unless the noise is positive.
     """
     if not noise > 0:
-        raise ValueError(f"noise: found {noise}; a positive standard deviation is needed")
+        raise ValueError(f"noise: found {noise}; expected a positive standard deviation")
     given = np.asarray(values, dtype=np.float64)
     n = len(given)
     mean = float(given.mean()) if n else math.nan
@@ -136,14 +135,14 @@ def noisy_t_test(values: ArrayLike, noise: float, *, level: float = 0.95) -> Pai
 def holm(p_values: ArrayLike) -> NDArray[np.float64]:
     """Holm's step-down adjusted p-values (Scandinavian Journal of Statistics 6, 1979).
 
-    The i-th smallest of m becomes max over j ≤ i of (m − j + 1) p_(j), at most 1: whoever
-    calls what lies below α significant errs at all with probability at most α. NaN stays NaN
-    and is no member of the family. Raises ``ValueError`` for what is no probability.
+    The i-th smallest of m becomes max over j ≤ i of (m − j + 1) p_(j), at most 1: calling
+    everything below α significant errs at all with probability at most α. NaN stays NaN and is
+    not a member of the family. Raises ``ValueError`` for values that are not probabilities.
     """
     given = np.asarray(p_values, dtype=np.float64)
     asked = np.flatnonzero(~np.isnan(given))
     if given.ndim != 1 or np.any((given[asked] < 0) | (given[asked] > 1)):
-        raise ValueError(f"p_values: found {p_values!r}; a list of numbers from 0 to 1 is needed")
+        raise ValueError(f"p_values: found {p_values!r}; expected a list of numbers from 0 to 1")
     order = asked[np.argsort(given[asked], kind="stable")]
     factors = np.arange(len(order), 0, -1)
     adjusted = np.full_like(given, np.nan)
@@ -152,7 +151,7 @@ def holm(p_values: ArrayLike) -> NDArray[np.float64]:
 
 
 def effect_size(differences: ArrayLike) -> float:
-    """Hedges' d_z of paired differences: see ``PairedTest``. NaN where they do not tell."""
+    """Hedges' d_z of paired differences: see ``PairedTest``. NaN if it is not defined."""
     d = np.asarray(differences, dtype=np.float64)
     deviation = float(d.std(ddof=1)) if len(d) > 1 and np.isfinite(d).all() else math.nan
     if not d.any():

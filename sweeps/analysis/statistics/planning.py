@@ -1,9 +1,9 @@
-"""How much more it would take to decide: from the region's edge, not from what was observed.
+"""How many more seeds and rows would decide: from the region's edge, not the observed effect.
 
-An effect that was observed is too large or too small by chance, and a plan made from it inherits
-that. What is known beforehand is which differences matter: it is enough that two rows without any
-difference would be called equivalent with a probability of 80 %, which takes a standard error of
-r / (t(1 − level) + t(0.9)). Then a difference that matters is mostly found, too.
+An observed effect is too large or too small by chance, and a plan based on it inherits that. What
+is known beforehand is which differences matter: it is enough that two rows without any difference
+would be called equivalent with a probability of 80 %, which takes a standard error of
+r / (t(1 − level) + t(0.9)). A difference that matters is then usually found, too.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _POWER = 0.8
 
 
 class Needed(NamedTuple):
-    """How many seeds and test rows beside those that are there; inf: more than can be had."""
+    """Additional seeds and test rows; inf: more than is feasible."""
 
     seeds: float
     rows: float
 
 
 def needed(found: Estimate, region: float, level: float) -> Needed | None:
-    """What would decide, with so many seeds and rows, at a one-sided ``level``.
+    """The additional seeds and rows that would decide at a one-sided ``level``.
 
-    (0, 0): there are enough already, the difference lies too close to the region's edge. Seeds
-    alone where that is possible with up to 100 of them, else rows alone, else both. None where
-    nothing is known, or there is no region.
+    (0, 0): there are enough already, the difference is too close to the region's edge. Seeds
+    alone if up to 100 of them are enough, else rows alone, else both. None if nothing is known,
+    or there is no region.
     """
     if not found.testable or math.isnan(found.by_seed) or not region > 0:
         return None
@@ -52,7 +52,7 @@ def needed(found: Estimate, region: float, level: float) -> Needed | None:
     rows = _first(lambda k: enough(n, k), m, MOST_ROWS)
     if rows < math.inf or not n:
         return Needed(0, rows - m)
-    # The seeds that would do with twice the room, were it not for the rows; the rows do the rest.
+    # The seeds that would suffice for twice the error, ignoring rows; the rows do the rest.
     half = found._replace(by_row=0.0, by_both=0.0)
     alone = needed(half._replace(rows=0), region / math.sqrt(2), level)
     total = n if alone is None else n + alone.seeds

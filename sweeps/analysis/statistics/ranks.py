@@ -20,9 +20,9 @@ _ALPHA = 0.05
 class Ranks(NamedTuple):
     """How methods rank over datasets; rank 1 is the best.
 
-    ``friedman_p`` belongs to the question whether they differ at all. ``groups`` are the
+    ``friedman_p`` is the p-value of the hypothesis that they do not differ. ``groups`` are the
     largest sets of two or more methods, best first, whose average ranks differ by less than
-    ``critical_difference``: not told apart by Nemenyi's test at 5 %.
+    ``critical_difference``: not distinguished by Nemenyi's test at 5 %.
     """
 
     average: pd.Series
@@ -42,7 +42,7 @@ def ranks(scores: pd.DataFrame) -> Ranks | None:
         return None
     if scores.isna().to_numpy().any():
         missing = [str(name) for name in scores.columns[scores.isna().any()]]
-        raise ValueError(f"scores: {', '.join(missing)} has none on some datasets; leave it out")
+        raise ValueError(f"scores: none for {', '.join(missing)} on some datasets; leave it out")
     average = scores.rank(axis=1).mean().sort_values(kind="stable")
     distance = critical_difference(scores.shape[1], scores.shape[0])
     return Ranks(average, len(scores), _friedman(scores), distance, _groups(average, distance))

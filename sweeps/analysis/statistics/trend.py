@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 
 class MannKendall(NamedTuple):
-    """What the order of a series says.
+    """The result of the Mann-Kendall test of a series.
 
     ``s`` counts the pairs that go up minus those that go down. ``p`` is two-sided, and
     ``least_p`` the smallest that any order of the same values could have had.
@@ -27,11 +27,11 @@ def mann_kendall(values: ArrayLike) -> MannKendall:
     Exact for any number of values, with ties too: of the n! / Π t! orders of values of which
     t are equal, those with i pairs going down are counted by the coefficient of q^i in the
     Gaussian multinomial Π_k (1 − q^k) / Π_t Π_j≤t (1 − q^j). Fewer than two values, or equal
-    ones, have p 1. Raises ``ValueError`` for what is not finite or not a list.
+    ones, have p 1. Raises ``ValueError`` unless given a list of finite numbers.
     """
     series = np.asarray(values, dtype=np.float64)
     if series.ndim != 1 or not np.isfinite(series).all():
-        raise ValueError(f"values: found {values!r}; a list of finite numbers is needed")
+        raise ValueError(f"values: found {values!r}; expected a list of finite numbers")
     ties = np.unique(series, return_counts=True)[1]
     signs = np.sign(series[None, :] - series[:, None])
     s = int(np.triu(signs).sum())
@@ -43,10 +43,10 @@ def mann_kendall(values: ArrayLike) -> MannKendall:
 
 
 def distinct_runs(rows: ArrayLike, tolerance: float = 0.0) -> NDArray[np.intp]:
-    """Where each run of like rows (N, M) begins: the indices of the first row of every run.
+    """Where each run of similar rows (N, M) starts: the index of the first row of every run.
 
     A row belongs to the run as long as no entry is further than ``tolerance`` from the run's
-    first row: compared with its neighbour only, a slow change would never begin a new one.
+    first row: compared with its neighbour only, a slow change would never start a new one.
     """
     given = np.asarray(rows, dtype=np.float64)
     starts: list[int] = []

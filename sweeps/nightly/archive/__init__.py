@@ -1,1 +1,1 @@
-"""What is kept of the nights: their directory, results, baseline, history."""
+"""The nights on disk: their directory, results, baseline and history."""

@@ -1,4 +1,4 @@
-"""The accepted night that others are compared with: a copy, with who accepted it and why."""
+"""The accepted night that later nights are compared with: a copy, who accepted it and why."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Acceptance(BaseModel):
 
 
 class BaselineFile(Acceptance):
-    """What ``baseline.json`` says; ``earlier`` lists the baselines before it, newest first."""
+    """The content of ``baseline.json``; ``earlier`` lists previous baselines, newest first."""
 
     format: int = NIGHTS_FORMAT
     suite: str
@@ -46,46 +46,48 @@ class BaselineFile(Acceptance):
 
 
 class AcceptedNight(NamedTuple):
-    """The accepted night: what is said of it, and its results."""
+    """The accepted night: its acceptance and its results."""
 
     about: BaselineFile
     results: pd.DataFrame
 
     @property
     def reference(self) -> float:
-        """Seconds of a piece of reference work in that night; NaN if there was none."""
+        """Seconds per unit of reference work in that night; NaN if there was none."""
         return reference_seconds(self.results)
 
 
 def read_baseline(nights: Nights) -> AcceptedNight | None:
     """The suite's baseline, or None while there is none.
 
-    Raises ``UserError`` if it is damaged, ``StoreError`` if another version of calsweep has made
-    it or anything else of these nights.
+    Raises ``UserError`` if it is damaged, ``StoreError`` if it or any other file of these nights
+    was written by another version of calsweep.
     """
     nights.check_format()
     path = nights.directory / BASELINE_FILE
-    remedy = f"accept a night anew: {nights.accept()}"
+    remedy = f"accept a night again: {nights.accept()}"
     if not path.exists():
         return None
     try:
         about = BaselineFile.model_validate_json(path.read_bytes())
         results = pd.read_parquet(nights.directory / COPY)
         if digest(results) != about.digest:
-            raise ValueError(f"{COPY} is of another night")
+            raise ValueError(f"{COPY} belongs to another night")
     except (OSError, ValueError, KeyError) as error:  # pydantic's and pyarrow's are among them
-        problem = "it is not a baseline" if isinstance(error, ValidationError) else str(error)
-        raise UserError(f"{path}: is damaged: {problem}; {remedy}") from None
+        problem = "not a valid baseline" if isinstance(error, ValidationError) else str(error)
+        raise UserError(f"{path} is damaged: {problem}; {remedy}") from None
     return AcceptedNight(about, results)
 
 
 def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reason: str) -> None:
-    """Make a complete night the baseline; the one before goes to its list of earlier ones.
+    """Make a complete night the baseline; the previous one is added to its list of earlier ones.
 
     Raises ``ValueError`` if the night is not complete.
     """
     if state.status != "complete":
-        raise ValueError(f"night {state.night} is {state.status}; only a complete one can be")
+        raise ValueError(
+            f"night {state.night} is {state.status}; only a complete night can be the baseline"
+        )
     before = _before(nights)
     earlier = [] if before is None else [Acceptance(**_acceptance(before)), *before.earlier]
     about = BaselineFile(
@@ -107,20 +109,20 @@ def make_baseline(nights: Nights, state: NightState, results: pd.DataFrame, reas
 def accept(
     nights: Nights, night: str | None, reason: str
 ) -> tuple[BaselineFile, list[tuple[str, ...]]]:
-    """Accept a night, by default the last complete one; also the cells that are given up by it.
+    """Accept a night, by default the last complete one; also return the cells that it drops.
 
-    Raises ``UserError`` if there is no such night, or if it is not complete, ``StoreError`` if
-    another version of calsweep has made some of the nights.
+    Raises ``UserError`` if there is no such night or it is not complete, ``StoreError`` if some
+    of the nights were written by another version of calsweep.
     """
     nights.check_format()
     state = _chosen(nights, night)
     try:
         results = pd.read_parquet(nights.place(state.night) / RESULTS_FILE)
     except (OSError, ValueError) as error:
-        raise UserError(f"night {state.night}: its results cannot be read: {error}") from None
+        raise UserError(f"night {state.night}: cannot read its results: {error}") from None
     if digest(results) != state.digest:
         raise UserError(
-            f"night {state.night}: its results are not those that it was judged by; run it again: "
+            f"night {state.night}: its results differ from those it was judged by; run it again: "
             f"{nights.finish(state.night)}"
         )
     gone = _given_up(nights, results)
@@ -136,19 +138,19 @@ def _chosen(nights: Nights, night: str | None) -> NightState:
         complete = next((s for s in states if s is not None and s.status == "complete"), None)
         if complete is None:
             raise UserError(
-                f"{nights.directory}: no night of {nights.suite!r} is complete, so there is none "
-                "to accept; run calsweep nightly first"
+                f"{nights.directory}: no night of {nights.suite!r} is complete, so there is "
+                "nothing to accept; run calsweep nightly first"
             )
         return complete
     state = nights.state(night)
     if state is None:
         known = ", ".join(nights.dates()[-5:]) or "none"
-        raise UserError(f"{nights.directory}: there is no night {night}; the last are: {known}")
+        raise UserError(f"{nights.directory}: no night {night}; the latest are: {known}")
     if state.status != "complete":
         why = f" ({state.reason})" if state.reason else ""
         raise UserError(
-            f"night {night} is {state.status}{why}: what has failed or is missing in a baseline "
-            f"would never be missed again; finish it first: {nights.finish(night)}"
+            f"night {night} is {state.status}{why}: a result missing from the baseline would "
+            f"go unnoticed in every later night; finish it first: {nights.finish(night)}"
         )
     return state
 
@@ -165,7 +167,7 @@ def _given_up(nights: Nights, results: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def _before(nights: Nights) -> BaselineFile | None:
-    """The last baseline's own words, even if its copy is damaged."""
+    """The current baseline's file, even if its copy of the results is damaged."""
     try:
         return BaselineFile.model_validate_json((nights.directory / BASELINE_FILE).read_bytes())
     except (OSError, ValidationError):

@@ -1,4 +1,4 @@
-"""The results of all complete nights in one file, which outlives the nights themselves."""
+"""The results of all complete nights in one file, which outlives the nights' directories."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sweeps.store.files import StoreError, write_atomically
 def read_history(nights: Nights) -> pd.DataFrame:
     """One row per night, cell and seed, in the order of nights.
 
-    ``git`` is the revision of that night. A file that is
-    missing or damaged is made anew from the nights that are still there. Raises ``StoreError``
-    for one that is there and cannot be read: what it knows of deleted nights must not be lost.
+    ``git`` is the revision of that night. A missing or damaged file is rebuilt from the nights
+    that still exist. Raises ``StoreError`` if the file exists and cannot be read: its results
+    of deleted nights must not be lost.
     """
     path = nights.directory / HISTORY_FILE
     try:
@@ -29,25 +29,25 @@ def read_history(nights: Nights) -> pd.DataFrame:
         found = pd.read_parquet(io.BytesIO(content))
         if not {"night", *KEYS} <= set(found.columns):
             return _rebuilt(nights)
-        return _typed(found)  # what earlier versions did not keep is unknown
+        return _typed(found)  # columns that earlier versions did not have are unknown
     except (OSError, ValueError):  # pyarrow's own errors are among them
         return _rebuilt(nights)
 
 
 def others(history: pd.DataFrame, night: str) -> list[str]:
-    """The complete nights besides one, in order."""
+    """The other complete nights, in order."""
     return sorted(str(each) for each in history["night"].unique() if each != night)
 
 
 def keep(nights: Nights, state: NightState, results: pd.DataFrame) -> pd.DataFrame:
-    """Take a complete night into the history, in place of what it said before."""
+    """Add a complete night to the history, replacing its previous entry."""
     before = read_history(nights)
     others = before[before["night"] != state.night]
     return _written(nights, [others, _rows(state, results)])
 
 
 def forget(nights: Nights, night: str) -> pd.DataFrame:
-    """The history without a night that turned out not to be complete."""
+    """Remove a night that turned out not to be complete from the history."""
     before = read_history(nights)
     others = before[before["night"] != night]
     return before if len(others) == len(before) else _written(nights, [others])
@@ -56,8 +56,8 @@ def forget(nights: Nights, night: str) -> pd.DataFrame:
 def comparable(history: pd.DataFrame, since: str, reference: float) -> pd.DataFrame:
     """The nights since the baseline's, their ``cost`` in seconds at the baseline's pace.
 
-    What came before was judged against another baseline: the step to this one was accepted,
-    and is no drift. ``reference`` are the seconds of a piece of reference work then.
+    Earlier nights were judged against another baseline: the step to this one was accepted and
+    is not drift. ``reference`` is the baseline night's seconds per unit of reference work.
     """
     recent = history[history["night"] >= since]
     cost = recent["work_seconds"] / recent["reference"] * reference

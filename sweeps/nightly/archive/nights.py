@@ -1,4 +1,4 @@
-"""The directory of a suite's nights, and what each night says of itself.
+"""The directory of a suite's nights, and the recorded state of each night.
 
 ::
 
@@ -7,8 +7,8 @@
                             results.parquet, verdict.json, report.html, report.md
     NIGHTS/SUITE/baseline.json, baseline.parquet, history.parquet, mlflow.db, log/
 
-Old nights may be deleted: baseline and history are copies. All these files are of one format;
-where another version of calsweep has made some, ``Nights.check_format`` refuses the directory.
+Old nights may be deleted: baseline and history are copies. All these files share one format;
+if another version of calsweep wrote some of them, ``Nights.check_format`` refuses the directory.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from sweeps.store.files import write_atomically
 from sweeps.store.format import refusal
 
 NIGHTS_FORMAT = 3
-"""Of all that a suite's nights leave; to be raised when their results can no longer be compared."""
+"""Format of a suite's files; increase it when old and new results can no longer be compared."""
 FORMAT_ENTRY = b"calsweep.format"
-"""Where a Parquet file names it, among its metadata."""
+"""Its entry in the metadata of a Parquet file."""
 BASELINE_FILE, HISTORY_FILE, STATE_FILE = "baseline.json", "history.parquet", "night.json"
 RUNS = "runs"
 ROOT, DEFAULT = "nights", "nightly"
-"""Where nights are unless ``--nights`` says otherwise, and the suite that needs no name."""
+"""The default of ``--nights``, and the suite that runs when none is named."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 Status = Literal["running", "complete", "unfinished", "failed"]
-KILLED = "its process ended before its end"
+KILLED = "its process ended before the night did"
 
 
 class NightState(BaseModel):
-    """What ``night.json`` says.
+    """The content of ``night.json``.
 
-    ``status``: ``complete`` is a night in which every trial of every sweep has its result,
-    ``failed`` one that came to its end without some of them, ``unfinished`` one that did not
-    come to its end. ``given`` is the suite as the command was given it, empty for the ready
-    one. ``verdict`` is the overall one, empty while there is none.
+    ``status``: a night is ``complete`` if every trial of every sweep has its result, ``failed``
+    if it ended without some of them, ``unfinished`` if it did not reach its end. ``given`` is
+    the suite as given to the command, empty for the default one. ``verdict`` is the overall
+    one, empty while there is none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -78,8 +78,8 @@ class Day(NamedTuple):
 class Nights:
     """The directory of a suite's nights. Writing raises ``StoreError``.
 
-    ``given`` is the suite as the command was given it: a file, a ready one's name or, for the
-    default, nothing. Where only the suite's name is known it is empty too.
+    ``given`` is the suite as given to the command: a file, the name of a bundled suite or,
+    for the default, nothing. It is also empty where only the suite's name is known.
     """
 
     def __init__(self, root: Path, suite: str, given: str = "") -> None:
@@ -89,22 +89,22 @@ class Nights:
         self._root = root
 
     def check_format(self) -> None:
-        """Raise ``StoreError`` naming a file that another version of calsweep has left here.
+        """Raise ``StoreError`` naming a file that another version of calsweep wrote here.
 
-        Such a file says nothing of this version's nights; but to go on without it would make
-        tonight a first night, and whatever it brings the baseline.
+        This version cannot use such a file; but ignoring it would make tonight the first night,
+        and its results, whatever they are, the baseline.
         """
         for path, found in self._formats():
             if found != NIGHTS_FORMAT:
                 suite = shlex.quote(self.given or self.suite)
                 remedy = (
-                    f"begin anew in another directory: calsweep nightly {suite} --nights DIR "
+                    f"start over in another directory: calsweep nightly {suite} --nights DIR "
                     "(this one is left untouched)"
                 )
                 raise refusal(path, found, NIGHTS_FORMAT, remedy)
 
     def _formats(self) -> Iterator[tuple[Path, int]]:
-        """The files that name their format, and which; what is damaged names none."""
+        """The files that state their format, and the format; damaged files state none."""
         for path in (
             self.directory / BASELINE_FILE,
             *(self.place(n) / STATE_FILE for n in self.dates()),
@@ -117,7 +117,7 @@ class Nights:
             yield history, int((pq.read_schema(history).metadata or {}).get(FORMAT_ENTRY, 1))
 
     def finish(self, night: str) -> str:
-        """The command that runs a night of this suite, or goes on with it."""
+        """The command that runs or resumes a night of this suite."""
         state = self.state(night)
         given = self.given or ("" if state is None else state.given)
         return self._command("nightly", given, "--night", night)
@@ -148,22 +148,22 @@ class Nights:
         return sorted(name for name in found if _DATE.fullmatch(name))
 
     def state(self, night: str) -> NightState | None:
-        """What a night says of itself, or None if it says nothing that can be read."""
+        """The recorded state of a night, or None if there is none that can be read."""
         try:
             return NightState.model_validate_json((self.place(night) / STATE_FILE).read_bytes())
         except (OSError, ValidationError):
             return None
 
     def write(self, night: str, name: str, content: bytes) -> None:
-        """Write one of a night's files, whole or not at all."""
+        """Write one of a night's files atomically."""
         write_atomically(self.place(night) / name, content)
 
     def write_state(self, state: NightState) -> None:
-        """Replace what a night says of itself."""
+        """Replace the recorded state of a night."""
         self.write(state.night, STATE_FILE, state.model_dump_json(indent=1).encode() + b"\n")
 
     def mark_unfinished(self, tonight: str) -> list[str]:
-        """Mark the other nights that still say they run; only for who holds the suite's lock."""
+        """Mark other nights still recorded as running; the caller must hold the suite's lock."""
         marked = []
         for night in self.dates():
             state = self.state(night)
@@ -190,9 +190,9 @@ class Nights:
 
 
 def checked_night(text: str | None) -> str:
-    """The night that is meant: a date as in 2026-11-16, by default today.
+    """The night as a checked date such as 2026-11-16, by default today.
 
-    Raises ``UserError`` for what is no date, or lies in the future.
+    Raises ``UserError`` for text that is not a date or for a date in the future.
     """
     today = datetime.date.today()
     if text is None:
@@ -204,7 +204,7 @@ def checked_night(text: str | None) -> str:
     except ValueError:
         raise UserError(f"--night: found {text!r}; write a date such as {today}") from None
     if night > today:
-        raise UserError(f"--night: found {text}, which is still to come; today is {today}")
+        raise UserError(f"--night: found {text}, which is in the future; today is {today}")
     return text
 
 

@@ -16,16 +16,15 @@ RESULTS_FILE = "results.parquet"
 CELL = ["sweep", "dataset", "row", "calibrator"]
 KEYS = [*CELL, "seed"]
 TIMES = ("seconds", "work_seconds", "reference", "busy")
-"""What a training took: seconds of the clock, seconds of work (the process's on CPUs, the
-clock's on a GPU), those of one piece of reference work done between its epochs, and how many
-times longer by the clock than by the process that piece took: 1 on a machine with nothing else
-to do."""
+"""What a training took: wall-clock seconds, seconds of work (CPU time; on a GPU wall-clock
+time), those of one unit of reference work done between its epochs, and the ratio of wall-clock
+to CPU time of that unit: 1 on an otherwise idle machine."""
 UNLIKE = (*TIMES, "key")
-"""Columns that may differ between identical nights: the clock's, and the name of a trial."""
+"""Columns that may differ between identical nights: the times, and the name of a trial."""
 
 
 def judged() -> tuple[str, ...]:
-    """The metrics that a night can be judged by: those of the leaderboard; lower is better."""
+    """The metrics by which a night can be judged: those of the leaderboard; lower is better."""
     names = METRICS.names(Shown.LEADERBOARD)
     return tuple(name for name in names if METRICS[name].direction == "minimize")
 
@@ -36,15 +35,15 @@ def cells(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 
 
 def reference_seconds(frame: pd.DataFrame) -> float:
-    """The median seconds of a piece of reference work over a night; NaN if there was none."""
+    """The median seconds per unit of reference work over a night; NaN if there was none."""
     return float(frame["reference"].median()) if "reference" in frame else float("nan")
 
 
 def digest(frame: pd.DataFrame) -> str:
-    """A digest of all that should be identical to the bit: every value of every row.
+    """A digest of everything that should be bit-identical: every value of every row.
 
-    Floating-point numbers enter as they are, not as they are printed. The order of rows and
-    of columns does not matter.
+    Floating-point numbers enter exactly, not as printed. The order of rows and of columns
+    does not matter.
     """
     columns = sorted(name for name in frame.columns if name not in UNLIKE)
     summed = hashlib.sha256("\n".join(columns).encode())
@@ -54,7 +53,7 @@ def digest(frame: pd.DataFrame) -> str:
 
 
 def parquet(frame: pd.DataFrame) -> bytes:
-    """A frame as a Parquet file that names the format of the nights."""
+    """A frame as a Parquet file that states the format of the nights."""
     buffer = io.BytesIO()
     table = pa.Table.from_pandas(frame, preserve_index=False)
     named = {**table.schema.metadata, FORMAT_ENTRY: str(NIGHTS_FORMAT).encode()}

@@ -1,4 +1,4 @@
-"""A night against the baseline and against the nights before it: the verdict, and its words."""
+"""A night against the baseline and against earlier nights: the verdict, and its sentences."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def assess(
 ) -> Verdict:
     """Judge a night; ``reasons`` say why it is not complete, and are empty if it is.
 
-    ``history`` holds the complete nights, tonight among them if it is one. ``first``: tonight
-    has just become the baseline by itself.
+    ``history`` holds the complete nights, including tonight if it is complete. ``first``:
+    tonight has just become the baseline automatically.
     """
     reasons = [*reasons, *_lost(state, baseline, history, nights)]
     complete = not reasons
@@ -75,12 +75,12 @@ def assess(
         until = history[history["night"] <= state.night]
         recent = past.comparable(until, about.night, baseline.reference)
         drifts, stepped = trends(recent, settings), steps(recent, settings)
-        # A night that is not complete is not part of the history, which cannot say since when.
+        # An incomplete night is not part of the history, which cannot date its changes then.
         when = since(stepped, recent) if state.night in set(recent["night"]) else {}
-        lines = _dated(lines, when, state.night, _last_said(nights, recent, state))
+        lines = _dated(lines, when, state.night, _last_verdicts(nights, recent, state))
         changed = changes(about.identity, state.identity)
     identical = baseline is not None and complete and state.digest == baseline.about.digest
-    if identical:  # whatever the nights between were: tonight is what was accepted
+    if identical:  # whatever the nights in between were, tonight is what was accepted
         drifts = drifts.replace({"verdict": {DRIFTING: UNCHANGED}})
         stepped = stepped.replace({"verdict": {WORSE: UNCHANGED}})
     word = overall(lines, drifts, stepped, complete=complete)
@@ -114,7 +114,7 @@ def assess(
 
 
 def differing(results: pd.DataFrame, baseline: pd.DataFrame) -> list[str]:
-    """The columns in which two nights with the same rows differ; none if the rows do."""
+    """The columns in which two nights with the same rows differ; none if the rows differ."""
     keys = [*CELL, "seed"]
     now, before = (frame.sort_values(keys, ignore_index=True) for frame in (results, baseline))
     if not now[keys].equals(before[keys]):
@@ -132,17 +132,17 @@ def _converged(lines: pd.DataFrame, results: pd.DataFrame) -> pd.Series:
     return pd.Series(share, index=lines.index, dtype=float)
 
 
-def _last_said(nights: Nights, recent: pd.DataFrame, state: NightState) -> Mapping[Any, str]:
-    """What the last complete night before said of every cell and metric, if it is still there."""
+def _last_verdicts(nights: Nights, recent: pd.DataFrame, state: NightState) -> Mapping[Any, str]:
+    """The previous complete night's verdict by cell and metric, if that night still exists."""
     before = [str(night) for night in recent["night"].unique() if night < state.night]
-    said = past_verdicts(nights, before[-1:])
-    return {key[:-1]: verdict for key, verdict in said.items()}
+    verdicts = past_verdicts(nights, before[-1:])
+    return {key[:-1]: verdict for key, verdict in verdicts.items()}
 
 
 def _dated(
-    lines: pd.DataFrame, when: Mapping[Any, Since], tonight: str, said: Mapping[Any, str]
+    lines: pd.DataFrame, when: Mapping[Any, Since], tonight: str, previous: Mapping[Any, str]
 ) -> pd.DataFrame:
-    """The lines with since when they are worse, the revisions around that, and if it is news."""
+    """Add since when each line is worse, the revisions around that night, and if it is ongoing."""
     dates, revisions, ongoing = [], [], []
     for line in lines.to_dict("records"):
         key = tuple(str(line[name]) for name in (*CELL, "metric"))
@@ -150,16 +150,16 @@ def _dated(
         dates.append(step.night if step else "")
         around = () if step is None else (step.revision_before, step.revision)
         revisions.append(between(*around) if around else "")
-        # Where the last night was deleted, the history must do.
+        # If the previous night was deleted, fall back on the history.
         earlier = step is not None and step.night < tonight
-        ongoing.append(said[key] == WORSE if key in said else earlier)
+        ongoing.append(previous[key] == WORSE if key in previous else earlier)
     return lines.assign(since=dates, revisions=revisions, ongoing=ongoing)
 
 
 def _lost(
     state: NightState, baseline: AcceptedNight | None, history: pd.DataFrame, nights: Nights
 ) -> Iterator[str]:
-    """A baseline that is gone is not replaced by whatever comes next."""
+    """A lost baseline is not replaced by whichever night comes next."""
     earlier = past.others(history, state.night)
     if baseline is None and earlier:
         yield f"{LOST}; accept one: {nights.accept(earlier[-1])}"
@@ -168,12 +168,12 @@ def _lost(
 def _sentences(
     verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight | None
 ) -> Iterator[str]:
-    """What a person should read, the most important first."""
+    """The sentences for people, the most important first."""
     counted = f"{count(len(results), 'result')} of {count(len(cells(results)), 'cell')}"
     if verdict.reasons:
         yield from _incomplete(verdict)
     elif verdict.first:
-        yield f"The first complete night: its {counted} are the baseline from now on."
+        yield f"The first complete night: its {counted} are now the baseline."
     if baseline is None or verdict.first:
         return
     night = baseline.about.night
@@ -181,7 +181,7 @@ def _sentences(
         verdict.lines, verdict.trends, verdict.steps, complete=not verdict.reasons
     )
     if verdict.identical and verdict.overall != "regression":
-        yield f"Identical to the baseline of {night}, to the bit: {counted}."
+        yield f"Bit-identical to the baseline of {night}: {counted}."
     elif not verdict.reasons:
         yield f"{lead.removesuffix('.')} (baseline: {night}; {counted})."
     yield from others
@@ -192,33 +192,33 @@ def _sentences(
 def _incomplete(verdict: Verdict) -> Iterator[str]:
     first, *others = verdict.reasons
     if verdict.status == "complete":
-        yield f"The night is done, but nothing in it is judged as good: {first}"
+        yield f"The night is complete, but its verdict is incomplete: {first}"
         return
-    yield f"The night is not complete, and nothing in it is judged as good: {first}."
+    yield f"The night is not complete, so its verdict is incomplete: {first}."
     for reason in others[:MOST_NAMED]:
         yield f"{reason[0].upper()}{reason[1:]}."
     if len(others) > MOST_NAMED:
-        yield f"There are {count(len(others) - MOST_NAMED, 'more complaint')} below."
+        yield f"The report lists {count(len(others) - MOST_NAMED, 'more problem')}."
     if verdict.baseline is None and not any(reason.startswith(LOST) for reason in others):
-        yield "There is no baseline yet: the first complete night becomes it."
-    yield f"This finishes it: {verdict.finish}"
+        yield "There is no baseline yet: the first complete night becomes the baseline."
+    yield f"To finish it: {verdict.finish}"
 
 
 def _why(verdict: Verdict, results: pd.DataFrame, baseline: AcceptedNight) -> Iterator[str]:
-    """What may have caused what is seen."""
+    """What may have caused the differences."""
     if verdict.identical and verdict.overall == "regression":
-        yield "The results themselves are the baseline's, to the bit."
+        yield "The results themselves are bit-identical to the baseline's."
     values = verdict.lines[verdict.lines["metric"] != COST]["verdict"]
     if not verdict.identical and len(values) and bool((values == IDENTICAL).all()):
         names = listed(differing(results, baseline.results), MOST_NAMED)
-        yield f"What is judged is identical, but other numbers are not: {names}."
+        yield f"All judged values are identical, but other numbers are not: {names}."
     if verdict.changed:
         names = listed([change.what for change in verdict.changed], MOST_NAMED)
         yield f"Changed since the baseline: {names}."
     elif not verdict.identical:
         yield (
-            "Code, libraries, machine, specs and data are those of the baseline, and yet the "
-            "numbers differ: something is not repeatable."
+            "Code, libraries, machine, specs and data are those of the baseline, yet the "
+            "numbers differ: something is not reproducible."
         )
 
 

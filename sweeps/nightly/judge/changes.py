@@ -1,4 +1,4 @@
-"""What differs between the identities of two nights: the suspects where numbers do."""
+"""Differences between the identities of two nights: the suspects when their numbers differ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REVISION = re.compile(r"[0-9a-f]{7,40}")
 
 
 class Change(NamedTuple):
-    """An entry of the identity that is not what it was; empty where there was or is none."""
+    """An entry of the identity that changed; a side is empty where there was or is no entry."""
 
     what: str
     before: str
@@ -30,13 +30,13 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[Change]:
 
 
 def between(before: str, now: str) -> str:
-    """Two revisions in short, ``1a2b3c4…5d6e7f8``; empty where one is unknown or both are one."""
+    """Two revisions, ``1a2b3c4…5d6e7f8``; empty if one is unknown or both are the same."""
     first, last = (REVISION.match(revision) for revision in (before, now))
     return "" if not (first and last) or before == now else f"{first[0][:7]}…{last[0][:7]}"
 
 
 def commits(before: str, now: str) -> list[str]:
-    """The commits from one revision to another, newest first, where this is a checkout of both."""
+    """The commits from one revision to another, newest first, if this checkout has both."""
     first, last = (REVISION.match(revision) for revision in (before, now))
     root = Path(sweeps.__file__).parent.parent
     if not (first and last) or first[0] == last[0] or not (root / ".git").exists():

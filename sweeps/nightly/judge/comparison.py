@@ -1,21 +1,20 @@
-"""A cell's values of two nights, tested one by one; what comes of all of them is judged later.
+"""Test each value of two nights on its own; ``judgement`` combines the tests.
 
-Seeds are fixed, so that an unchanged night is identical to the bit. What is identical is
-certainly unchanged: it is never called anything else and needs no test. Where values differ
-there are two tests of them.
+Seeds are fixed, so an unchanged night is bit-identical. Identical values are certainly
+unchanged and need no test. Values that differ are tested twice.
 
-The first is the paired t-test (``corrected_t_test`` with correlation ratio 0). Nadeau and
-Bengio's correction has no place here: it is for what a learner would do on other training
-sets than these, which overlap. This question is about these datasets and these divisions of
-them, which are the same on both sides for every seed; what remains in a difference is the
-luck of one training against another, and that is independent from seed to seed.
+The first test is the paired t-test (``corrected_t_test`` with correlation ratio 0). Nadeau and
+Bengio's correction does not apply: it concerns what a learner would do on other, overlapping
+training sets. The question here is about these datasets and these splits, which are the same
+on both sides for every seed; what remains in a difference is the randomness of one training
+against another, which is independent from seed to seed.
 
-The second is ``spread_test``, for what broke: a learning rate a hundred times too high makes
-the error of five seeds worse by 6 to 31 points, and the paired test says p = 0.02.
+The second is ``spread_test``, for trainings that broke: a learning rate a hundred times too
+high makes the error of five seeds worse by 6 to 31 points, and the paired test says p = 0.02.
 
 Standard deviations are taken to be at least half the smallest change that matters. An error
-is a count: five seeds that are all worse by exactly five points have no spread at all, and
-yet must have a p-value.
+is a count: five seeds that are all worse by exactly five points have no spread at all, but
+must still have a p-value.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ from sweeps.nightly.judge.rules import (
 )
 
 FEWEST = 3
-"""Seeds that a test needs: with two, Student's t has one degree of freedom and shows nothing."""
+"""The fewest seeds for a test: with two, Student's t has one degree of freedom and no power."""
 NAN = math.nan
 
 
 class Compared(NamedTuple):
-    """What two nights say of one value, before any correction.
+    """The comparison of one value between two nights, before any correction.
 
     ``verdict`` is known without a test, or None. ``moved`` is whether the change is at least
-    the minimum in the root mean square over seeds, ``matters`` whether its mean is.
+    the minimum in root mean square over seeds, ``matters`` whether its mean is.
     """
 
     pairs: Pairs
@@ -65,13 +64,13 @@ class Compared(NamedTuple):
 
 
 def compare_values(values: Sequence[Pairs], minimum: dict[str, float]) -> list[Compared]:
-    """Every value of a metric by the smallest change that matters in it.
+    """Compare every value, by the smallest change that matters in its metric.
 
-    A value that was a number and is none, or was finite and is infinite, is worse without a
-    test, in however few seeds: this rule stands outside the level of false alarms. Where the
-    same calibrator has infinite values in both nights, in whatever cells, it gives some classes the
-    probability 0 and is infinite when one of them comes up: then Fisher's test compares on how
-    many seeds it was, and the seeds that are finite in both nights are compared as usual.
+    A value that was a number and is now NaN, or was finite and is now infinite, is worse without
+    a test, however few the seeds: this rule is outside the false-alarm level. A calibrator with
+    infinite values in both nights, in any cell, gives some classes the probability 0 and is
+    infinite whenever one of them occurs: then Fisher's test compares the numbers of seeds on
+    which it was, and the seeds that are finite in both nights are compared as usual.
     """
     chancy = _chancy(values)
     return [_value(each, minimum[each.metric], chancy) for each in values]
@@ -82,7 +81,7 @@ def _value(pairs: Pairs, minimum: float, chancy: Set[str]) -> Compared:
     if verdict is not None:
         nothing = 0.0 if verdict == IDENTICAL else NAN
         return Compared(pairs, verdict, nothing, nothing, nothing)
-    there = ~np.isnan(pairs.before)  # and so are the others, or the verdict would be known
+    there = ~np.isnan(pairs.before)  # and so are the others, or the verdict would be known already
     before, after = pairs.before[there], pairs.after[there]
     if np.isinf(before).any() or np.isinf(after).any():
         return _partly_infinite(pairs._replace(before=before, after=after), minimum)
@@ -116,9 +115,9 @@ def _chancy(values: Sequence[Pairs]) -> Set[str]:
 
 
 def _partly_infinite(pairs: Pairs, minimum: float) -> Compared:
-    """The worse of two: on how many seeds it is infinite, and what the others came to.
+    """The worse of two comparisons: the number of infinite seeds, and the finite seeds.
 
-    Where there are two questions, both p-values are doubled (Bonferroni).
+    If both are tested, both p-values are doubled (Bonferroni).
     """
     infinite = _infinite(pairs, np.isinf(pairs.before), np.isinf(pairs.after))
     both = np.isfinite(pairs.before) & np.isfinite(pairs.after)
@@ -126,7 +125,7 @@ def _partly_infinite(pairs: Pairs, minimum: float) -> Compared:
     if np.count_nonzero(both) < FEWEST or np.array_equal(rest.before, rest.after):
         return infinite
     finite = _tested(rest, minimum)
-    if math.isnan(infinite.difference):  # on as many seeds as before: that question is closed
+    if math.isnan(infinite.difference):  # on as many seeds as before: nothing to test
         return finite
     return max((_doubled(infinite), _doubled(finite)), key=_badness)
 
@@ -138,12 +137,12 @@ def _doubled(found: Compared) -> Compared:
 
 
 def _badness(found: Compared) -> tuple[bool, float]:
-    """Harm before anything else, and of like kinds the surer one."""
+    """Sort key: harm first, then the smaller p-value."""
     return found.matters and found.difference > 0, -float(np.fmin(found.paired_p, found.spread_p))
 
 
 def _infinite(pairs: Pairs, before: NDArray[np.bool_], after: NDArray[np.bool_]) -> Compared:
-    """Is the value infinite on more seeds than it was? Fisher's exact test of the numbers."""
+    """Is the value infinite on more seeds than before? Fisher's exact test of the counts."""
     old, new, seeds = int(before.sum()), int(after.sum()), len(before)
     p = float(stats.fisher_exact(np.array([[old, seeds - old], [new, seeds - new]])).pvalue)
     difference = math.copysign(math.inf, new - old) if new != old else NAN
@@ -151,7 +150,7 @@ def _infinite(pairs: Pairs, before: NDArray[np.bool_], after: NDArray[np.bool_])
 
 
 def known_without_test(pairs: Pairs, chancy: Set[str] = frozenset()) -> str | None:
-    """The verdict where no test is needed or none can be made; None where one can."""
+    """The verdict if no test is needed or possible; otherwise None."""
     before, after = pairs.before, pairs.after
     if pairs.there != "both":
         return MISSING if pairs.there == "baseline" else NEW

@@ -1,15 +1,15 @@
-"""Does training cost more than it did? Work, not time, against reference work done between epochs.
+"""Does training cost more than it did? Work, not time, relative to reference work between epochs.
 
-A training's cost is its CPU seconds (on a GPU: seconds) over those of a piece of reference
-work, which its own process did again and again between epochs: whatever the machine did to the
-one it did to the other. The reference work is frozen and uses nothing of this project, so that
-code which is slower everywhere is seen, too: all trainings together are one more line.
+A training's cost is its CPU seconds (on a GPU: seconds) divided by those of a unit of reference
+work, which its own process repeats between epochs: whatever the machine did to the one, it did
+to the other. The reference work is frozen and uses nothing of this project, so code that is
+slower everywhere is noticed too: all trainings together are one more line.
 
-Where other processes had the cores, caches and clock rates were shared in ways that reference
-work does not measure to a few per cent: then there is no verdict ("busy machine"). It is noticed
-by the clock, by which the reference work took longer than by its process.
+If other processes used the cores, caches and clock rates were shared in ways that the reference
+work does not capture to within a few per cent: then there is no verdict ("busy machine"). The
+sign of it is reference work whose wall-clock time exceeds its CPU time.
 
-``tests/sweeps/nightly/test_costs.py`` says how often this errs on real timings.
+``tests/sweeps/nightly/test_costs.py`` measures how often this errs on real timings.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from sweeps.nightly.judge.pairs import Pairs
 from sweeps.nightly.judge.rules import ALL, BUSY_MACHINE, COST, TOO_FEW_PAIRS, matters
 
 MOST_BUSY = 1.5
-"""How many times longer by the clock than by the process reference work may take, for a verdict."""
+"""The largest ratio of wall-clock to CPU time of the reference work that allows a verdict."""
 _Cell = tuple[str, ...]
 
 
 def compare_costs(
     costs: Sequence[Pairs], minimum: float, busy: Mapping[_Cell, float]
 ) -> list[Compared]:
-    """The work of every training, and of all together: tonight's over the baseline's.
+    """Compare the work of every training, and of all together: tonight's over the baseline's.
 
-    Mean logarithms are compared. A cell's seeds run at the same time and share its luck, which
-    their spread does not show: it is taken to have a standard deviation of a third of the
-    smallest change that matters, 1 + ``minimum``. So is what all cells of a night share.
-    Differences and intervals are relative changes. ``busy`` says for every cell how busy the
+    Mean logarithms are compared. A cell's seeds run at the same time and share noise that their
+    spread does not show: it is taken to have a standard deviation of a third of the smallest
+    change that matters, 1 + ``minimum``. So is the noise that all cells of a night share.
+    Differences and intervals are relative changes. ``busy`` gives for every cell how busy the
     machine was, on the busier of the two nights.
     """
     least = math.log1p(minimum)
@@ -94,6 +94,6 @@ def _tested(pairs: Pairs, change: NDArray[np.float64], least: float) -> Compared
 
 
 def _log_ratio(pairs: Pairs) -> NDArray[np.float64]:
-    """Of the seeds that took a measurable time in both nights."""
+    """Log ratios of the seeds that took a measurable time in both nights."""
     there = (pairs.before > 0) & (pairs.after > 0)
     return np.asarray(np.log(pairs.after[there] / pairs.before[there]))

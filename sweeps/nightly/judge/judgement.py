@@ -1,33 +1,33 @@
 """Is tonight worse than the accepted baseline? All cells and metrics together.
 
-Everything that is tested in a night is corrected by Holm's method as one family, so that the
-whole night raises a false alarm with no more than the probability that was set. The two
-tests of a value (see ``judge.comparison``) have three quarters and one quarter of it.
+All tests of a night are corrected as one family by Holm's method, so that the whole night
+raises a false alarm with at most the probability that was set. The two tests of a value (see
+``judge.comparison``) get three quarters and one quarter of it.
 
-The paired tests' family leaves out what changed by less than the minimum in the root mean
-square over its seeds. Such a value cannot be called better or worse anyway, since its mean
-changed by less still; and leaving it out is no peeking: given no change, the direction of the
-vector of normal differences, on which t depends, is independent of its length, and also of
+The paired tests' family excludes values that changed by less than the minimum in root mean
+square over their seeds. Such a value cannot be called better or worse anyway, since its mean
+changed by even less; and excluding it does not bias the tests: given no change, the direction of
+the vector of normal differences, on which t depends, is independent of its length, and also of
 the lengths of all others however correlated (the matrix of seeds × cells is left-spherical:
-Läuter, Glimm and Kropf, Annals of Statistics 26, 1998). So what moved little costs nothing,
-which matters with five seeds.
+Läuter, Glimm and Kropf, Annals of Statistics 26, 1998). So values that moved little cost no
+power, which matters with five seeds.
 
 Measured at level 0.05 on simulated nights of 135 values with correlated cells, tails as heavy
 as Student's t with three degrees of freedom and counts. Fresh seeds and no change: a false
 "better" or "worse" in at most 0.1, 1.4 and 2.7 % of nights with 3, 5 and 8 seeds. A calibrator that
-does nothing any more (ECE worse by 0.006 to 0.02 in its 15 cells): found in 94 and 100 % with
-5 and 8. One training that breaks on every seed in another way: in 99 and 100 %, and in 90 and
-99 % if all other values have fresh luck too; the paired test alone finds 16 and 81 %, and 5
+stops having any effect (ECE worse by 0.006 to 0.02 in its 15 cells): found in 94 and 100 % with
+5 and 8. One training that breaks differently on every seed: in 99 and 100 %, and in 90 and
+99 % if all other values have fresh seeds too; the paired test alone finds 16 and 81 %, and 5
 and 33 %. One that is worse by three times the minimum on every seed: in 98 % or more of all
-these; by twice the minimum among fresh luck in 11 % with 5 seeds, in all with 8.
+these; by twice the minimum among fresh seeds in 11 % with 5 seeds, in all with 8.
 
-One rule stands outside the level, since it needs no test: a value that was finite for the
-baseline and is no number, or infinite, in a single seed tonight is worse. A calibrator of which the
-baseline never met a zero can do that by chance; ``judge.comparison`` says when Fisher's
-test is made instead.
+One rule is outside the level, since it needs no test: a value that was finite in the baseline
+and is NaN or infinite in a single seed tonight is worse. A calibrator that happened to meet no
+zero in the baseline can do that by chance; ``judge.comparison`` says when Fisher's test is used
+instead.
 
-Shrinking variances towards each other as limma does errs in 15 % of nights with five seeds
-and in 28 % with three, since cells are not alike; sign flips cannot reach 5 % with five at all.
+Shrinking variances towards each other, as limma does, errs in 15 % of nights with five seeds
+and in 28 % with three, since cells are not alike; sign flips with five seeds cannot reach 5 %.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from sweeps.nightly.judge.rules import (
 )
 
 PAIRED_SHARE = 0.75
-"""Of the level, for the paired tests; the rest is for those by the baseline's spread."""
+"""The paired tests' share of the level; the rest is for the tests by the baseline's spread."""
 
 
 def judge(tonight: pd.DataFrame, baseline: pd.DataFrame, settings: Judge) -> pd.DataFrame:
     """One line of ``COLUMNS`` per cell and metric of either night, and per training its cost.
 
-    "worse" and "better" need both ``p_holm`` below the baseline's part of the level and a
-    mean change of at least the minimum. ``p`` is that of the two tests together, the interval
-    the paired test's. The cost's difference and interval are relative changes of the work, as
+    "worse" and "better" need both ``p_holm`` below the baseline's share of the level and a
+    mean change of at least the minimum. ``p`` combines the two tests; the interval is the
+    paired test's. The cost's difference and interval are relative changes of the work, as
     ``judge.costs`` measures it. Raises ``ValueError`` for frames that cannot be compared.
     """
     values, costs = paired(tonight, baseline, list(settings.minimum))
@@ -81,9 +81,9 @@ def overall(
 ) -> str:
     """The night in one word: "regression", "incomplete", "identical" or "fine".
 
-    Something worse or drifting makes it a regression. A night that is not complete, lacks
+    Anything worse or drifting makes it a regression. A night that is not complete, lacks
     something that the baseline has, or has values of too few seeds to be judged, is incomplete
-    and never good. Seconds are never identical, so that the cost has no say in "identical".
+    and never good. Seconds are never identical, so "identical" ignores the cost.
     """
     if WORSE in {*lines["verdict"], *steps["verdict"]} or DRIFTING in set(trends["verdict"]):
         return "regression"
@@ -108,7 +108,7 @@ def _lines(found: Sequence[Compared], level: float) -> list[dict[str, Any]]:
 
 
 def _together(paired_p: NDArray[np.float64], spread_p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The smaller of two p-values by their shares of the level; NaN where there is none."""
+    """The smaller of two p-values, weighted by their shares of the level; NaN if both are NaN."""
     return np.minimum(np.fmin(paired_p / PAIRED_SHARE, spread_p / (1 - PAIRED_SHARE)), 1.0)
 
 
@@ -120,7 +120,7 @@ def _verdict(found: Compared, significant: bool) -> str:
 
 
 def _line(pairs: Pairs) -> dict[str, Any]:
-    """What is known without any test: the cell and its means."""
+    """The columns that need no test: the cell and its means."""
     before, after = pairs.before, pairs.after
     if pairs.there == "both":
         measured = ~(np.isnan(before) & np.isnan(after))

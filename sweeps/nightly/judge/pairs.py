@@ -1,4 +1,4 @@
-"""Two nights side by side: for every cell and metric the values of the seeds both have."""
+"""Two nights side by side: for every cell and metric, the values of their common seeds."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Values = NDArray[np.float64]
 class Pairs(NamedTuple):
     """A cell's values of one metric, before and after, seed by seed.
 
-    ``lacking`` counts the seeds of the baseline without a row tonight. Where only one of the
-    nights has the cell, ``before`` or ``after`` has all its values and the other none.
+    ``lacking`` counts the seeds of the baseline without a row tonight. If only one of the
+    nights has the cell, ``before`` or ``after`` has all its values and the other is empty.
     """
 
     cell: _Cell
@@ -34,12 +34,12 @@ class Pairs(NamedTuple):
 def paired(
     tonight: pd.DataFrame, baseline: pd.DataFrame, metrics: Sequence[str]
 ) -> tuple[list[Pairs], list[Pairs]]:
-    """The cells of either night in each metric, and the cost of what was trained in them.
+    """The cells of either night in each metric, and the cost of their trainings.
 
     Costs are seconds of work at the baseline's pace (see ``judge.costs``), one per trained row and
     seed, under no calibrator (``""``): all calibrators of a seed share its one training. The
     order of rows does not matter.
-    Raises ``ValueError`` for a column that is missing and for a seed that is there twice.
+    Raises ``ValueError`` for a missing column and for a duplicate seed.
     """
     before, after = _checked(baseline, "baseline", metrics), _checked(tonight, "tonight", metrics)
     measured = (reference_seconds(before), reference_seconds(after))
@@ -52,15 +52,13 @@ def _checked(frame: pd.DataFrame, name: str, metrics: Sequence[str]) -> pd.DataF
     wanted = [*CELL, "seed", *metrics, *TIMES]
     absent = [column for column in wanted if column not in frame]
     if absent:
-        raise ValueError(
-            f"{name}: there is no column {absent[0]!r}; {', '.join(wanted)} are needed"
-        )
+        raise ValueError(f"{name}: missing column {absent[0]!r}; required are {', '.join(wanted)}")
     keys = [*CELL, "seed"]
     twice = frame[frame.duplicated(keys)]
     if len(twice):
         cell = ", ".join(str(value) for value in twice.iloc[0][keys])
-        raise ValueError(f"{name}: {cell} is there twice; one row per cell and seed is needed")
-    # Of one type on both sides: a night without any results has none of its own.
+        raise ValueError(f"{name}: duplicate {cell}; write one row per cell and seed")
+    # The same types on both sides: a night without results has none of its own.
     types = dict.fromkeys(CELL, "str") | {"seed": "int64"}
     types |= dict.fromkeys([*metrics, *TIMES], "float64")
     return frame[wanted].astype(types).sort_values(keys)

@@ -1,4 +1,4 @@
-"""By what a night is judged: the settings, the columns of a verdict and its words."""
+"""The rules of judging: the settings, and the columns and words of a verdict."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ BETTER, WORSE, DRIFTING = "better", "worse", "drifting"
 MISSING, NEW, TOO_FEW_PAIRS = "missing", "new", "too few seeds"
 BUSY_MACHINE = "busy machine"
 ALL = ("all sweeps", "all sweeps", "every row", "")
-"""The cell of what all trainings together took."""
+"""The cell for the cost of all trainings together."""
 _ROUNDING = 1e-9
-"""By what part a change may fall short of the minimum: 0.15 − 0.1 is less than 0.05."""
+"""Relative tolerance of the minimum: in floating point 0.15 − 0.1 is less than 0.05."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Judge(BaseModel):
-    """How much must change before a night is called better or worse, and how surely.
+    """How much must change before a night is called better or worse, and at which level.
 
-    ``level`` is the chance of one false alarm or more in a night in which nothing changed,
-    over everything that is tested in it. Three quarters of it are for the comparison with the
-    baseline, a fifth is for trends, a twentieth for steps in the nights' history. Outside it
-    stands what needs no test: a value that was finite for the baseline and is infinite, or no
-    number, in a seed tonight is worse.
+    ``level`` is the probability of one false alarm or more in a night in which nothing changed,
+    over all of its tests. Three quarters of it go to the comparison with the baseline, a fifth
+    to trends, a twentieth to steps in the nights' history. One rule is outside it and needs no
+    test: a value that was finite in the baseline and is infinite or NaN in a seed tonight is
+    worse.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -56,25 +56,25 @@ class Judge(BaseModel):
     def _known(cls, minimum: dict[str, float]) -> dict[str, float]:
         unknown = [name for name in minimum if name not in judged()]
         if unknown:
-            raise ValueError(f"{unknown[0]!r} is not judged; write some of {', '.join(judged())}")
+            raise ValueError(f"{unknown[0]!r} is not judged; choose from {', '.join(judged())}")
         return minimum
 
     @property
     def baseline_level(self) -> float:
-        """The part of the level that the comparison with the baseline has."""
+        """The share of the level for the comparison with the baseline."""
         return 0.75 * self.level
 
     @property
     def trend_level(self) -> float:
-        """The part of the level that the trends have."""
+        """The share of the level for trends."""
         return 0.2 * self.level
 
     @property
     def step_level(self) -> float:
-        """The part of the level that the steps have."""
+        """The share of the level for steps."""
         return 0.05 * self.level
 
 
 def matters(change: float, minimum: float) -> bool:
-    """Whether a change is at least the smallest that matters, either way."""
+    """Whether a change in either direction is at least the smallest that matters."""
     return abs(change) >= minimum * (1 - _ROUNDING)

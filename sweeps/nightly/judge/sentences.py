@@ -1,4 +1,4 @@
-"""A night's verdict in plain words, the worst first."""
+"""A night's verdict in sentences, the worst first."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from sweeps.nightly.judge.wording import MINUS, cell_name, percent
 from sweeps.report.wording import count, listed, number, p_value, seconds
 
 _MOST = 12
-"""Sentences of one kind; the report's table has the rest."""
+"""Most sentences of one kind; the report's table has the rest."""
 UNJUDGED = {
     MISSING: "Missing tonight, though the baseline has it",
     TOO_FEW_PAIRS: "Too few seeds to judge",
 }
-"""What makes a night incomplete in which all that was asked for is done."""
+"""Verdicts that make a night incomplete although all of its trials are done."""
 INCOMPLETE = "Incomplete: "
 UNTESTED = "without a test, outside the false-alarm level"
 
@@ -39,10 +39,10 @@ UNTESTED = "without a test, outside the false-alarm level"
 def sentences(
     lines: pd.DataFrame, trends: pd.DataFrame, steps: pd.DataFrame, *, complete: bool = True
 ) -> list[str]:
-    """What a person should read first, naming cells; the first says how the night went.
+    """The sentences for people, naming cells; the first says how the night went.
 
-    ``lines``, ``trends`` and ``steps`` are those of ``judge``, ``trends`` and ``steps``; a line
-    may also say since when it is worse, and whether that is ongoing.
+    ``lines``, ``trends`` and ``steps`` are the results of ``judge``, ``trends`` and ``steps``; a
+    line may also say since when it is worse, and whether that is ongoing.
     """
     known = {_key(line) for line in _of(lines, WORSE)}
     stepped = [line for line in _of(steps, WORSE) if _key(line) not in known]
@@ -85,17 +85,17 @@ def _summary(lines: pd.DataFrame, trends: pd.DataFrame, stepped: int, complete: 
     if complete and unjudged:
         return f"{INCOMPLETE}{'; '.join(each[0].lower() + each[1:] for each in unjudged)}."
     if same == len(values):
-        return f"{begin}Identical to the baseline to the bit: {count(same, 'value')}."
+        return f"{begin}Bit-identical to the baseline: {count(same, 'value')}."
     differ = int((values["verdict"].isin((UNCHANGED, BETTER))).sum())
     end = f" ({better} better)" if better else ""
     return (
         f"{begin}Nothing is shown to be worse than the baseline: of {count(len(values), 'value')} "
-        f"{same} identical to the bit, {differ} changed{end}."
+        f"{same} are bit-identical, {differ} changed{end}."
     )
 
 
 def _unjudged(lines: pd.DataFrame) -> Iterator[str]:
-    """What cannot be judged as good, naming it."""
+    """The cells that could not be judged."""
     for verdict, words in UNJUDGED.items():
         names = _cells(lines, verdict)
         if names:
@@ -108,7 +108,7 @@ def _changed(line: dict[str, Any], tests: int) -> str:
         before, after = seconds(line["baseline"]), seconds(line["tonight"])
         change, low, high = (percent(line[each]) for each in ("difference", "low", "high"))
         return (
-            f"{name}: work of training {before} → {after} ({change} at the machine's pace, 95 % "
+            f"{name}: training work {before} → {after} ({change} at the machine's pace, 95 % "
             f"interval {low} to {high}, {_p(line, tests)}): {verdict}{_since(line)}"
         )
     before, after = number(line["baseline"]), number(line["tonight"])
@@ -150,13 +150,13 @@ def _drift(line: dict[str, Any], tests: int) -> str:
 
 
 def _busy(lines: pd.DataFrame) -> Iterator[str]:
-    """Costs that nobody can judge."""
+    """Costs that cannot be judged."""
     costs = lines[lines["metric"] == COST]
     busy = int((costs["verdict"] == BUSY_MACHINE).sum())
     if busy:
         yield (
-            f"The costs of {count(busy, 'training')} of {len(costs)} are not judged: tonight or "
-            "in the baseline's night the machine was busy with something else."
+            f"The costs of {busy} of {count(len(costs), 'training')} are not judged: the machine "
+            "was busy with other work tonight or in the baseline's night."
         )
 
 
@@ -167,7 +167,7 @@ def _some(found: list[str], verdict: str) -> list[str]:
 
 
 def _of(lines: pd.DataFrame, verdict: str) -> list[dict[str, Any]]:
-    """Lines of a verdict, what needs no test first, then the surest."""
+    """Lines with a verdict: untested ones first, then by p-value."""
     rows = lines[lines["verdict"] == verdict]
     chosen = rows.sort_values("p_holm", kind="stable", na_position="first")
     return [{str(name): value for name, value in row.items()} for row in chosen.to_dict("records")]

@@ -1,15 +1,15 @@
 """Since when? Steps in the nights' history, cell by cell, from one level to another.
 
-The mean over seeds is followed from the baseline's night on. A step that is shown (corrected over
-its place, and by Holm over all cells and metrics) is a regression of its own: thirty nights
-show what the seeds of one night do not. Nights that are all but identical are one night there, as
-for a trend: what was reached by chance once, and stays, is shown by the paired test or not at all.
+The mean over seeds is followed from the baseline's night on. A significant step (corrected for
+its location, and by Holm over all cells and metrics) is a regression of its own: thirty nights
+show what the seeds of one night do not. Nearly identical nights count as one night, as for
+trends: a level reached once by chance, and kept, is shown by the paired test or not at all.
 
-Where a value is worse tonight, by whatever test, the most likely place of the step says since
-when, and the revisions of the two nights around it name the suspects.
+If a value is worse tonight by any test, the most likely location of the step says since when,
+and the revisions of the two nights around it name the suspects.
 
 Standard deviations between nights are taken to be at least half the smallest change that matters.
-Costs are located, but not tested: a machine has its weeks.
+Steps in costs are located but not tested: a machine's load varies from week to week.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def steps(history: pd.DataFrame, settings: Judge) -> pd.DataFrame:
     """One line of ``STEP_COLUMNS`` per cell and metric over the last nights, the costs' too.
 
     ``history`` is as for ``trends``, with each night's ``git`` revision. ``since`` is the first
-    night of the level that lasts until the end, shown or just the likeliest, and
-    ``last_before`` the night before it; empty where all nights are identical. "worse" needs
-    ``p_holm`` below its part of the level, and at least the smallest change that matters from
+    night of the level that lasts until the end, significant or merely the likeliest, and
+    ``last_before`` the night before it; empty if all nights are identical. "worse" needs
+    ``p_holm`` below its share of the level, and at least the smallest change that matters from
     the first level to the last; empty series have no line.
     """
     nights = sorted(history["night"].unique())[-STEP_NIGHTS:]
@@ -68,7 +68,7 @@ def steps(history: pd.DataFrame, settings: Judge) -> pd.DataFrame:
 
 
 def since(table: pd.DataFrame, history: pd.DataFrame) -> dict[_Key, Since]:
-    """By cell and metric, since when the present level lasts; only where there is a step."""
+    """By cell and metric, since when the present level has lasted; only where there is a step."""
     revisions = dict(zip(history["night"], history["git"], strict=True))
     return {
         tuple(str(line[name]) for name in (*CELL, "metric")): Since(
@@ -100,7 +100,7 @@ def _lines(recent: pd.DataFrame, settings: Judge) -> Iterator[dict[str, Any]]:
 def _line(
     values: NDArray[np.float64], nights: NDArray[np.str_], minimum: float, settings: Judge
 ) -> dict[str, Any] | None:
-    """What the nights (rows) of a cell's seeds (columns) say; a minimum of 0 is not tested."""
+    """The line of a cell, from its nights (rows) and seeds (columns); a minimum of 0: no test."""
     known = np.isfinite(values)
     measured = known.any(axis=1)
     rows, when = values[measured][:, known[measured].all(axis=0)], nights[measured]
@@ -113,23 +113,23 @@ def _line(
     line |= {"p_holm": math.nan, "verdict": UNCHANGED, "matters": False}
     if len(distinct_runs(rows)) == 1:
         return line
-    # Costs are ratios: what matters in them is a part of themselves.
+    # Costs are ratios: their smallest change that matters is relative.
     noise = (minimum or settings.cost * float(means.mean())) / 2
     levels = [0, *change_points(means, least_deviation=noise)]
     if minimum:
-        # The last step alone: what was before it broke and was mended, or was judged long ago.
+        # The last step only: earlier steps were fixed since, or judged long ago.
         begin = levels[-2] if len(levels) > 2 else 0
         series = means[starts[starts >= begin]]
         tested = change_point(series, least_deviation=noise)
         line["p"] = math.nan if tested is None else tested.p
-    if len(levels) == 1:  # none is shown: the likeliest
+    if len(levels) == 1:  # none is significant: the likeliest
         likeliest = change_point(means, least_deviation=noise)
         assert likeliest is not None, "two nights or more differ"
         levels.append(likeliest.place)
     heights = [float(part.mean()) for part in np.split(means, levels[1:])]
     total = heights[-1] - heights[0]
     line |= {"before": heights[0], "after": heights[-1]}
-    # What got better again in part is worse since it got worse.
+    # A partial recovery does not restart the clock: worse since it got worse.
     along = [at for at, step in zip(levels[1:], np.diff(heights), strict=True) if step * total > 0]
     index = along[-1] if along else levels[-1]
     line["matters"] = bool(minimum) and matters(total, minimum) and index == levels[-1]

@@ -1,22 +1,22 @@
-"""Does a value drift, a little every night, though no night is worse than the one before?
+"""Does a value drift, a little every night, though no night is worse than the previous one?
 
-The mean over seeds is followed through the nights, with the test of Mann and Kendall: given
-no drift every order of the nights is equally likely, and the p-value counts them all. It is
-exact with any number of nights. The slopes of the single seeds have the same mean and would
-have to be told from chance by their spread over five seeds; fourteen nights say more.
+The mean over seeds is followed through the nights with the Mann-Kendall test: without drift
+every order of the nights is equally likely, and the p-value counts them all. It is exact for
+any number of nights. The slopes of the single seeds have the same mean and would have to be
+distinguished from chance by their spread over five seeds; fourteen nights say more.
 
-Nights that are identical, or all but identical, are one night: a result that was reached by
-chance once and stays for a week is no trend. What counts as the same is a tenth of the
-smallest change that matters, on every seed, from the first night of a run of like nights:
-compared with the night before only, a drift in small steps would never be seen.
+Identical or nearly identical nights count as one night: a result reached once by chance and
+kept for a week is not a trend. Nights are the same within a tenth of the smallest change that
+matters, on every seed, from the first of a run of such nights: compared with only the previous
+night, a drift in small steps would never be noticed.
 
-Left out of the family of Holm's correction is what cannot be called drifting: a value whose
-nights lie closer together than the smallest change that matters, or that has so few different
-nights that not even a perfect order would show anything. Neither depends on the order of the
-nights, so that p-values keep their meaning (Tarone, Biometrics 46, 1990).
+Values that cannot be called drifting are excluded from the family of Holm's correction: those
+whose nights lie closer together than the smallest change that matters, and those with so few
+distinct nights that even a perfect order would not be significant. Neither depends on the order
+of the nights, so the p-values remain valid (Tarone, Biometrics 46, 1990).
 
-Costs are not followed: a machine is busier in some weeks than in others, so that the order of
-nights is not equally likely without any change; the comparison with the baseline sees them.
+Costs are not followed: a machine is busier in some weeks than in others, so the orders of the
+nights are not equally likely even without a change; the comparison with the baseline covers them.
 """
 
 from __future__ import annotations
@@ -43,27 +43,25 @@ from sweeps.nightly.judge.rules import (
 )
 
 SAME = 0.1
-"""The part of the smallest change that matters within which nights are the same."""
+"""The fraction of the smallest change that matters within which nights are the same."""
 
 
 def trends(history: pd.DataFrame, settings: Judge) -> pd.DataFrame:
     """One line of ``TREND_COLUMNS`` per cell and metric over the last ``trend_nights`` nights.
 
     ``history`` has the results of complete nights with their ``night``, a date that sorts. It
-    should begin with the night of the accepted baseline: the step to what was accepted is no
-    drift. ``nights`` have the cell, ``distinct`` of them differ. ``slope`` is Theil and Sen's
-    per night, ``total`` what it comes to from the first night to the last; "drifting" upwards,
-    or "better" downwards, needs ``p_holm`` below the level's fifth and at least the smallest
-    change that matters in total, and as much between the first night and the last: what has
-    come back is mended, whatever the nights between say. Only seeds of all these nights count.
-    Raises ``ValueError`` for a column that is missing.
+    should begin with the night of the accepted baseline: the step to an accepted level is not
+    drift. ``nights`` counts the nights that have the cell, ``distinct`` those that differ.
+    ``slope`` is the Theil-Sen slope per night, ``total`` the slope times the nights from first
+    to last; "drifting" upwards, or "better" downwards, needs ``p_holm`` below a fifth of the
+    level, at least the smallest change that matters in total, and as much between the first
+    night and the last: a value that has recovered is fixed, whatever the nights in between say.
+    Only seeds present in all these nights count. Raises ``ValueError`` for a missing column.
     """
     wanted = ["night", *CELL, "seed", *settings.minimum]
     absent = [column for column in wanted if column not in history]
     if absent:
-        raise ValueError(
-            f"history: there is no column {absent[0]!r}; {', '.join(wanted)} are needed"
-        )
+        raise ValueError(f"history: missing column {absent[0]!r}; required are {', '.join(wanted)}")
     nights = sorted(history["night"].unique())[-settings.trend_nights :]
     recent = history[history["night"].isin(nights)]
     places = {night: place for place, night in enumerate(nights)}
@@ -92,11 +90,11 @@ def _lines(recent: pd.DataFrame, settings: Judge) -> Iterator[dict[str, Any]]:
 def _line(
     values: NDArray[np.float64], nights: NDArray[np.float64], minimum: float, level: float
 ) -> dict[str, Any]:
-    """What the nights (rows) of a cell's seeds (columns) come to."""
+    """The line of a cell, from its nights (rows) and seeds (columns)."""
     names = ("first", "last", "slope", "total", "p", "p_holm")
     line: dict[str, Any] = dict.fromkeys(names, math.nan)
     line |= {"nights": 0, "distinct": 0, "verdict": UNCHANGED, "asked": False, "matters": False}
-    # An infinite NLL has no place on a line; the comparison with the baseline speaks of it.
+    # An infinite NLL has no slope; the comparison with the baseline reports it.
     known = np.isfinite(values)
     measured = known.any(axis=1)
     rows, times = values[measured][:, known[measured].all(axis=0)], nights[measured]

@@ -1,41 +1,41 @@
 """How a night went, as a value, and as JSON for machines.
 
-``verdict.json``, format 2, has these entries; later versions may add some, and change none::
+``verdict.json``, format 2, has these entries; later versions may add entries but change none::
 
     format      2
     suite       the suite's name
     night       the date, as 2026-11-16
-    verdict     "identical" to the baseline to the bit, "fine" (no cell shown to be worse),
+    verdict     "identical" (to the baseline, bit by bit), "fine" (no cell shown to be worse),
                 "regression" (some cell is worse or drifting), or "incomplete" (trials failed,
-                or something is missing that was asked for or that the baseline has, or there
-                is no baseline any more: nothing is judged as good)
+                results of the suite or of the baseline are missing, or the baseline was
+                lost: nothing is judged as good)
     exit_code   0 for the first two, 1 for the others
     status      "complete", "unfinished" or "failed"
     reasons     why the night is not complete, in words
-    sentences   what a person should read first
-    identical   whether every result is the baseline's, to the bit
+    sentences   the summary for people
+    identical   whether every result is bit-identical to the baseline's
     digest      of all results
     baseline    null, or {"night", "digest", "accepted_at", "accepted_by", "reason", "first"};
-                "first": tonight was the first complete night, and is the baseline from now on
-    changed     what differs from the baseline's night: [{"what", "before", "now"}]
+                "first": tonight was the first complete night and became the baseline
+    changed     differences from the baseline's identity: [{"what", "before", "now"}]
     commits     since the baseline's revision, newest first, where they are known
-    speed       how many times longer the reference work took than at the baseline; null if
-                there is nothing to compare with
+    speed       how many times longer the reference work took than in the baseline's night;
+                null if there is nothing to compare with
     sweeps      [{"name", "directory", "trials", "done", "failed", "seconds"}]
     cells       one line per cell and metric, worst first: {"sweep", "dataset", "row",
                 "calibrator", "metric", "pairs", "baseline", "tonight", "difference", "low",
                 "high", "p", "p_holm", "verdict", "converged", "since", "revisions",
                 "ongoing"}; "converged" is the share of seeds on which the calibrator's fit
-                converged; of what is worse, "since" is the first night of its present level,
-                "revisions" those of the night before and of that night ("a…b"), and
-                "ongoing" whether the last complete night said so already
+                converged; if the verdict is "worse", "since" is the first night of the present
+                level, "revisions" those of the night before and of that night ("a…b"), and
+                "ongoing" whether the previous complete night was worse too
     trends      one line per cell and metric: {"sweep", "dataset", "row", "calibrator",
                 "metric", "nights", "distinct", "first", "last", "slope", "total", "p", "p_holm",
                 "verdict"}
-    steps       one line per cell and metric, the cost's too: {"sweep", "dataset", "row",
+    steps       one line per cell and metric, including costs: {"sweep", "dataset", "row",
                 "calibrator", "metric", "nights", "distinct", "since", "last_before", "before",
                 "after", "p", "p_holm", "verdict"}; a step in the nights' history since the
-                baseline, "worse" if it is shown to be one
+                baseline, "worse" if it is significant
     days        every day since the first night, the last 60 at most:
                 [{"night", "status", "verdict", "reason"}]; status may be "missed" too
 
@@ -74,13 +74,13 @@ VERDICT_FILE = "verdict.json"
 MOST_DAYS = 60
 GOOD = ("identical", "fine")
 PastVerdicts = Mapping[tuple[str, ...], str]
-"""What a night said of a cell: by sweep, dataset, method, calibrator, metric, night."""
+"""A night's verdict on a cell: by sweep, dataset, method, calibrator, metric, night."""
 # Worst first.
 ORDER = (WORSE, MISSING, TOO_FEW_PAIRS, NEW, BETTER, BUSY_MACHINE, UNCHANGED, IDENTICAL)
 
 
 class SweepCount(NamedTuple):
-    """How far a sweep of the night has come."""
+    """The progress of one of the night's sweeps."""
 
     name: str
     directory: str
@@ -92,7 +92,7 @@ class SweepCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a night went; see the module for what the parts mean."""
+    """How a night went; the module's docstring explains the parts."""
 
     suite: str
     night: str
@@ -121,14 +121,14 @@ class Verdict:
 
     @property
     def ongoing(self) -> bool:
-        """Whether all that is worse or drifting tonight was so in the last night already."""
+        """Whether everything worse or drifting tonight was so in the previous night already."""
         worse = self.lines[self.lines["verdict"] == WORSE]
         drifting = (self.trends["verdict"] == DRIFTING).any()
         return bool(len(worse) and worse["ongoing"].all() and not drifting)
 
     @property
     def acceptable(self) -> bool:
-        """Whether the night could become the baseline, and is another than that."""
+        """Whether the night could become the baseline and is not the baseline already."""
         return self.status == "complete" and not self.identical
 
     @property
@@ -167,7 +167,7 @@ class Verdict:
 
 
 def past_verdicts(nights: Nights, dates: Iterable[str]) -> PastVerdicts:
-    """What those nights said that are still there."""
+    """The verdicts of those nights that still exist."""
     names = (*CELL, "metric")
     found: dict[tuple[str, ...], str] = {}
     for date in dates:
@@ -181,7 +181,7 @@ def past_verdicts(nights: Nights, dates: Iterable[str]) -> PastVerdicts:
 
 
 def worst_first(lines: pd.DataFrame) -> pd.DataFrame:
-    """The lines by what they come to, and within that by their p-values."""
+    """The lines by verdict, and within a verdict by p-value."""
     if lines.empty:
         return lines
     ranked = lines.assign(order=lines["verdict"].map(ORDER.index)).sort_values(
@@ -191,7 +191,7 @@ def worst_first(lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame as JSON has them."""
+    """The rows of a frame as JSON values."""
     rows = frame.to_dict("records")
     return [{str(name): _plain(value) for name, value in row.items()} for row in rows]
 

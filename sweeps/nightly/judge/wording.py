@@ -1,4 +1,4 @@
-"""How cells and shares are called, in sentences, tables and charts alike."""
+"""The names of cells and the format of shares, in sentences, tables and charts alike."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MINUS = "−"
 
 
 def cell_name(cell: Sequence[str]) -> str:
-    """``bo4sc · blobs-1.7 · standard + temperature``; what is called alike, once."""
+    """``bo4sc · blobs-1.7 · standard + temperature``; repeated names appear once."""
     sweep, dataset, method, calibrator = cell
     row = label(method, calibrator or "identity")
     return " · ".join([*dict.fromkeys((sweep, dataset)), row])

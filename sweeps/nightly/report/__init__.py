@@ -1,1 +1,1 @@
-"""A night for people: page, Markdown, charts, webhook."""
+"""A night's report: page, Markdown, charts, webhook."""

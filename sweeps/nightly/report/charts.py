@@ -33,7 +33,7 @@ USUAL = "--series-0"
 
 
 class ChartData(NamedTuple):
-    """What all charts of a page have in common."""
+    """The data shared by all charts of a page."""
 
     history: pd.DataFrame
     baseline: pd.DataFrame
@@ -44,25 +44,25 @@ class ChartData(NamedTuple):
 def chart_data(
     nights: Nights, verdict: Verdict, history: pd.DataFrame, baseline: AcceptedNight | None
 ) -> ChartData:
-    """What the page's charts are drawn from: tonight's verdicts, and those of earlier nights."""
+    """The data of the page's charts: results and verdicts of tonight and of earlier nights."""
     empty = history.iloc[:0]
     recent = history[history["night"] <= verdict.night]
     if baseline is None:
         return ChartData(recent, empty, "", {})
     at_speed = comparable(recent, "", baseline.reference)
-    said = past_verdicts(nights, [str(night) for night in recent["night"].unique()])
+    verdicts = past_verdicts(nights, [str(night) for night in recent["night"].unique()])
     work = baseline.results.get("work_seconds", math.nan)
-    return ChartData(at_speed, baseline.results.assign(cost=work), baseline.about.night, said)
+    return ChartData(at_speed, baseline.results.assign(cost=work), baseline.about.night, verdicts)
 
 
 def title(metric: str) -> str:
-    """What a chart shows."""
-    cost = "work of training, seconds at the baseline's pace"
+    """The title of a chart."""
+    cost = "training work, seconds at the baseline's pace"
     return cost if metric == COST else METRICS.title(metric)
 
 
 def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
-    """The cells that have a value of a metric; the cost is a training's, without calibrators."""
+    """The cells that have a value of a metric; costs belong to trainings, not to calibrators."""
     if metric not in frame:
         return []
     there = frame[frame[metric].notna()]
@@ -72,7 +72,7 @@ def cells_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, ...]]:
 
 
 def history_chart(cell: tuple[str, ...], metric: str, shown: ChartData) -> Chart:
-    """The mean of a metric over the nights; the dashed line is the baseline's."""
+    """The mean of a metric over the nights; the dashed line is the baseline's mean."""
     points = _points(_of(shown.history, cell, metric), metric)
     nights = [night for night, *_ in points]
     line: dict[str, Any] = {
@@ -125,7 +125,7 @@ def _points(rows: pd.DataFrame, metric: str) -> list[tuple[str, float, float, fl
 
 
 def _band(points: Sequence[tuple[str, float, float, float]]) -> list[dict[str, Any]]:
-    """The intervals, as far as there are any: one seed has none."""
+    """The intervals, where there are any: one seed has none."""
     known = [(night, low, high) for night, _, low, high in points if np.isfinite(high)]
     edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     low = edge | {"x": [night for night, *_ in known], "y": [low for _, low, _ in known]}

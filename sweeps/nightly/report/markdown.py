@@ -1,4 +1,4 @@
-"""A night's report in short: Markdown, and the words that the page uses too."""
+"""A night's short report in Markdown, and wording shared with the page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_LINES = 20
 SPEC_WORDS = {
     "git": "revision",
     "code": "source files (digest)",
-    "modules": "modules of your own (digest)",
+    "modules": "your own modules (digest)",
     "cpu": "processor",
     "cpu of this machine": "processor of this machine",
     "site customisation": "sitecustomize and .pth files (digest)",
@@ -35,7 +35,7 @@ SPEC_WORDS = {
 
 
 def night_markdown(verdict: Verdict) -> str:
-    """The verdict, the cells that moved, what changed, and the sweeps."""
+    """The verdict, the cells that moved, the changed identity, and the sweeps."""
     lead, *others = verdict.sentences
     parts = [
         f"# {verdict.suite} {verdict.night}: {HEADLINES[verdict.overall]}",
@@ -50,7 +50,7 @@ def night_markdown(verdict: Verdict) -> str:
 
 
 def changed_rows(verdict: Verdict) -> list[tuple[str, str, str]]:
-    """What differs from the baseline's night, in words."""
+    """The differences from the baseline's identity, in words."""
     return [
         (SPEC_WORDS.get(each.what, each.what), each.before or "–", each.now or "–")
         for each in verdict.changed
@@ -58,7 +58,7 @@ def changed_rows(verdict: Verdict) -> list[tuple[str, str, str]]:
 
 
 def cost_words(line: pd.Series) -> tuple[str, str]:
-    """A relative change of training time and its interval, in per cent."""
+    """A relative change of training work and its interval, in per cent."""
     if pd.isna(line["difference"]):
         return "–", ""
     low, high = float(line["low"]), float(line["high"])
@@ -106,7 +106,7 @@ def _changed(verdict: Verdict) -> list[str]:
         for what, before, now in changed_rows(verdict)
     ]
     commits = [f"- {markdown_text(commit)}" for commit in verdict.commits]
-    sentences = ["## Since the baseline", "\n".join(listed) or "Nothing that is known has changed."]
+    sentences = ["## Since the baseline", "\n".join(listed) or "No known change."]
     return [*sentences, *(["Commits:", "\n".join(commits)] if commits else [])]
 
 

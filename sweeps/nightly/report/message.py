@@ -1,4 +1,4 @@
-"""What is said of a night elsewhere, in the forms that chat services and scripts take."""
+"""The message about a night, in the formats that chat services and scripts accept."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 _MOST_SENTENCES = 12
 _LONGEST = 2800
-"""Characters of a block's text: Slack takes 3000."""
+"""Most characters in a block's text: Slack's limit is 3000."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """How a night went, or that it did not. ``links`` lead to its pages, by what they show."""
+    """How a night went, or that it did not run. ``links`` maps titles to its pages."""
 
     suite: str
     night: str
@@ -25,13 +25,13 @@ class Message:
 
     @property
     def title(self) -> str:
-        """The night in a line."""
+        """The night in one line."""
         word = f"ongoing {self.verdict}" if self.ongoing else self.verdict
         return f"{self.suite} {self.night}: {word}"
 
 
 def plain(message: Message) -> dict[str, Any]:
-    """For scripts."""
+    """The message as plain JSON, for scripts."""
     content: dict[str, Any] = {
         "suite": message.suite,
         "night": message.night,
@@ -44,7 +44,7 @@ def plain(message: Message) -> dict[str, Any]:
 
 
 def slack(message: Message) -> dict[str, Any]:
-    """For Slack's incoming webhooks: blocks, and a text where there is no room for them."""
+    """For Slack's incoming webhooks: blocks, and a fallback text."""
     links = " · ".join(f"<{url}|{_mrkdwn(name)}>" for name, url in message.links.items())
     where = links or _mrkdwn(message.report)
     texts = [_mrkdwn("\n".join(f"• {each}" for each in _some(message))), *([where] * bool(where))]
@@ -54,7 +54,7 @@ def slack(message: Message) -> dict[str, Any]:
 
 
 def teams(message: Message) -> dict[str, Any]:
-    """For the webhooks of Teams' workflows: an adaptive card."""
+    """For webhooks of Teams workflows: an adaptive card."""
     body = [{"type": "TextBlock", "text": message.title, "size": "Large", "weight": "Bolder"}]
     body += [{"type": "TextBlock", "text": each} for each in _some(message)]
     if message.report and not message.links:
@@ -78,16 +78,16 @@ FORMS: dict[str, Callable[[Message], dict[str, Any]]] = {
     "slack": slack,
     "teams": teams,
 }
-"""By what stands before the webhook's address."""
+"""By the prefix of the webhook's address."""
 
 
 def _some(message: Message) -> list[str]:
-    """As many sentences as a chat has room for."""
+    """As many sentences as fit into a chat message."""
     some = [each[: _LONGEST // _MOST_SENTENCES] for each in message.sentences[:_MOST_SENTENCES]]
     left = len(message.sentences) - len(some)
     return [*some, *([f"… and {left} more."] if left else [])]
 
 
 def _mrkdwn(text: str) -> str:
-    """Slack's three special characters, which could also call everybody (``<!channel>``)."""
+    """Escape Slack's three special characters, which could notify everyone (``<!channel>``)."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

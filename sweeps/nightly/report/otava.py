@@ -1,4 +1,4 @@
-"""The nights' history as Apache Otava reads it: a CSV of means over seeds, and its configuration.
+"""The nights' history for Apache Otava: a CSV file of means over seeds, and its configuration.
 
 https://otava.apache.org: ``OTAVA_CONFIG=otava.yaml otava analyze SUITE``
 """
@@ -20,8 +20,8 @@ CSV_FILE, OTAVA_FILE = "history.csv", "otava.yaml"
 def otava_files(suite: str, history: pd.DataFrame) -> dict[str, bytes]:
     """Both files, by name: a row per night, a column per cell and metric; lower is better.
 
-    ``history`` is as ``comparable`` leaves it. Otava wants a number in every row: cells that some
-    night does not have, or not as a finite number, are left out.
+    ``history`` is the result of ``comparable``. Otava needs a number in every row: cells that
+    are missing or not finite in some night are left out.
     """
     nights = history.groupby("night", sort=True)
     columns: dict[str, pd.Series] = {"commit": nights["git"].first()}
@@ -31,7 +31,7 @@ def otava_files(suite: str, history: pd.DataFrame) -> dict[str, bytes]:
         cell = [str(name) for name in found]
         for metric in metrics:
             if metric == COST and cell[-1] != "identity":
-                continue  # of the training, which calibrators share
+                continue  # the cost of the training, which all calibrators share
             means = rows.groupby("night")[metric].mean().reindex(list(nights.groups))
             if means.notna().all() and means.abs().max() < float("inf"):
                 columns[f"{cell_name(cell)}, {metric}"] = means

@@ -33,14 +33,14 @@ from sweeps.report.wording import convergence_note, dagger, number, p_value, sec
 
 _MOST_DAYS = 42
 MOST_CHANGED = 8
-"""Charts of cells that have changed, above all others."""
+"""Most charts of changed cells, which come first."""
 UNREMARKABLE = (IDENTICAL, UNCHANGED, BUSY_MACHINE)
 
 
 def night_page(verdict: Verdict, shown: ChartData) -> str:
-    """The whole page: the verdict in words, the cells worst first, their history, what changed.
+    """The whole page: the verdict, the cells worst first, their history, the changed identity.
 
-    A chart or table that cannot be made is logged and named; the others are there.
+    A chart or table that cannot be made is logged and named; the others are still shown.
     """
     room, attempts = PageBudget(), Attempts()
 
@@ -102,7 +102,7 @@ def _moved(room: PageBudget, verdict: Verdict, shown: ChartData) -> Markup:
         (tuple(line[name] for name in CELL), line["metric"])
         for frame, words in found
         for _, line in frame[frame["verdict"].isin(words)].iterrows()
-        if line["sweep"] != ALL[0]  # all together have no history of their own
+        if line["sweep"] != ALL[0]  # the total has no history of its own
     ]
     panels = [
         _panel(room, cell, metric, shown, f" {title(metric).partition(',')[0]}")

@@ -1,4 +1,4 @@
-"""Tells somebody's server how the night went. Its address may hold a token: it is never shown."""
+"""Report the night to a web server. The address may contain a token, so it is never shown."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ PING_VARIABLE = "CALSWEEP_PING"
 _AGENT = {"User-Agent": "calsweep"}
 TIMEOUT = 10.0
 WAITS = (0.0, 2.0, 5.0)
-"""Seconds before each try: a server that is away for a moment is asked again."""
+"""Seconds before each attempt: a server that is briefly unavailable is tried again."""
 
 
 def check_webhook(url: str, name: str = "--webhook") -> None:
-    """Raise ``UserError`` for what cannot be the address of a web server."""
+    """Raise ``UserError`` if the URL cannot be the address of a web server."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and url.isascii() and url.isprintable()
-        # The name as it would be looked up: no empty label, and none of more than 63 characters.
+        # The name as it would be looked up: no empty label, and none longer than 63 characters.
         fine = fine and bool((parts.hostname or "").encode("idna"))
         _ = parts.port
-    except ValueError:  # UnicodeError is one
+    except ValueError:  # includes UnicodeError
         fine = False
     if not fine or " " in url:
         raise UserError(f"{name}: not a valid address; write e.g. https://host/path")
 
 
 def shown(url: str) -> str:
-    """The address without what could be a secret: its user, its path, its query."""
+    """The address without its possibly secret parts: user, path and query."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}/***"
 
@@ -50,9 +50,9 @@ class Webhook(NamedTuple):
 
 
 def read_webhook(text: str) -> Webhook:
-    """``slack:URL``, ``teams:URL``, ``json:URL``, or a URL alone, which is told JSON.
+    """Parse ``slack:URL``, ``teams:URL``, ``json:URL``, or a URL alone, which receives JSON.
 
-    Raises ``UserError`` for what cannot be the address of a web server.
+    Raises ``UserError`` if the URL cannot be the address of a web server.
     """
     form, colon, url = text.partition(":")
     found = Webhook(form, url) if colon and form in FORMS else Webhook("json", text)
@@ -61,23 +61,23 @@ def read_webhook(text: str) -> Webhook:
 
 
 def report_to(webhook: Webhook, message: Message) -> str:
-    """Tell the server how the night went, or did not; why that failed, or nothing."""
+    """Report the night to the server; returns why that failed, or an empty string."""
     return send(webhook.url, FORMS[webhook.form](message))
 
 
 def ping(url: str) -> str:
-    """Ask for the address of a dead man's switch: a night has arrived. Why that failed, or nothing.
+    """Request the URL of a dead man's switch; returns why that failed, or an empty string.
 
-    Whatever watches it (healthchecks.io, Uptime Kuma) raises the alarm when no request comes.
+    The service behind it (healthchecks.io, Uptime Kuma) raises an alarm if no request arrives.
     """
     return _requested(urllib.request.Request(url, headers=_AGENT), url, "ping")
 
 
 def send(url: str, message: Mapping[str, Any]) -> str:
-    """POST the message as JSON; why that failed after a few tries, or nothing.
+    """POST the message as JSON; returns why that failed after a few attempts, or an empty string.
 
-    A server that refuses the message (4xx) is not asked again. Redirections are not followed:
-    the message would not go with them.
+    A request that the server refuses (4xx) is not repeated. Redirects are not followed: they
+    would drop the message.
     """
     request = urllib.request.Request(
         url,
@@ -97,18 +97,18 @@ def _requested(request: urllib.request.Request, url: str, what: str) -> str:
             with opener.open(request, timeout=TIMEOUT):
                 return ""
         except HTTPError as error:
-            reason = f"it answers {error.code}"
+            reason = f"it answered {error.code}"
             if error.code < 500:
                 break
         except (OSError, HTTPException) as error:
             reason = f"{type(error).__name__}: {getattr(error, 'reason', '') or error}"
-        except ValueError as error:  # what no library takes for an address; it may repeat it
+        except ValueError as error:  # not an address to the library; the error may repeat it
             reason = type(error).__name__
             break
-    # Whatever a library says may repeat the address.
+    # A library's message may repeat the address.
     return f"the {what} at {shown(url)} failed: {reason.replace(url, shown(url))}"
 
 
 class _Straight(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *details: Any) -> None:
-        """A redirection is an answer as any other."""
+        """Treat a redirect as any other answer."""

@@ -1,1 +1,1 @@
-"""One night: its suite, its sweeps, what they were run with."""
+"""One night: its suite, its sweeps, and the identity they ran with."""

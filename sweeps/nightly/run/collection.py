@@ -1,4 +1,4 @@
-"""What came of a night's sweeps: one tidy frame, and what is missing in it."""
+"""The results of a night's sweeps: one tidy frame, and what is missing from it."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Collected(NamedTuple):
 def collect(sweeps: Mapping[str, LoadedSpec], store: Store, judged: Sequence[str]) -> Collected:
     """Read the sweeps of a night, by their own names, from its store.
 
-    A cell is whole if it has every seed, and a number in every metric that is ``judged``.
+    A cell is complete if it has every seed, and a number in every metric that is ``judged``.
     """
     frames, counts, problems = [], [], []
     for name, dated in sweeps.items():
         if store.read_file(dated.spec.name, SPEC) is None:
             counts.append(SweepCount(name, dated.spec.name, 0, 0, 0, 0.0))
-            problems.append(f"{name} was not begun")
+            problems.append(f"{name} was not started")
             continue
         sweep = Sweep(dated, store).records
         frame = _tidy(name, sweep, store)
@@ -59,7 +59,7 @@ def _tidy(name: str, sweep: SweepRecords, store: Store) -> pd.DataFrame:
     frame = results(sweep)
     if frame.empty:
         return pd.DataFrame(columns=KEYS)
-    # The oracle is no network: it has neither a cost nor anything that could get worse.
+    # The oracle is not a network: it has neither a cost nor anything that could get worse.
     frame = frame[frame["row"] != ORACLE].rename(columns={"train_seconds": "seconds"})
     trained = [trial for cell in sweep.cells.values() for trial in cell.confirmed if trial.done]
     logits = {trial.key: _logits(store, trial.done) for trial in trained if trial.done}
@@ -71,7 +71,7 @@ def _tidy(name: str, sweep: SweepRecords, store: Store) -> pd.DataFrame:
 
 
 def _times(records: Iterable[TrialRecord]) -> dict[str, dict[str, float]]:
-    """By name and key, what tells the machine's speed from that of the training; see ``TIMES``."""
+    """The ``TIMES`` by name and key, which separate the machine's speed from the training's."""
     found: dict[str, dict[str, float]] = {"work_seconds": {}, "reference": {}, "busy": {}}
     for record in records:
         gpu, times = record.gpu > 0, record.reference
@@ -80,13 +80,13 @@ def _times(records: Iterable[TrialRecord]) -> dict[str, dict[str, float]]:
             continue
         took = times.seconds if gpu else times.cpu_seconds
         found["reference"][record.key] = took / times.repeats
-        # Whoever waits for a GPU needs no processor: there is no telling.
+        # A process that waits for a GPU uses no CPU time: the load is unknown.
         found["busy"][record.key] = 1.0 if gpu else times.seconds / times.cpu_seconds
     return found
 
 
 def _logits(store: Store, record: TrialRecord) -> str:
-    """A digest of the trial's predictions themselves, however they are stored."""
+    """A digest of the trial's predictions, independent of how they are stored."""
     summed = hashlib.sha256()
     for name, tensor in sorted(store.predictions(record).items()):
         array = tensor.numpy()
@@ -100,7 +100,7 @@ def _trained_seconds(sweep: SweepRecords) -> float:
 
 
 def _problems(name: str, sweep: SweepRecords, frame: pd.DataFrame) -> Iterator[str]:
-    """Why a sweep's results are not what its spec asks for."""
+    """Why a sweep's results fall short of its spec."""
     if sweep.failed:
         yield f"{name}: {sweep.failed} of {count(sweep.total, 'trial')} failed"
         for reason, times in sweep.reasons.most_common(MOST_REASONS):
@@ -119,7 +119,7 @@ def _problems(name: str, sweep: SweepRecords, frame: pd.DataFrame) -> Iterator[s
 
 
 def _no_numbers(name: str, frame: pd.DataFrame, judged: Sequence[str]) -> Iterator[str]:
-    """Cells whose values are there and are no numbers; an infinite one is a value like any."""
+    """Cells whose values exist but are NaN; an infinite value counts as a value."""
     for cell, rows in frame.groupby(CELL[1:]):
         assert isinstance(cell, tuple)
         dataset, row, calibrator = map(str, cell)

@@ -1,7 +1,7 @@
-"""What a night was made with: code, libraries, machine, specs and data, each as a short text.
+"""The identity of a night: code, libraries, machine, specs and data, each as a short text.
 
-Two nights with the same identity should be identical to the bit; where they are not, the
-entries that differ are the suspects.
+Two nights with the same identity should be bit-identical; if they are not, the entries that
+differ are the suspects.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from sweeps.ray_backend.user_code import OURS, import_paths, local_modules
 
 FURTHER_VERSIONS = ("pandas", "scikit-learn", "torchopt")
 COMMANDS = "calsweep.commands"
-"""The one group of entry points that has no say in what is trained."""
+"""The one group of entry points that does not affect training."""
 
 
 def identity(suite: LoadedSuite, *, elsewhere: bool = False) -> dict[str, str]:
-    """All that should determine tonight's numbers, by name.
+    """Everything that should determine tonight's numbers, by name.
 
-    Trained ``elsewhere``, on a cluster, the processor and the system are only those of the
-    machine that directs it, and are called so.
+    If training runs ``elsewhere``, on a cluster, processor and system are only those of the
+    driver's machine, and are named accordingly.
     """
     here = " of this machine" if elsewhere else ""
     recorded = environment()
@@ -60,12 +60,12 @@ def identity(suite: LoadedSuite, *, elsewhere: bool = False) -> dict[str, str]:
 
 
 def _code() -> str:
-    """A digest of the two packages' sources: a revision says nothing of what is not committed."""
+    """A digest of the two packages' sources: a revision does not cover uncommitted changes."""
     return _sources(Path(str(package.__file__)).parent for package in (calibration, sweeps))
 
 
 def _modules(suite: LoadedSuite) -> str:
-    """A digest of what others have added, by import path or entry point; empty if it is nothing."""
+    """A digest of modules added by import path or entry point; empty if there are none."""
     written = [sweep.written for sweep in suite.sweeps.values()]
     groups = (each for each in entry_points().groups if each.startswith("calsweep."))
     names = [
@@ -74,19 +74,19 @@ def _modules(suite: LoadedSuite) -> str:
     for each in written:
         names += import_paths(each)
     places = {place for name in names for place in _places(name.partition(".")[0])}
-    # And what these import from beside them.
+    # Including modules that these import from their own directory.
     places |= {Path.cwd() / name for each in written for name in local_modules(each, Path.cwd())}
     return _sources(sorted(places)) if places else ""
 
 
 def _gpus() -> str:
-    """The names of this machine's GPUs; none of them is initialised for it."""
+    """The names of this machine's GPUs, read without initialising them."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return ", ".join(torch.cuda.get_device_name(index) for index in range(count))
 
 
 def _gpu_driver(place: Path = Path("/proc/driver/nvidia/version")) -> str:
-    """The version of the driver, as its kernel module tells it."""
+    """The driver's version, as reported by its kernel module."""
     try:
         found = re.search(r"Kernel Module.*?\s(\d[\d.]+)\s", place.read_text())
     except OSError:
@@ -95,7 +95,7 @@ def _gpu_driver(place: Path = Path("/proc/driver/nvidia/version")) -> str:
 
 
 def _site_customisation() -> str:
-    """A digest of what Python runs before us: customising modules, and code in ``.pth`` files."""
+    """A digest of code that Python runs at startup: customising modules and ``.pth`` files."""
     summed, found = hashlib.sha256(), False
     for name in ("sitecustomize", "usercustomize"):
         spec = importlib.util.find_spec(name)
@@ -112,7 +112,7 @@ def _site_customisation() -> str:
 
 
 def _places(package: str) -> Iterator[Path]:
-    """The directory of a package that is not ours, or the file of a module."""
+    """The directory of a third-party package, or the file of a module."""
     found = None if package in OURS else importlib.util.find_spec(package)
     if found is None:
         return

@@ -1,7 +1,7 @@
 """One night, in order: train the suite's sweeps, collect, compare with the baseline, report.
 
-A night is resumed by running it again: what was trained in it stays, as long as it was
-trained by the same code on the same data. Nothing is taken from other nights.
+A night is resumed by running it again: its finished trials are kept if they were trained by
+the same code on the same data. Nothing is taken from other nights.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from sweeps.store import Store, StoreError
 from sweeps.tracking.mlflow.night_run import VERDICT, NightRun, metric_name
 
 Train = Callable[[LoadedSpec, Store, str | None, bool], None]
-"""Trains a sweep to its end: its spec, the night's store, the night's MLflow run, and whether
-trials that failed are to be tried again."""
+"""Trains a sweep to its end: takes its spec, the night's store, the night's MLflow run, and
+whether to retry failed trials."""
 Tell = Callable[[str], None]
 MARKDOWN, PAGE = "report.md", "report.html"
 
 
 @dataclass(frozen=True)
 class Night:
-    """What a night needs to know."""
+    """The inputs of a night."""
 
     suite: LoadedSuite
     nights: Nights
@@ -54,17 +54,17 @@ class Night:
 
 
 def run_night(night: Night) -> Verdict:
-    """Run or resume a night, judge it and write all of its files; for who holds the lock.
+    """Run or resume a night, judge it and write its files; the caller must hold the lock.
 
-    A night that runs into its time limit is judged as incomplete. Raises ``UserError`` if the
-    baseline is damaged, ``StoreError`` if nothing can be written or another version of calsweep
-    has made earlier nights, ``KeyboardInterrupt`` if it is stopped. Whatever ends it before its
-    verdict, it is marked as unfinished then.
+    A night that reaches its time limit is judged as incomplete. Raises ``UserError`` if the
+    baseline is damaged, ``StoreError`` if nothing can be written or earlier nights were written
+    by another version of calsweep, ``KeyboardInterrupt`` if it is stopped. If anything ends the
+    night before its verdict, it is marked as unfinished.
     """
     nights = night.nights
     baseline = read_baseline(nights)  # raises, if at all, before the work
     for left in nights.mark_unfinished(night.date):
-        night.tell(f"the night of {left} was never finished; it is marked so and not judged")
+        night.tell(f"the night of {left} did not finish; it is marked as unfinished and not judged")
     state, resumed = _begin(night)
     run = NightRun(nights.suite, night.date, night.tracking, nights.directory)
     sweeps = {
@@ -91,7 +91,7 @@ def run_night(night: Night) -> Verdict:
 
 
 def _begin(night: Night) -> tuple[NightState, bool]:
-    """The night's state as it begins, and whether it was begun before."""
+    """The night's initial state, and whether it resumes an earlier attempt."""
     nights, date = night.nights, night.date
     found = identity(night.suite, elsewhere=night.address is not None)
     before = nights.state(date)
@@ -102,12 +102,12 @@ def _begin(night: Night) -> tuple[NightState, bool]:
         while (aside := runs.with_name(f"{RUNS}-{number}")).exists():
             number += 1
         runs.rename(aside)
-        night.tell(f"what was trained before was made with something else; it is kept in {aside}")
+        night.tell(f"code, data or machine have changed: earlier trials are set aside in {aside}")
     fresh = NightState(
         suite=nights.suite, given=nights.given, night=date, began=now(), identity=found
     )
     if before is not None and resumed:
-        night.tell(f"the night of {date} goes on where it was left")
+        night.tell(f"resuming the night of {date}")
         fresh = fresh.model_copy(update={"began": before.began})
     if before is not None:
         _forget(nights, date)
@@ -116,17 +116,17 @@ def _begin(night: Night) -> tuple[NightState, bool]:
 
 
 def _forget(nights: Nights, date: str) -> None:
-    """What was said of a night that is begun again, or came to no end, is said no longer."""
+    """Remove the verdict of a night that is run again or did not finish."""
     for name in (VERDICT_FILE, MARKDOWN, PAGE):
         (nights.place(date) / name).unlink(missing_ok=True)
     past.forget(nights, date)
 
 
 def _leave(night: Night, state: NightState, run: NightRun, reason: str) -> None:
-    """Mark a night that ended before its verdict; what cannot be written hides no error."""
+    """Mark a night that ended before its verdict; a failed write must not mask the error."""
     nights = night.nights
     state = nights.state(night.date) or state
-    if state.status != "running":  # it has its verdict, and only MLflow may not know
+    if state.status != "running":  # it has its verdict; only the MLflow run may be incomplete
         return
     left = {"status": "unfinished", "reason": reason, "verdict": "incomplete", "ended": now()}
     with contextlib.suppress(StoreError, OSError):
@@ -142,7 +142,7 @@ def _conclude(
     stopped: str,
     baseline: AcceptedNight | None,
 ) -> Verdict:
-    """Judge the night and write its files; its state says so last."""
+    """Judge the night and write its files, the state last."""
     nights, date = night.nights, night.date
     reasons = [*([stopped] if stopped else []), *collected.problems]
     waiting = any(each.done < each.trials or not each.trials for each in collected.sweeps)
@@ -182,7 +182,7 @@ def _conclude(
 
 
 def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
-    """Verdict, numbers and files of the night's MLflow run; one line if that fails."""
+    """Log verdict, metrics and files to the night's MLflow run; print one line if that fails."""
     place = night.nights.place(night.date)
     names = (VERDICT_FILE, PAGE, MARKDOWN, RESULTS_FILE, STATE_FILE)
     files = {name: (place / name).read_bytes() for name in names}
@@ -198,7 +198,7 @@ def _publish(night: Night, run: NightRun, verdict: Verdict) -> None:
 
 
 def _metrics(verdict: Verdict) -> dict[str, float]:
-    """Counts, speed, and what each cell came to."""
+    """Counts, speed, and the result of each cell."""
     verdicts = verdict.lines["verdict"] if len(verdict.lines) else pd.Series(dtype=str)
     found = {
         "trials": float(sum(each.done for each in verdict.sweeps)),

@@ -1,4 +1,4 @@
-"""A suite: the sweeps that are run every night, how they are judged, and how long they may take.
+"""A suite: the sweeps that run every night, how they are judged, and how long they may take.
 
 A suite is a YAML file::
 
@@ -7,8 +7,8 @@ A suite is a YAML file::
     time_limit: 40m
     judge: {level: 0.05, minimum: {ece: 0.01}, cost: 0.3}
 
-Nights can only be compared if they do the same: a search whose trials depend on the clock, or
-on the order in which other trials end, is refused.
+Nights are comparable only if they do the same work: a search whose trials depend on the clock,
+or on the order in which other trials end, is refused.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from sweeps.specs import SPECS
 
 READY = SPECS / "nightly.yaml"
 _LONGEST_NAME = 80
-"""Of a sweep in a suite: the night's date is added to it."""
+"""For the name of a sweep in a suite, which is extended by the night's date."""
 ENOUGH_SEEDS = 5
-"""With fewer, a test paired over seeds and corrected over all cells shows next to nothing."""
+"""With fewer, a test paired over seeds and corrected over all cells detects almost nothing."""
 
 
 class Suite(BaseModel):
-    """What a suite's file says."""
+    """The content of a suite's file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
@@ -62,12 +62,12 @@ class LoadedSuite:
 
     @property
     def name(self) -> str:
-        """The suite's name, which is that of its directory and of its MLflow experiment."""
+        """The suite's name, also that of its directory and of its MLflow experiment."""
         return self.suite.name
 
     @property
     def notes(self) -> list[str]:
-        """What is to be told of the sweeps, such as datasets that are not on this machine."""
+        """Notes on the sweeps, such as datasets that are missing on this machine."""
         return [
             f"{name}: {note}"
             for name, each in self.sweeps.items()
@@ -76,7 +76,7 @@ class LoadedSuite:
 
 
 def load_suite(given: Path | None = None) -> LoadedSuite:
-    """Read and check a suite: a file, the name of a ready one, or without it ``nightly``.
+    """Read and check a suite: a file or the name of a bundled suite, by default ``nightly``.
 
     Raises ``SpecError`` with file, line, field, value and remedy; writes nothing.
     """
@@ -91,7 +91,7 @@ def load_suite(given: Path | None = None) -> LoadedSuite:
 
 
 def suite_path(given: Path | None = None) -> Path:
-    """The file of a suite: as given, a ready one's by its name, or without it ``nightly``'s."""
+    """The file of a suite: as given, or of the bundled suite of that name (``nightly``)."""
     return READY if given is None else spec_path(given)
 
 
@@ -104,7 +104,7 @@ def _few_seeds(spec: Spec) -> Iterator[str]:
 
 
 def for_night(loaded: LoadedSpec, suite: str, night: str) -> LoadedSpec:
-    """The sweep of one night: called by its date, in the suite's MLflow experiment."""
+    """The sweep of one night: named by its date, in the suite's MLflow experiment."""
     name, tracking = f"{loaded.spec.name}-{night}", Tracking(experiment=suite)
     written = {**loaded.written, "name": name, "tracking": {"experiment": suite}}
     text = yaml.dump(written, Dumper=_Plain, sort_keys=False, allow_unicode=True)
@@ -113,7 +113,7 @@ def for_night(loaded: LoadedSpec, suite: str, night: str) -> LoadedSpec:
 
 
 class _Plain(yaml.SafeDumper):
-    """YAML without anchors: what was merged is written out."""
+    """YAML without anchors: merged keys are written out."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -137,19 +137,19 @@ def _sweeps(suite: Suite, path: Path) -> Iterator[tuple[str, LoadedSpec]]:
         file = path.parent / entry
         if not file.is_file():
             raise ProblemError(
-                ("sweeps", index), f"found {entry!r}; there is no such file beside {path.name}"
+                ("sweeps", index), f"found {entry!r}; no such file next to {path.name}"
             )
         loaded = load_spec(file)
         name = loaded.spec.name
         if name in names:
-            raise ProblemError(("sweeps", index), f"a second sweep is called {name!r}; rename one")
+            raise ProblemError(("sweeps", index), f"a second sweep is named {name!r}; rename one")
         names.add(name)
         _check_repeatable(loaded, file)
         yield name, loaded
 
 
 def _check_repeatable(loaded: LoadedSpec, file: Path) -> None:
-    """Raise ``SpecError`` for a sweep that could differ between nights though nothing changed."""
+    """Raise ``SpecError`` for a sweep that could differ between nights without any change."""
     problem = _unrepeatable(loaded.spec)
     if problem is not None:
         _, lines = parse(file, read_text(file))
@@ -170,27 +170,27 @@ def _unrepeatable(spec: Spec) -> ProblemError | None:
         )
     if spec.tracking.uri is not None:
         return ProblemError(
-            ("tracking",), "a suite's sweeps are tracked together; leave it out, use --tracking"
+            ("tracking",), "a suite's sweeps are tracked together; remove it and use --tracking"
         )
     if not any(spec.space(row).searched for row in spec.methods):
         return None
     if search.time is not None:
         return ProblemError(
             ("search", "time"),
-            f"found {search.time:g} s: how many trials that allows differs from night to night; "
-            "write search.trials instead",
+            f"found {search.time:g} s: the number of trials in that time varies from night to "
+            "night; write search.trials instead",
         )
     if SAMPLERS[search.sampler].learns:
         others = " or ".join(name for name, other in SAMPLERS.items() if not other.learns)
         return ProblemError(
             ("search", "sampler"),
             f"found {search.sampler!r}, which learns from trials in the order in which they "
-            f"happen to end, so that no two nights are alike; write {others}",
+            f"happen to end, so nights are not comparable; write {others}",
         )
     if spec.scheduler.name != "none":
         return ProblemError(
             ("scheduler",),
-            f"found {spec.scheduler.name!r}, which stops trials by what others have reached at "
-            "the time, so that no two nights are alike; leave it out",
+            f"found {spec.scheduler.name!r}, which stops trials by the progress of others at "
+            "the time, so nights are not comparable; remove it",
         )
     return None

@@ -10,9 +10,9 @@ from sweeps.spec.tracking_uri import tracking_problem
 
 
 def tracking_uri(nights: Nights, given: str | None) -> str:
-    """Where a suite's nights are tracked: as given, as MLflow's own variable says, or beside them.
+    """The tracking URI of a suite's nights: as given, MLflow's variable, or a database beside them.
 
-    Raises ``UserError`` if that does not name a server or a database.
+    Raises ``UserError`` if it does not name a server or a database.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI", "")
     if not uri:

@@ -1,4 +1,4 @@
-"""What lets a night run unwatched: one at a time, no longer than allowed, every word kept."""
+"""Run a night unattended: one at a time, within a time limit, with all output logged."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ ECHO_SECONDS = 0.2
 
 
 class TimeUp(KeyboardInterrupt):
-    """The time allowed is over; what was done until then is safe."""
+    """The time limit was reached; everything done until then is stored."""
 
 
 @contextmanager
 def one_at_a_time(directory: Path) -> Iterator[None]:
-    """Hold ``directory/.lock``, which ends with this process however that ends.
+    """Hold ``directory/.lock``, which is released when this process ends, however it ends.
 
     Raises ``LockedError`` naming the process that holds it, its host and since when, and
     ``StoreError`` if the directory cannot be written.
@@ -51,7 +51,7 @@ def one_at_a_time(directory: Path) -> Iterator[None]:
         except LockedError:
             who = lock.holder() or "another process"
             raise LockedError(
-                f"{directory}: a night is being run by {who}; wait for it, or stop it"
+                f"{directory}: a night is being run by {who}; wait for it to end, or stop it"
             ) from None
         yield
 
@@ -60,17 +60,17 @@ def one_at_a_time(directory: Path) -> Iterator[None]:
 def time_limit(seconds: float | None, *, grace: float = GRACE_SECONDS) -> Iterator[None]:
     """Raise ``TimeUp`` in the main thread, wherever it waits, after ``seconds``.
 
-    Libraries on the way may turn it into something else (Ray makes it a bare
-    ``KeyboardInterrupt``) or swallow it: whatever the body ends with after its time, the
-    context ends with ``TimeUp``, the other as its cause. What has not ended ``grace`` seconds
-    later is killed with all its children, so that the machine is free in the morning. None is
-    no limit. Raises ``ValueError`` for a limit that is not positive or outside the main thread.
+    Libraries in between may convert it (Ray makes it a bare ``KeyboardInterrupt``) or swallow
+    it: whatever the body raises after its time, the context raises ``TimeUp`` with that as its
+    cause. If the body has not ended ``grace`` seconds later, this process is killed with all its
+    children, so that the machine is free in the morning. None means no limit. Raises
+    ``ValueError`` for a limit that is not positive or outside the main thread.
     """
     if seconds is None:
         yield
         return
     if not seconds > 0:
-        raise ValueError(f"seconds: found {seconds}; a time limit is positive, or None")
+        raise ValueError(f"seconds: found {seconds}; use a positive number or None")
     clock = _Clock(seconds, grace)
     clock.start()
     try:
@@ -90,16 +90,16 @@ def time_limit(seconds: float | None, *, grace: float = GRACE_SECONDS) -> Iterat
 
 
 class _Clock:
-    """Signals the main thread when the time is over, reminds it, and at last kills.
+    """Signals the main thread when the time is over, repeats the signal, and finally kills.
 
-    A signal of its own, not ``setitimer``: it reaches the main thread and no other, and
-    leaves a timer that somebody else has set alone.
+    A signal of its own, not ``setitimer``: it reaches only the main thread, and does not
+    interfere with a timer set by other code.
     """
 
     def __init__(self, seconds: float, grace: float) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise ValueError("time_limit: only the main thread can be interrupted; use it there")
-        self.message = f"the time limit of {_duration(seconds)} is over"
+        self.message = f"the time limit of {_duration(seconds)} was reached"
         self.armed = True
         self.expired = False
         self._seconds, self._grace = seconds, grace
@@ -109,7 +109,7 @@ class _Clock:
 
     def start(self) -> None:
         self._previous = signal.signal(signal.SIGALRM, self._interrupt)
-        # Below the interpreter: a main thread that never lets go of it would stop ours too.
+        # Below the interpreter: a main thread that never releases the GIL would stop ours too.
         faulthandler.dump_traceback_later(
             self._seconds + 1.1 * self._grace + 1, exit=True, file=sys.__stderr__ or sys.stderr
         )
@@ -133,7 +133,7 @@ class _Clock:
             signal.pthread_kill(self._main, signal.SIGALRM)
             if self._ended.wait(self._grace / REMINDERS):
                 return
-        words = f"calsweep: {self.message}, and so are {_duration(self._grace)} more: killed\n"
+        words = f"calsweep: {self.message} {_duration(self._grace)} ago: killed\n"
         with contextlib.suppress(OSError):
             os.write(2, words.encode())
         _kill_family()
@@ -148,7 +148,7 @@ def _kill_family() -> None:
 
     Not the process group: a shell script, or make, that started us may be in it.
     """
-    for _ in range(20):  # what is killed may have started others meanwhile
+    for _ in range(20):  # a killed process may have started others meanwhile
         below = [each for each in psutil.Process().children(recursive=True) if _is_alive(each)]
         for process in below:
             with contextlib.suppress(psutil.Error):
@@ -167,13 +167,14 @@ def _is_alive(process: psutil.Process) -> bool:
 
 @contextmanager
 def logged(directory: Path) -> Iterator[Path]:
-    """Write all output of this process and its children to ``directory/log/DATE-TIME.log`` too.
+    """Also write all output of this process and its children to ``directory/log/DATE-TIME.log``.
 
-    The output goes straight into the file, so that it is whole even if everything is killed,
-    and no pipe can block or be forgotten by a forked process; a thread shows the file's growth
-    on what was standard output. That is no terminal then: there are plain lines, here and in
-    the file, and no live table. An error that ends the body is written to the file as well.
-    Of the logs the newest ``KEPT_LOGS`` stay. Raises ``StoreError`` if the file cannot be written.
+    The output goes straight into the file, so that it is complete even if everything is killed,
+    and no pipe can block or be leaked by a forked process; a thread copies what the file gains
+    to the original standard output. Standard output is then not a terminal: there are plain
+    lines, here and in the file, and no live table. An error that ends the body is written to the
+    file as well. The newest ``KEPT_LOGS`` logs are kept. Raises ``StoreError`` if the file
+    cannot be written.
     """
     path, log = _new_log(directory / LOGS)
     _rotate(directory / LOGS)
@@ -193,7 +194,7 @@ def logged(directory: Path) -> Iterator[Path]:
         _flush()
         os.dup2(out, 1)
         os.dup2(err, 2)
-        echo.finish()  # before the reason: whoever catches the error shows it
+        echo.finish()  # before the reason: the caller shows the error itself
         with contextlib.suppress(OSError):  # a full disk must not hide it
             os.write(log, reason.encode(errors="replace"))
         for descriptor in (log, out, err):
@@ -210,10 +211,10 @@ def _new_log(directory: Path) -> tuple[Path, int]:
             return path, os.open(path, flags, 0o644)
         except FileExistsError as error:
             if not directory.is_dir():
-                raise StoreError(f"{directory}: is a file; move it away") from error
+                raise StoreError(f"{directory} is a file; move it away") from error
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}; make it writable") from error
-    raise StoreError(f"{directory}: a hundred logs of this second; something starts in a loop")
+    raise StoreError(f"{directory}: a hundred logs within one second; something starts in a loop")
 
 
 def _rotate(directory: Path) -> None:
@@ -230,7 +231,7 @@ def _flush() -> None:
 
 @contextmanager
 def _by_line() -> Iterator[None]:
-    """Nothing is kept back: what a killed process had not written would be missing."""
+    """Flush every line: buffered output of a killed process would be lost."""
     stream = sys.stdout
     if not isinstance(stream, io.TextIOWrapper) or stream.line_buffering:
         yield
@@ -249,7 +250,7 @@ def _reason(error: BaseException) -> str:
 
 
 class _Echo:
-    """Copies what a growing file gains to a descriptor, until that breaks."""
+    """Copies new content of a growing file to a descriptor, until that breaks."""
 
     def __init__(self, path: Path, target: int) -> None:
         self._source = path.open("rb", buffering=0)
@@ -270,7 +271,7 @@ class _Echo:
                 self._copy()
             self._copy()
         except OSError:
-            return  # whoever read it is gone; the file goes on
+            return  # the reader is gone; the log continues
 
     def _copy(self) -> None:
         while chunk := self._source.read(65536):

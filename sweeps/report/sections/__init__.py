@@ -34,4 +34,4 @@ SECTIONS = (
     pictures.section,
     provenance.section,
 )
-"""The first opens the page; those about a dataset stand together, where their first is."""
+"""The first opens the page; those about a dataset are grouped where the first of them is."""

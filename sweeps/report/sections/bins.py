@@ -1,4 +1,4 @@
-"""How the errors depend on the number of bins, and what abstaining buys."""
+"""How the errors depend on the number of bins, and the benefit of abstaining."""
 
 from __future__ import annotations
 

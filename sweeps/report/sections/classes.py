@@ -1,4 +1,4 @@
-"""Each class's own reliability: of two the rarer's in every row, of several the chosen row's."""
+"""Reliability by class: of two, the rarer one for every row; of several, for the chosen row."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def classes_table(
         Head("test points"),
         Head("share", "of the test points"),
         Head("mean probability", "of the class, over all test points"),
-        Head("bias", "mean probability minus share: above 0 it is expected too often"),
+        Head("bias", "mean probability minus share: above 0 the class is expected too often"),
         Head("ECE", "of the class's probability, in bins of equal mass"),
         Head("AUROC", "the class against the rest"),
-        Head("average precision", "by chance it is the share"),
+        Head("average precision", "by guessing it is the share"),
     ]
     rows = []
     for place, one in enumerate(summaries):

@@ -1,4 +1,4 @@
-"""What kind of data a dataset has, and how many test points."""
+"""The kind of a dataset, and its number of test points."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sweeps.report.section import ReportContext, Section
 from sweeps.report.templates import rendered
 from sweeps.spec.data_notes import data_notes
 
-KINDS = {"points": "points of the plane", "table": "a table", "image": "images"}
+KINDS = {"points": "points in the plane", "table": "a table", "image": "images", "text": "texts"}
 
 
 def _facts(context: ReportContext) -> Markup:

@@ -1,4 +1,4 @@
-"""The leaderboard of a dataset; where it would take too much room, its headline rows alone."""
+"""The leaderboard of a dataset; only its headline rows if it would take too much space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of a dataset that fit; the others by the names of their files."""
+"""Pictures of a dataset, as far as they fit; the file names of the others."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def _provenance(context: ReportContext) -> Markup:
 
 
 def _failed(gathered: Gathered) -> list[SortableTable]:
-    """What failed and why; a table without rows is left out."""
+    """Failures and their reasons; a table without rows is omitted."""
     trials = [
         [TableCell(f"{f.row} on {f.dataset}"), TableCell(str(f.seed), f.seed), TableCell(f.reason)]
         for f in gathered.failures
@@ -50,7 +50,7 @@ def _failed(gathered: Gathered) -> list[SortableTable]:
             [Head("confirm trial"), Head("seed"), Head("reason", kind="words")],
             trials,
         ),
-        ("Reasons of failures", [Head("reason of a failed trial"), Head("trials")], reasons),
+        ("Reasons for failures", [Head("reason for a failed trial"), Head("trials")], reasons),
         (
             "Failed calibrators",
             [Head("calibrator that failed"), Head("one of its reasons", kind="words")],

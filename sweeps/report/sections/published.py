@@ -1,4 +1,4 @@
-"""Ours beside the published values, one table per dataset."""
+"""Our values beside the published ones, one table per dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mean ranks over datasets, with what the critical difference cannot tell apart."""
+"""Mean ranks over datasets, with groups within the critical difference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def rank_diagram(metric: str, ranks: Ranks, marked: Container[str] = ()) -> Mark
     """A critical-difference diagram (Demšar 2006), a line for each method, the best on top.
 
     A point is a method's mean rank, the bar at the top the critical difference (Nemenyi, 5 %);
-    brackets on the right join methods that are not told apart. ``marked`` methods carry the mark
+    brackets on the right join methods that do not differ. ``marked`` methods carry the mark
     of calibrators that did not converge.
     """
     methods = [str(name) for name in ranks.average.index]

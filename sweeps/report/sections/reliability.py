@@ -16,7 +16,7 @@ FEW_PANELS = 8
 def reliability_diagrams(
     room: PageBudget, shown: DrawnPredictions, bins: int, seeds: str, files: str
 ) -> Markup:
-    """Reliability diagrams side by side; more than a few wait behind a button."""
+    """Reliability diagrams side by side; more than a few are hidden behind a button."""
     if not shown:
         return NOTHING
     panels = []
@@ -30,6 +30,8 @@ def reliability_diagrams(
 
 def _reliability(context: ReportContext) -> Markup:
     bins, seeds = context.sweep.spec.bins, _seeds(context)
+    if context.sweep.loaded.datasets[context.dataset].weighted:
+        seeds = f"{seeds} Diagrams, with the ECE and floor above them, show rows unweighted."
     return reliability_diagrams(context.room, context.shown, bins, seeds, context.files)
 
 
@@ -39,7 +41,7 @@ def _seeds(context: ReportContext) -> str:
     if not seeds:
         return ""
     if len(seeds) == 1:
-        return f"Seed {seeds[0]} alone: pooled seeds would look surer than they are."
+        return f"Only seed {seeds[0]}: pooling seeds would make intervals look too narrow."
     others = ", ".join(f"{name}: {row.seed}" for name, row in rows if row.seed != seeds[0])
     return f"One seed of each row, {seeds[0]} (but {others})."
 

@@ -1,4 +1,4 @@
-"""What to use, what came of the sweep in a few sentences, and what their words mean."""
+"""The recommendation, the outcome in a few sentences, and a glossary."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sweeps.report.templates import rendered
 def _summary(context: ReportContext) -> Markup:
     sweep, analysis = context.sweep, context.analysis
     found = analysis.recommendation
-    told = headlines(sweep, analysis)
-    answers = [(advice, told[advice.dataset]) for advice in found.datasets]
+    outcomes = headlines(sweep, analysis)
+    answers = [(advice, outcomes[advice.dataset]) for advice in found.datasets]
     more = [across(analysis), outdated(sweep, analysis)]
     return context.room.take(
         rendered(

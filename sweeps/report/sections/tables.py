@@ -1,4 +1,4 @@
-"""The tables beside the leaderboard: what mattered, comparisons, costs."""
+"""The tables besides the leaderboard: importance, comparisons, costs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _tables(context: ReportContext) -> Markup:
 
 
 class TableColumn(NamedTuple):
-    """A column: its heading, and the cell that it makes of a line."""
+    """A column: its heading, and the function from a line to its cell."""
 
     head: Head
     cell: Callable[[pd.Series], TableCell]
@@ -49,10 +49,10 @@ class TableColumn(NamedTuple):
 
 def comparisons_table(dataset: str, comparisons: pd.DataFrame, baseline: Baseline) -> SortableTable:
     """Every comparison with the baseline: difference, interval, effect, p-values, verdict."""
-    asked = "the baseline with the same help, or exactly as it was asked for"
+    asked = "the baseline with the same help, or exactly as requested"
     deviations = "the mean difference in standard deviations of the differences"
-    corrected = "corrected for all that one dataset's headline speaks of"
-    believed = "the same distribution as a belief; verdicts go by p"
+    corrected = "corrected for all comparisons in one dataset's headline"
+    believed = "the same distribution as a posterior; verdicts are based on p"
     columns = [
         _texts(Head("row"), lambda line: label(line["row"], line["calibrator"])),
         _texts(Head("against", asked), lambda x: label(baseline.row, x["baseline_calibrator"])),
@@ -62,7 +62,7 @@ def comparisons_table(dataset: str, comparisons: pd.DataFrame, baseline: Baselin
         _numbers("difference", "difference", _signed, "negative is better"),
         TableColumn(Head("95 % interval"), lambda line: TableCell(_interval(line), line["low"])),
         _numbers("effect", "effect", partial(_signed, digits=2), deviations),
-        _numbers("region", "region", number, "smaller differences are of no consequence"),
+        _numbers("region", "region", number, "smaller differences do not matter in practice"),
         _numbers("p", "p", _p, "one-sided, of the likeliest claim"),
         _numbers("p (Holm)", "p_holm", _p, corrected),
         _numbers("P better", "prob_better", _share, believed),
@@ -77,8 +77,9 @@ def comparisons_table(dataset: str, comparisons: pd.DataFrame, baseline: Baselin
 
 
 def costs_table(dataset: str, costs: pd.DataFrame, baseline: str) -> SortableTable:
-    """What every method cost, and what came of it."""
+    """The cost of every method, and its effect."""
     multiple = "the time of one training as a multiple of the baseline's"
+    alone = "the mean of the confirm trials that were trained alone, not in a cohort"
     change = "against the baseline; negative is better"
     columns = [
         _texts(Head("row"), lambda line: str(line["row"])),
@@ -89,7 +90,7 @@ def costs_table(dataset: str, costs: pd.DataFrame, baseline: str) -> SortableTab
         _numbers("confirm", "confirm_seconds", seconds, "training time of all confirm trials"),
         _numbers("CPU", "cpu_seconds", seconds, "CPU time: training time × CPUs per trial"),
         _numbers("GPU", "gpu_seconds", seconds, "GPU time: training time × GPUs per trial"),
-        _numbers("one training", "seconds_per_training", seconds),
+        _numbers("one training", "seconds_per_training", seconds, alone),
         _numbers(f"× {baseline}", "relative_cost", partial(number, digits=1), multiple),
         _numbers("change in ECE", "ece_change", _signed, change),
         _numbers("change in error", "error_change", _signed, change),
@@ -98,7 +99,7 @@ def costs_table(dataset: str, costs: pd.DataFrame, baseline: str) -> SortableTab
 
 
 def ensembles_table(dataset: str, ensembles: pd.DataFrame) -> SortableTable:
-    """What the networks of every row come to together, with jackknife standard errors."""
+    """The ensembles of every row's networks, with jackknife standard errors."""
     columns = [_texts(Head("row"), lambda line: label(line["row"], line["calibrator"]))]
     for metric in METRICS.names(Shown.LEADERBOARD):
         if metric in ensembles:
@@ -106,8 +107,8 @@ def ensembles_table(dataset: str, ensembles: pd.DataFrame) -> SortableTable:
             columns.append(_numbers("±", f"{metric}_se", number, "jackknife standard error"))
     columns += [
         _numbers("floor", "floor", number),
-        _numbers("training", "train_seconds", seconds, "time of all members' trainings"),
-        _numbers("networks", "inference_cost", _whole, "networks that a prediction takes"),
+        _numbers("training", "train_seconds", seconds, "training time of all members"),
+        _numbers("networks", "inference_cost", _whole, "networks per prediction"),
     ]
     return _tabulated(f"Ensembles on {dataset}", columns, ensembles)
 

@@ -1,4 +1,4 @@
-"""What was measured over the epochs of training."""
+"""Curves over the epochs of training."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ class GP(Sampler):
 
     description = "Bayesian optimisation with a Gaussian process: for few, costly trials"
     keeps_notes = False
+    startup = STARTUP_TRIALS
     most_trials = 300
 
     def make(self, seed: int) -> BaseSampler:

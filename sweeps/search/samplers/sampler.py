@@ -48,6 +48,11 @@ class Sampler(ABC):
 
     Where it is False, resuming spares the time that suggesting takes.
     """
+    startup: ClassVar[int] = 0
+    """So many trials, from the first, it suggests without a look at what others came to.
+
+    They can be suggested ahead of time. One that does not learn suggests all its trials so.
+    """
     most_trials: ClassVar[int | None] = None
     """Beyond so many it takes too long to suggest."""
     version: ClassVar[int] = 1

@@ -17,6 +17,7 @@ class TPE(Sampler):
 
     description = "tree-structured Parzen estimator: densities of good and of other trials"
     keeps_notes = False
+    startup = STARTUP_TRIALS
 
     def make(self, seed: int) -> BaseSampler:
         """Optuna's ``TPESampler``; it groups hyperparameters that are searched together."""

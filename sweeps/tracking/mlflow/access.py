@@ -1,4 +1,4 @@
-"""Whether a tracking server lets us in: asked once, before hours of work are bound for it."""
+"""Check the access to a tracking server once, before hours of work depend on it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from requests import Response
 
 ANSWER_SECONDS = 5.0
-"""How long a server may take to answer before it counts as away."""
+"""How long a server may take to answer before it counts as unavailable."""
 USERNAME, WORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 BUSY = (408, 425, 429)
-"""Refusals that pass by themselves."""
+"""Refusals that are temporary."""
 WRITERS = ("EDIT", "MANAGE")
 _REFUSALS = ("authentication failed", "no password supplied", "does not exist", "pg_hba.conf")
-"""What Postgres says to those whom waiting does not help."""
+"""Messages of Postgres for errors that waiting does not resolve."""
 _REMEDY = "have its owner or an admin grant EDIT, or name another in tracking.experiment"
 
 
 def check_access(uri: str, experiment: str | None = None) -> None:
     """Raise ``UserError`` if a tracking server or database refuses us.
 
-    It may want a user and a password and be given none or wrong ones, or know a user who may
-    only read the ``experiment``, or be something else than MLflow; of a database the driver may
-    be missing, and a file may be something else than a database of MLflow's. A server that is
-    away is no error, nor is one that cannot say.
+    User and password may be missing or wrong, the user may be allowed only to read the
+    ``experiment``, or the server may not be MLflow; a database's driver may be missing, and a
+    file may not be an MLflow database. A server that is unavailable is not an error, nor is one
+    that cannot answer the question.
     """
     scheme = uri.partition("://")[0].partition("+")[0]
     if scheme in SERVERS:
@@ -54,15 +54,15 @@ def _check_server(uri: str, experiment: str | None) -> None:
     if answer is None:
         return
     if answer.status_code == 401:
-        raise UserError(f"{_server(uri)} asks who you are: {_credentials_problem(uri)}")
+        raise UserError(f"{_server(uri)} requires authentication: {_credentials_problem(uri)}")
     if answer.status_code == 403:
         raise UserError(_forbidden(uri, answer.text, experiment))
     if not _is_of_mlflow(answer):
         kind = answer.headers.get("Content-Type", "").partition(";")[0] or "nothing"
         raise UserError(
             f"{_server(uri)} is not an MLflow server: it answers {kind} (status "
-            f"{answer.status_code}) where MLflow answers JSON; name the address that MLflow's own "
-            "pages have, without what follows #"
+            f"{answer.status_code}) where MLflow answers JSON; use the address of MLflow's own "
+            "pages, up to the #"
         )
     if experiment is not None and _user(uri):
         _check_writing(uri, experiment, _found(answer, "experiment", "experiment_id"))
@@ -70,7 +70,7 @@ def _check_server(uri: str, experiment: str | None) -> None:
 
 @mlflow_settings()
 def _ask(uri: str, path: str, **query: str) -> Response | None:
-    """The answer of the server, asked as MLflow's own client would; None if it is away."""
+    """The server's answer to a request like MLflow's own client's; None if it is unavailable."""
     from mlflow.exceptions import MlflowException
     from mlflow.utils.credentials import get_default_host_creds
     from mlflow.utils.rest_utils import http_request
@@ -96,21 +96,21 @@ def _ask(uri: str, path: str, **query: str) -> Response | None:
             if isinstance(error.__context__, SSLError):
                 insecure.append(str(error.__context__))
 
-    # A server that answers a byte at a time is away as well; requests would wait for its last.
+    # A server that answers byte by byte counts as unavailable; requests would wait for the last.
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(2 * ANSWER_SECONDS)
     if insecure:
         message = without_secrets(" ".join(insecure[0].split()), uri)[-200:]
         raise UserError(
-            f"{_server(uri)}: no secure connection can be made: {message}; if its certificate is "
+            f"{_server(uri)}: cannot make a secure connection: {message}; if its certificate is "
             "your own, name it in MLFLOW_TRACKING_SERVER_CERT_PATH"
         )
     return answers[0] if answers else None
 
 
 def _is_of_mlflow(answer: Response) -> bool:
-    """Whether an answer, be it a refusal, can be MLflow's; of a server in trouble it may be."""
+    """Whether an answer, even a refusal, can be MLflow's; a server error may be."""
     if answer.status_code >= 500 or answer.status_code in BUSY:
         return True
     try:
@@ -121,7 +121,7 @@ def _is_of_mlflow(answer: Response) -> bool:
 
 
 def _found(answer: Response | None, *names: str) -> Any:
-    """What stands under these names in an answer; None if it says no such thing."""
+    """The value under these names in an answer; None if there is none."""
     if answer is None or answer.status_code != 200:
         return None
     try:
@@ -134,8 +134,8 @@ def _found(answer: Response | None, *names: str) -> Any:
 
 
 def _check_writing(uri: str, experiment: str, number: Any) -> None:
-    """Ask a server that has users what ours may do; others do not know the question."""
-    if number is None:  # it will be made, and who makes one may write to it
+    """Ask a server with users what ours may do; other servers do not know the request."""
+    if number is None:  # it will be created, and its creator may write to it
         return
     about = {"username": _user(uri), "resource_type": "experiment", "resource_id": str(number)}
     permission = _found(_ask(uri, "/api/3.0/mlflow/users/permissions/get", **about), "permission")
@@ -204,5 +204,5 @@ def _check_database(uri: str) -> None:
     except OperationalError as error:
         message = without_secrets(str(error.orig).strip(), uri)
         if any(words in message for words in _REFUSALS):
-            remedy = "a password is read from PGPASSWORD, or stands in the URI"
+            remedy = "the password is read from PGPASSWORD or from the URI"
             raise UserError(f"{masked(uri)}: {message.splitlines()[-1]} ({remedy})") from None

@@ -1,4 +1,4 @@
-"""Artifacts on this machine's disk: written as files, without a detour through MLflow."""
+"""Artifacts on this machine's disk, written directly as files instead of through MLflow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_local(place: str) -> bool:
 
 
 def chooses_place(uri: str) -> bool:
-    """Whether whoever has this tracking URI says where artifacts go: a server decides itself."""
+    """Whether the client of this tracking URI chooses where artifacts go: a server does itself."""
     return not uri.startswith(("http:", "https:", "databricks"))
 
 

@@ -17,13 +17,13 @@ from sweeps.tracking.mlflow.settings import mlflow_settings
 
 
 def default_uri(store: Store) -> str:
-    """The sqlite database in the store's directory; of a remote store, in the current one."""
+    """The sqlite database in the store's directory; for a remote store, in the current one."""
     directory = Path.cwd() if store.local is None else store.local
     return f"sqlite:///{(directory / 'mlflow.db').resolve()}"
 
 
 class MlflowBackend:
-    """An MLflow server or database; ``parent_run`` is the run that the sweep's own belongs to."""
+    """An MLflow server or database; ``parent_run`` is the parent of the sweep's own run."""
 
     def __init__(self, uri: str, plan: Plan, store: Store, parent_run: str | None = None) -> None:
         self.uri = with_driver(uri)
@@ -34,7 +34,7 @@ class MlflowBackend:
         self.parent_run = parent_run
 
     def settings(self) -> AbstractContextManager[object]:
-        """How MLflow behaves in this process meanwhile."""
+        """MLflow's settings in this process while it is used."""
         return mlflow_settings()
 
     def connect(self, answered: Callable[[], None]) -> Publisher:

@@ -1,11 +1,11 @@
-"""A sqlite tracking database: built whole, and given whole runs in one transaction.
+"""A sqlite tracking database: created atomically, with whole runs inserted in one transaction.
 
-MLflow's client takes four calls and some 70 ms of CPU for a finished trial, nearly all of
-it spent in turning 250 numbers into objects and back; the same rows put in directly cost a
-few. Trials may end several times a second on the cores that train them. So for the one
-schema known here a new run's rows are written as the client would write them (a test
-compares the tables), and runs are looked up in the same way; any other database, and any
-change to a run that is already there, goes through the client.
+MLflow's client takes four calls and some 70 ms of CPU for a finished trial, nearly all of it for
+converting 250 numbers to objects and back; inserting the same rows directly takes a few. Several
+trials may end per second on the cores that train them. So for the one schema known here, a new
+run's rows are written as the client would write them (a test compares the tables), and runs are
+looked up in the same way; any other database, and any change to an existing run, goes through
+the client.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class MetricPoint(NamedTuple):
 
 
 def create_database(uri: str) -> None:
-    """Make sure that a sqlite database, if ``uri`` names one, is there whole.
+    """Make sure that a sqlite database, if ``uri`` names one, exists and is complete.
 
-    MLflow builds a new database in place by dozens of migrations; killed half-way, or done by
-    two processes at once, they leave one that cannot be opened again. So it is built under
-    another name and linked to its own in one step; whoever comes second uses the first's.
-    What a killed process had begun is removed. Raises ``UserError`` if a file is there that is
-    not a tracking database: it is left as it is.
+    MLflow builds a new database in place by dozens of migrations; if they are killed half-way, or
+    run by two processes at once, the database cannot be opened again. So it is built under
+    another name and linked to its own in one step; of two processes, the second uses the first's.
+    Leftovers of killed processes are removed. Raises ``UserError`` for an existing file that is
+    not a tracking database, which is left untouched.
     """
     path = database_path(uri)
     if path is None:
@@ -85,7 +85,7 @@ def create_database(uri: str) -> None:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """All that is to be known of a run."""
+    """The complete content of a run."""
 
     run_id: str
     name: str
@@ -98,7 +98,7 @@ class FinishedRun:
 
 
 class FoundRun(NamedTuple):
-    """What a run that is there says of itself."""
+    """An existing run: its id, artifact location, status and tags."""
 
     run_id: str
     artifacts: str
@@ -107,7 +107,7 @@ class FoundRun(NamedTuple):
 
 
 class Database:
-    """Finds runs in a sqlite database and puts finished ones in; for the thread that opened it."""
+    """Finds runs in a sqlite database and inserts finished ones; for the thread that opened it."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -115,7 +115,7 @@ class Database:
 
     @classmethod
     def open(cls, uri: str) -> Database | None:
-        """The database behind ``uri``; None if it is of another kind or another schema."""
+        """The database behind ``uri``; None if it has another kind or schema."""
         path = database_path(uri)
         if path is None or not path.is_file():
             return None
@@ -131,7 +131,7 @@ class Database:
         return cls(connection, path)
 
     def runs(self, experiment: str, tags: Sequence[str]) -> list[FoundRun]:
-        """An experiment's runs that are not in the trash, with those of their ``tags``."""
+        """An experiment's runs that are not deleted, with those of their ``tags``."""
         wanted = ", ".join("?" * len(tags))
         rows = self._connection.execute(
             "SELECT run_uuid, artifact_uri, status, tags.key, tags.value "
@@ -146,15 +146,15 @@ class Database:
         return list(found.values())
 
     def tag(self, tags: Mapping[str, Mapping[str, str]]) -> None:
-        """Set tags of runs that are there: all of them or, if ``sqlite3.Error`` is raised, none."""
+        """Set tags of existing runs: all of them or, if ``sqlite3.Error`` is raised, none."""
         rows = [(run_id, *item) for run_id, named in tags.items() for item in named.items()]
         with self._transaction() as connection:
             connection.executemany(f"{_TAG} ON CONFLICT DO UPDATE SET value = excluded.value", rows)
 
     def new_id(self, *parts: str) -> str:
-        """An id for a run: the same for the same parts until some run, be it deleted, has it.
+        """An id for a run: the same for the same parts, unless a run, even a deleted one, has it.
 
-        So the files that a killed process wrote for its run become those of the next attempt's.
+        So the files that a killed process wrote for its run are reused by the next attempt.
         """
         place = str(self._path)
         words = (json.dumps([place, *parts, number]) for number in itertools.count())
@@ -166,7 +166,7 @@ class Database:
         return found.fetchone() is not None
 
     def insert(self, experiment: str, artifacts: str, run: FinishedRun) -> None:
-        """Insert all of a run or, if ``sqlite3.Error`` is raised, none of it."""
+        """Insert a whole run or, if ``sqlite3.Error`` is raised, nothing."""
         run_id, points = run.run_id, list(run.points)
         latest: dict[str, MetricPoint] = {}
         for point in points:
@@ -196,5 +196,5 @@ class Database:
 
 
 def _order(point: MetricPoint) -> tuple[int, int, float]:
-    """MLflow's order of what is the latest."""
+    """The order by which MLflow determines the latest value."""
     return point.step, point.time, point.value

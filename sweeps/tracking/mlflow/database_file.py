@@ -1,6 +1,6 @@
 """The file of a sqlite tracking database, and whether it is one.
 
-MLflow adds its tables to whatever sqlite database it is given; so it is asked first.
+MLflow adds its tables to any sqlite database it is given, so the file is checked first.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def database_path(uri: str) -> Path | None:
 def check_database_file(uri: str, *, migrated: bool = False) -> None:
     """Raise ``UserError`` if the file of a sqlite URI is not, or cannot become, MLflow's.
 
-    The file is only read. It has to fit the installed MLflow unless it will be ``migrated``,
-    and then may be empty as well. Nothing is said of URIs of other kinds, nor of a database
-    that is locked for so long that it cannot be read.
+    The file is only read. It has to match the installed MLflow unless it will be ``migrated``;
+    then it may also be empty. Other kinds of URIs are not checked, nor is a database that stays
+    locked and cannot be read.
     """
     path = database_path(uri)
     if path is None:
@@ -54,7 +54,7 @@ def _problem(path: Path, *, migrated: bool) -> str | None:
         return "is a directory; name a file in it"
     if not path.exists() and not path.is_symlink():
         above = next(p for p in path.absolute().parents if p.exists() or p.is_symlink())
-        return None if above.is_dir() else f"cannot be made: {above} is not a directory"
+        return None if above.is_dir() else f"cannot be created: {above} is not a directory"
     if not path.is_file():
         return f"is not a file; {_ELSEWHERE}"
     with path.open("rb") as file:
@@ -73,13 +73,13 @@ def _problem(path: Path, *, migrated: bool) -> str | None:
         return None if migrated else f"is an empty database; delete it, or {_ELSEWHERE}"
     if not tables >= _TABLES or not revisions:
         there = ", ".join(sorted(tables)[:5])
-        return f"is a sqlite database of something else (its tables: {there}); {_ELSEWHERE}"
+        return f"is a sqlite database of another program (its tables: {there}); {_ELSEWHERE}"
     fits = migrated or revisions == {SCHEMA_REVISION}
     return None if fits else _version_problem(path, revisions)
 
 
 def _read(path: Path) -> tuple[set[str], set[str]]:
-    """The tables of a sqlite database, and which version of MLflow's schema it says it has."""
+    """The tables of a sqlite database, and its recorded version of MLflow's schema."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(address, uri=True, timeout=_SECONDS)) as connection:
         named = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -91,7 +91,7 @@ def _read(path: Path) -> tuple[set[str], set[str]]:
 
 
 def _version_problem(path: Path, found: set[str]) -> str | None:
-    """What to do about a schema that is not the installed MLflow's; seconds to find out."""
+    """The remedy for a schema that is not the installed MLflow's; takes seconds."""
     from alembic.script import ScriptDirectory
     from alembic.util import CommandError
     from mlflow.store.db.utils import _get_alembic_config
@@ -104,7 +104,8 @@ def _version_problem(path: Path, found: set[str]) -> str | None:
         scripts.get_revisions(tuple(found))
     except CommandError:
         return (
-            f"was made by another version of MLflow than is installed; update it, or {_ELSEWHERE}"
+            f"was made by another version of MLflow than the installed one; update that, or "
+            f"{_ELSEWHERE}"
         )
     upgrade = f"mlflow db upgrade {shlex.quote(f'sqlite:///{path.absolute()}')}"
     return f"was made by an older version of MLflow; back it up and run {upgrade}, or {_ELSEWHERE}"

@@ -11,10 +11,10 @@ POSTGRES = ("psycopg2", "psycopg")
 
 
 def with_driver(uri: str) -> str:
-    """``uri`` as SQLAlchemy can open it: a Postgres URI that names no driver gets one.
+    """``uri`` in a form that SQLAlchemy can open: a Postgres URI without a driver gets one.
 
-    Which driver ``postgresql://`` means depends on SQLAlchemy's release; what is meant is the
-    one that is installed. Raises ``UserError`` if that is none.
+    The default driver of ``postgresql://`` depends on SQLAlchemy's release; here it is the one
+    that is installed. Raises ``UserError`` if there is none.
     """
     scheme, _, rest = uri.partition("://")
     if scheme.lower() != "postgresql":
@@ -26,7 +26,7 @@ def with_driver(uri: str) -> str:
 
 
 def missing_driver(uri: str, module: str) -> str:
-    """What to say when a database's driver cannot be imported."""
+    """The message for a database driver that cannot be imported."""
     package = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}.get(module, module)
     return (
         f"{masked(uri)}: Python's driver for this database, {module}, is not installed; "

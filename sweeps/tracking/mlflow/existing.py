@@ -31,10 +31,10 @@ _MARKS = (ROW_PLACE, CALIBRATOR, WINNER, DECIDED, TESTED, COLOUR, SUPERSEDED)
 
 @dataclass(slots=True)
 class KnownRun:
-    """What is known of a run that exists.
+    """The known state of an existing run.
 
     ``step``: its curve is published up to there, None if that has to be looked up;
-    ``bare``: it has nothing but its curve yet; ``marks``: what the sweep's end made of it.
+    ``bare``: it has only its curve so far; ``marks``: its tags from the end of the sweep.
     """
 
     run_id: str
@@ -51,7 +51,7 @@ class KnownRun:
 def open_experiment(
     client: MlflowClient, name: str, artifacts: str | None
 ) -> tuple[Experiment, bool]:
-    """The experiment of that name, and whether it is new; ``artifacts`` is where its files go."""
+    """The experiment of that name, and whether it is new; ``artifacts`` is its file location."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
@@ -60,7 +60,7 @@ def open_experiment(
             made = client.create_experiment(name, artifacts)
             return client.get_experiment(made), True
         except MlflowException:
-            # Another sweep that shares the experiment may have been quicker.
+            # Another sweep in the same experiment may have been faster.
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise
@@ -79,7 +79,7 @@ def existing_runs(
     """The sweep's runs by key, its own under its name.
 
     A request whose answer was lost may have made a second run, and so may a driver that has
-    lost its lock and does not know it yet: one of the two is deleted, and of ``ours`` stays.
+    lost its lock without noticing: one of the two is deleted, and one in ``ours`` is kept.
     """
     runs: dict[str, KnownRun] = {}
     for run in list(_found(client, database, experiment, sweep)):

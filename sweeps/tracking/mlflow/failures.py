@@ -1,4 +1,4 @@
-"""What went wrong with MLflow, for people."""
+"""Readable reasons for failures of MLflow."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _LONGEST_REASON = 300
 
 
 def reason(error: Exception, uri: str) -> str:
-    """What went wrong with MLflow, in one line; of a web page nothing but that it came."""
+    """What went wrong with MLflow, in one line; a web page is only mentioned, not shown."""
     message, page, _ = f"{type(error).__name__}: {error}".partition("Response body: '<")
     line = " ".join(message.split())
-    line = without_secrets(f"{line} It was a web page, not MLflow" if page else line, uri)
-    # What was tried stands at the beginning, and at the end why it failed.
+    line = without_secrets(f"{line} The answer was a web page, not MLflow's" if page else line, uri)
+    # The request is named at the beginning, and the cause of the failure at the end.
     half = _LONGEST_REASON // 2
     return line if len(line) <= _LONGEST_REASON else f"{line[:half]} … {line[-half:]}"

@@ -1,8 +1,8 @@
 """Run as a script: keeps a command running for as long as standard input stays open.
 
-Whoever started it may end in any way, even by SIGKILL: the pipe then closes, and the
-command and all that it has started, a process group of their own, are ended. It imports
-nothing but the standard library, so as to start at once.
+When the process that started it ends, even by SIGKILL, the pipe closes, and the command and its
+children, a separate process group, are ended. It imports only the standard library, so that it
+starts at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import threading
 
 _SECONDS = 5.0
-"""What a command that was asked to end is given before it is killed."""
+"""Seconds that a command has to terminate before it is killed."""
 
 
 def _end_when_alone(process: subprocess.Popen[bytes]) -> None:
@@ -29,7 +29,7 @@ def _end_when_alone(process: subprocess.Popen[bytes]) -> None:
 
 
 def main(command: list[str]) -> int:
-    """Run a command; its exit code, or minus the signal that ended it."""
+    """Run a command; returns its exit code, or minus the signal that ended it."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     keeper = threading.Thread(target=_end_when_alone, args=(process,), daemon=True)
     keeper.start()

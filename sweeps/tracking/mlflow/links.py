@@ -1,4 +1,4 @@
-"""Addresses in MLflow's UI: where to look at a sweep."""
+"""Addresses of a sweep in MLflow's UI."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 _KIND = "workflowType=machine_learning"
-"""Without it MLflow's UI takes a newcomer to be here for language models."""
+"""Without it MLflow's UI shows a new user its pages for language models."""
 _COMPARED = 20
-"""Runs on the compare page: more make it slow, and nobody reads them."""
+"""Most runs on the compare page: more make it slow and unreadable."""
 
 
 @dataclass(frozen=True)
 class TrackedSweep:
-    """A sweep that MLflow knows: its name, its experiment, and its own run."""
+    """A sweep in MLflow: its name, its experiment, and its own run."""
 
     name: str
     experiment: str
@@ -50,7 +50,7 @@ def links_to(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]
             known = tracked_sweeps(client)
             if name is not None and name not in known:
                 there = ", ".join(known) or "none"
-                raise UserError(f"MLflow knows no sweep {name!r}; there are: {there}")
+                raise UserError(f"MLflow has no sweep {name!r}; there are: {there}")
             chosen = known if name is None else {name: known[name]}
             return {sweep: sweep_links(client, base, found) for sweep, found in chosen.items()}
         except MlflowException as error:
@@ -59,7 +59,7 @@ def links_to(uri: str, base: str, name: str | None) -> dict[str, dict[str, str]]
 
 
 def tracked_sweeps(client: MlflowClient) -> dict[str, TrackedSweep]:
-    """The sweeps that a server or a database knows, by name, newest first."""
+    """The sweeps on a server or in a database, by name, newest first."""
     experiments = [e.experiment_id for e in client.search_experiments(max_results=1000)]
     runs = client.search_runs(
         experiments, f"tags.`{PHASE}` = 'sweep'", max_results=1000, order_by=["start_time DESC"]
@@ -72,7 +72,7 @@ def tracked_sweeps(client: MlflowClient) -> dict[str, TrackedSweep]:
 
 
 def sweep_links(client: MlflowClient, base: str, sweep: TrackedSweep) -> dict[str, str]:
-    """What there is to see of a sweep, each with its address on the server at ``base``."""
+    """The pages of a sweep, each with its address on the server at ``base``."""
     root = f"{base.rstrip('/')}/#/experiments/{sweep.experiment}"
     own = f"{root}/runs/{sweep.run}"
     links = {
@@ -82,7 +82,7 @@ def sweep_links(client: MlflowClient, base: str, sweep: TrackedSweep) -> dict[st
     compared = compared_runs(client, sweep)
     if len(compared) > 1:
         pages = {"runs": _list(compared), "experiments": _list([sweep.experiment])}
-        query = f"{urlencode(pages, quote_via=quote)}&{_KIND}"  # the page wants the runs first
+        query = f"{urlencode(pages, quote_via=quote)}&{_KIND}"  # the page expects the runs first
         links["compare"] = f"{base.rstrip('/')}/#/compare-runs?{query}"
     return links | {
         "search": f"{root}/runs?{_view(client, sweep, 'search', 'search', 'selected/nll')}",
@@ -118,7 +118,7 @@ def _score(run: Run) -> float:
 
 
 def _view(client: MlflowClient, sweep: TrackedSweep, what: str, phase: str, order: str) -> str:
-    """The query of a saved view or, of a sweep that has not ended and has none, of its runs."""
+    """The query of a saved view or, for an unfinished sweep without one, of its runs."""
     query = {"compareRunsMode": "CHART"} if what == "charts" else {}
     key = view_key(sweep.name, what)
     if f"{TAG}{key}" in client.get_experiment(sweep.experiment).tags:

@@ -1,6 +1,6 @@
 """A night's own MLflow run: the parent of its sweeps' runs, with verdict, report and numbers.
 
-All nights of a suite are in one experiment, called after it.
+All nights of a suite are in one experiment, named after it.
 """
 
 from __future__ import annotations
@@ -33,16 +33,15 @@ if TYPE_CHECKING:
 
 SUITE, NIGHT, VERDICT = "calsweep.suite", "calsweep.night", "calsweep.verdict"
 MOST_METRICS = 900
-"""In a call: MLflow takes a thousand values."""
+"""Values per call: MLflow accepts a thousand."""
 
 
 class NightRun:
-    """The run of one night in MLflow. If MLflow is away, or fails, the night goes on.
+    """The run of one night in MLflow. If MLflow is unavailable or fails, the night continues.
 
-    ``problem`` says why it could not be written, and is empty while it could. A server that
-    refuses us (401, 403) is another matter: the command asks before the night begins, and
-    every sweep asks again (``sweeps.tracking.mlflow.access``); such a night ends with
-    ``UserError``.
+    ``problem`` says why it could not be written, and is empty otherwise. A server that refuses
+    access (401, 403) is different: the command checks before the night begins, and every sweep
+    checks again (``sweeps.tracking.mlflow.access``); such a night ends with ``UserError``.
     """
 
     def __init__(self, suite: str, night: str, uri: str, directory: Path) -> None:
@@ -53,7 +52,7 @@ class NightRun:
 
     @property
     def link(self) -> str:
-        """The run's page on a server; empty for a database, which has none, and while unknown."""
+        """The run's page on a server; empty for a database, which has none, or if unknown."""
         if not (self._run and self.uri.startswith(("http://", "https://"))):
             return ""
         base = masked(self.uri).replace("***@", "").rstrip("/")
@@ -61,10 +60,10 @@ class NightRun:
 
     @mlflow_settings()
     def begin(self) -> str | None:
-        """The run's id: that of the night if it was begun before; None if MLflow is away."""
+        """The run's id, reused if the night was started before; None if MLflow is unavailable."""
         try:
             self._begin()
-        except Exception as error:  # of whatever kind: the records are safe, and it can be later
+        except Exception as error:  # of any kind: the records are safe, and can be published later
             self._failed(error)
         return self._run or None
 
@@ -76,7 +75,7 @@ class NightRun:
         metrics: Mapping[str, float],
         files: Mapping[str, bytes],
     ) -> None:
-        """Bring the run to its end, as ``status`` FINISHED, FAILED or KILLED.
+        """End the run with ``status`` FINISHED, FAILED or KILLED.
 
         The Markdown among the files becomes its description.
         """
@@ -98,7 +97,7 @@ class NightRun:
         if found:
             self._run = str(found[0].info.run_id)
             client.update_run(self._run, status="RUNNING")
-            client.set_tag(self._run, VERDICT, "incomplete")  # until it has come to its end
+            client.set_tag(self._run, VERDICT, "incomplete")  # until it has ended
         else:
             tags = {SUITE: self._suite, NIGHT: self._night, PHASE: "night"}
             name = f"{self._suite} {self._night}"
@@ -121,7 +120,7 @@ class NightRun:
     ) -> None:
         from mlflow.entities import Metric, RunTag
 
-        self._begin()  # what was away may be back
+        self._begin()  # the server may be available again
         client, now = self._client(), milliseconds(time.time())
         notes = [content.decode() for name, content in files.items() if name.endswith(".md")]
         named = {**tags, **({NOTE: notes[0]} if notes else {})}
@@ -143,7 +142,7 @@ class NightRun:
         return MlflowClient(tracking_uri=self.uri)
 
     def _experiment(self, client: MlflowClient) -> str:
-        """The suite's experiment; its files lie beside the nights, which may be deleted."""
+        """The suite's experiment; its files are kept beside the nights, which may be deleted."""
         found = client.get_experiment_by_name(self._suite)
         if found is not None:
             if found.lifecycle_stage == "deleted":
@@ -157,5 +156,5 @@ class NightRun:
 
 
 def metric_name(*parts: str) -> str:
-    """A metric's name of parts that may hold what MLflow does not allow in it."""
+    """A metric name from parts that may contain characters that MLflow does not allow."""
     return "/".join(re.sub(r"[^\w. :-]", "_", part) for part in parts)

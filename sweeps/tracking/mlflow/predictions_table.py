@@ -1,4 +1,4 @@
-"""A trial's stored predictions as a Parquet table, for whoever analyses them elsewhere."""
+"""A trial's stored predictions as a Parquet table, for analysis elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def predictions_parquet(arrays: Mapping[str, Tensor]) -> bytes:
 
     Columns: ``part`` (validation or test), ``label``, ``predicted`` (the largest logit),
     ``confidence`` (its softmax probability, before any calibrator), ``logits`` and
-    ``posterior`` (lists of one number per class; the latter null where it is unknown).
+    ``posterior`` (lists of one number per class; the latter null if it is unknown); if rows
+    have weights, ``weight``.
     """
     tables = [_part(part, arrays) for part in PARTS if f"{part}_logits" in arrays]
     buffer = io.BytesIO()
@@ -30,6 +31,8 @@ def _part(part: str, arrays: Mapping[str, Tensor]) -> pa.Table:
     confidence, predicted = logits.double().softmax(-1).max(-1)
     known = arrays.get(f"{part}_posterior")
     rows = len(labels)
+    weights = arrays.get(f"{part}_weights")
+    more = {} if weights is None else {"weight": pa.array(weights.double().numpy())}
     return pa.table(
         {
             "part": pa.array([part] * rows, pa.string()),
@@ -38,6 +41,7 @@ def _part(part: str, arrays: Mapping[str, Tensor]) -> pa.Table:
             "confidence": pa.array(confidence.float().numpy()),
             "logits": _lists(logits),
             "posterior": pa.nulls(rows, pa.list_(pa.float32())) if known is None else _lists(known),
+            **more,
         }
     )
 

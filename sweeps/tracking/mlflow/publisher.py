@@ -1,8 +1,8 @@
-"""One sweep's runs on one MLflow server or in one database: found, made, and brought to date.
+"""One sweep's runs on one MLflow server or in one database: found, created and updated.
 
-A run's identity is (sweep, key): it is looked for before it is made, and what it already
-says is not said again. Metrics carry the times of the record, so that even a batch that
-arrives twice (an answer was lost on its way) leaves every epoch once.
+A run's identity is (sweep, key): it is looked up before it is created, and existing content is
+not written again. Metrics carry the times of the record, so that even a batch that arrives twice
+(because an answer was lost) leaves every epoch once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from sweeps.tracking.mlflow.sweep_run import publish_results
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-# MLflow takes 1000 values a call, parameters and tags included.
+# MLflow accepts 1000 values per call, including parameters and tags.
 POINTS_PER_CALL = 800
 UPDATED = "calsweep.updated"
 
@@ -49,13 +49,13 @@ UPDATED = "calsweep.updated"
 class Publisher:
     """Writes the runs of one sweep; not thread-safe, for one thread.
 
-    The sweep's own run is the parent of its trials' runs; ``parent_run`` is the run, if any,
-    that it belongs to itself, such as a night's. ``answered`` is called at every answer of the
-    server: a slow one is not one that hangs.
+    The sweep's own run is the parent of its trials' runs; ``parent_run`` is its own parent, if
+    any, such as a night's. ``answered`` is called at every answer of the server: a slow server
+    is not a hanging one.
 
     For use within ``mlflow_settings``. Raises ``mlflow.exceptions.MlflowException`` or
-    ``sqlite3.Error`` when the server or the database refuses or is away, ``StoreError`` when the
-    store cannot be read.
+    ``sqlite3.Error`` if the server or the database refuses or is unavailable, ``StoreError`` if
+    the store cannot be read.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Publisher:
         """The sweep's own run is RUNNING."""
 
     def publish(self, trial: PlannedTrial) -> None:
-        """Bring one trial's run to what its outcome says; nothing if it has none."""
+        """Update one trial's run to its outcome; nothing if it has none."""
         outcome = self.store.outcome(self.sweep, trial.study_id, trial.key)
         if outcome is None:
             return
@@ -120,7 +120,7 @@ class Publisher:
         self.published += 1
 
     def publish_live(self, trial: PlannedTrial) -> None:
-        """Bring a running trial's curve to where its last checkpoint is."""
+        """Update a running trial's curve to its last checkpoint."""
         live = self.store.live(trial.key)
         if not live or not live["times"]:
             return
@@ -141,19 +141,19 @@ class Publisher:
         self._log(run, rows, parameters=parameters)
 
     def interrupt(self) -> None:
-        """The sweep ends before its end: what still runs here has been killed."""
+        """The sweep was interrupted: mark its running runs as killed."""
         self._kill_running()
         self.client.set_terminated(self.parent, "KILLED")
         self.open = False
 
     def publish_sweep(self, summary: str, analysis: Analysis | None = None) -> None:
-        """Bring the parent run to its end: spec, tables, figures, environment, a description.
+        """End the parent run: spec, tables, figures, environment, a description.
 
-        ``summary`` is the description, in Markdown. What the ``analysis`` says of the
-        winners becomes metrics; its selection becomes tags of the confirmed runs.
+        ``summary`` is the description, in Markdown. The winners of the ``analysis`` become
+        metrics; its selection becomes tags of the confirmed runs.
         """
-        # What a server was asked for and did not answer in time may have been done since, and
-        # another driver may have published what it still took for its own.
+        # Requests that the server did not answer in time may have been executed since, and
+        # a driver that lost its lock without noticing may have published too.
         there = self._existing()
         there.pop(self.sweep, None)
         self.runs = {key: self._newer(key, run) for key, run in there.items()}
@@ -167,7 +167,7 @@ class Publisher:
         return existing_runs(self.client, self.database, self.experiment, self.sweep, ours)
 
     def _newer(self, key: str, found: KnownRun) -> KnownRun:
-        """What we know of a run, unless that run was the one of two that went."""
+        """Our state of a run, unless that run was the deleted one of two."""
         known = self.runs.get(key)
         return found if known is None or known.run_id != found.run_id else known
 
@@ -179,19 +179,19 @@ class Publisher:
             tags = {SWEEP: self.sweep, KEY: self.sweep, PHASE: "sweep", UPDATED: now} | above
             run = self.client.create_run(self.experiment, run_name=self.sweep, tags=tags)
             return str(run.info.run_id)
-        # That it can be written to is worth knowing: the recorder takes it as a sign of life.
+        # A successful write also tells the recorder that the server is available.
         for name, value in {UPDATED: now, **above}.items():
             self.client.set_tag(known.run_id, name, value)
         self.client.update_run(known.run_id, status="RUNNING")
         return known.run_id
 
     def _is_complete(self, run: KnownRun, trial: PlannedTrial, status: str, stamp: str) -> bool:
-        # One that was stamped and not ended, or ended otherwise, was left half-way.
+        # A run that was stamped but not ended, or ended differently, is incomplete.
         renamed = run.row != trial.row and run.row not in self.plan.spec.methods
         return run.published == stamp and run.status == status and not renamed
 
     def _discard(self, trial: PlannedTrial) -> None:
-        """Delete a run that describes another training than the store's."""
+        """Delete a run that describes a training other than the stored one."""
         self.client.delete_run(self.runs.pop(trial.key).run_id)
 
     def _tags(self, trial: PlannedTrial, lineage: str) -> dict[str, str]:
@@ -205,7 +205,7 @@ class Publisher:
         evaluations: content.Evaluations,
         stamp: str,
     ) -> None:
-        """The whole run at once: files first, so that a run which is there is complete."""
+        """Insert the whole run at once: files first, so that an existing run is complete."""
         start, end = content.span(outcome)
         lineage = outcome.lineage
         rows = _whole_curve(outcome, after=-1)
@@ -227,7 +227,7 @@ class Publisher:
         try:
             write_files(place, content.trial_files(self.store, trial, outcome))
             database.insert(self.experiment, place, run)
-        except BaseException:  # of a run that is not there nothing is left
+        except BaseException:  # a run that was not inserted leaves nothing behind
             shutil.rmtree(local_path(place), ignore_errors=True)
             raise
         self.runs[trial.key] = KnownRun(run.run_id, place, run.status, trial.row, lineage, stamp)
@@ -252,7 +252,7 @@ class Publisher:
         evaluations: content.Evaluations,
         stamp: str,
     ) -> None:
-        """Add what is missing to a run that is there, and end it."""
+        """Add what is missing to an existing run, and end it."""
         rows = _whole_curve(outcome, after=self._step(run))
         there = {} if run.bare else self.client.get_run(run.run_id).data.metrics
         run.bare = False
@@ -286,7 +286,7 @@ class Publisher:
         parameters: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Everything in as few calls as there can be, and no row of a curve in two of them."""
+        """Log everything in as few calls as possible, with no row of a curve split between two."""
         from mlflow.entities import Metric, Param, RunTag
 
         calls: list[list[MetricPoint]] = [[]]
@@ -310,7 +310,7 @@ class Publisher:
                 run.status = "KILLED"
 
     def store_artifacts(self, run_id: str, place: str, files: Mapping[str, bytes]) -> None:
-        """Give files to a run; ``place`` is its artifact location, or empty if that is unknown."""
+        """Add files to a run; ``place`` is its artifact location, or empty if unknown."""
         if place and self.uri.startswith(SQLITE_PREFIX) and is_local(place):
             write_files(place, files)
             return

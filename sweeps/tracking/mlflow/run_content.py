@@ -1,7 +1,7 @@
-"""What a trial's MLflow run says: names, numbers, tags and files, from its outcome.
+"""The content of a trial's MLflow run: names, numbers, tags and files, from its outcome.
 
-Everything here is a function of what lies in the store, the times included: saying it a
-second time says the same.
+Everything here is a function of the store's content, including the times: publishing it again
+writes the same.
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ from sweeps.tracking.mlflow.predictions_table import predictions_parquet
 
 SWEEP, KEY, PHASE = "calsweep.sweep", "calsweep.key", "calsweep.phase"
 ROW, STATUS, REASON = "calsweep.row", "calsweep.status", "calsweep.reason"
+COMPANY = "calsweep.company"
 LINEAGE, PUBLISHED = "calsweep.lineage", "calsweep.published"
 CALIBRATOR, WINNER = "calsweep.calibrator", "calsweep.winner"
-"""Of confirmed runs, once the sweep has ended: their row's chosen calibrator; true or false."""
+"""Tags of confirmed runs after the sweep's end: the row's chosen calibrator; true or false."""
 ROW_PLACE, DECIDED, TESTED = "calsweep.place", "calsweep.validation_nll", "calsweep.test_nll"
-"""Likewise: the row's place on its dataset, and with that calibrator its means over the seeds."""
+"""Likewise: the row's place on its dataset, and its means over seeds with that calibrator."""
 COLOUR = "mlflow.runColor"
-"""MLflow's own; all runs of a row have one, unless a user has given one another."""
+"""MLflow's own tag; all runs of a row share a colour, unless a user has changed it."""
 SUPERSEDED = "calsweep.superseded"
-"""Of runs whose trial is no longer part of the sweep."""
+"""Tag of runs whose trial is no longer part of the sweep."""
 CELL_TAG = "row"
-"""Row and dataset, to group runs by: its short name stands in every label of a grouped chart."""
+"""Row and dataset, to group runs by: its short name is in every label of a grouped chart."""
 PARENT, COMMIT = "mlflow.parentRunId", "mlflow.source.git.commit"
 EVERY_ROW_HAS = ("train/lr", "validation/nll")
-"""A metric of every row of a network's curve, or an estimator's: its history tells how far a curve
+"""A metric in every row of a network's or estimator's curve: its history shows how far the curve
 is published."""
 ENDS = {"done": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 METRIC_NAMES = "PART/METRIC:CALIBRATOR"
-"""How results are called, as part of every stamp: runs that call them otherwise are replaced."""
-# What MLflow's databases hold in one name, parameter and tag.
+"""Version of the names of results, part of every stamp: runs with other names are replaced."""
+# Limits of MLflow's databases for one name, parameter and tag.
 LONGEST_NAME, LONGEST_PARAMETER, LONGEST_TAG = 250, 6000, 5000
 
 Evaluations = Mapping[str, EvaluationRecord]
 
 
 def run_name(plan: Plan, trial: PlannedTrial) -> str:
-    """A name that tells runs apart in a table: method, phase and what was varied."""
+    """A name that distinguishes runs in a table: method, phase and what was varied."""
     config = trial.config
     searched = plan.cells[trial.cell].study.space.searched
     hyperparameters = [f"{n}={format_value(config.hyperparameters[n])}" for n in searched]
@@ -59,7 +60,7 @@ def run_name(plan: Plan, trial: PlannedTrial) -> str:
 
 
 def parameters(config: TrialConfig) -> dict[str, str]:
-    """What was set. The row is a tag: parameters can never change, and a row may be renamed."""
+    """The settings. The row is a tag: parameters can never change, and a row may be renamed."""
     values: dict[str, Any] = {"seed": config.seed}
     values |= {"dataset": config.dataset_name, "method": config.method}
     values |= config.hyperparameters
@@ -85,10 +86,12 @@ def trial_tags(sweep: str, trial: PlannedTrial, lineage: str) -> dict[str, str]:
 
 
 def outcome_tags(trial: PlannedTrial, outcome: TrialRecord) -> dict[str, str]:
-    """The tags that only a trial's end decides; the row's name, too, may have changed by then."""
+    """The tags known only at a trial's end; the row's name, too, may have changed by then."""
     tags = {**_row_tags(trial), STATUS: outcome.status}
     if outcome.reason:
         tags[REASON] = outcome.reason[:LONGEST_TAG]
+    if outcome.company > 1:
+        tags[COMPANY] = str(outcome.company)
     revision = outcome.environment.get("git")
     return tags | ({COMMIT: str(revision)} if revision else {})
 
@@ -99,10 +102,10 @@ def _row_tags(trial: PlannedTrial) -> dict[str, str]:
 
 
 def stamp(trial: PlannedTrial, outcome: TrialRecord, tag: str, evaluations: Evaluations) -> str:
-    """What must be there for a run to be complete.
+    """A fingerprint of the content of a complete run.
 
-    It changes when calibrators are added or evaluated by another version, when they are evaluated
-    or called in another way (its first part), and when the trial was recorded again.
+    It changes when calibrators are added or evaluated by another version, when evaluation or
+    naming changes (its first part), and when the trial was recorded again.
     """
     parts = ["search"]
     if trial.config.phase == "confirm":
@@ -115,9 +118,9 @@ def stamp(trial: PlannedTrial, outcome: TrialRecord, tag: str, evaluations: Eval
 
 
 def measured_by(tag: str) -> str:
-    """The first part of a confirmed run's stamp: how it was evaluated, how its numbers are called.
+    """The first part of a confirmed run's stamp: how it was evaluated and its numbers named.
 
-    MLflow takes no metric back: with another first part a run is made anew.
+    MLflow cannot delete metrics: with another first part a run is created again.
     """
     return f"{tag} {METRIC_NAMES}"
 
@@ -128,7 +131,7 @@ def evaluated(evaluations: Evaluations) -> dict[str, EvaluationRecord]:
 
 
 def of_calibrators(evaluations: Evaluations) -> Evaluations:
-    """Without the oracle's and an ensemble's: what this network has come to."""
+    """The evaluations of this network, without those of the oracle and of ensembles."""
     return {
         name: evaluation
         for name, evaluation in evaluations.items()
@@ -155,21 +158,21 @@ def curve_rows(
 
 
 def result_points(outcome: TrialRecord, evaluations: Evaluations) -> Iterator[MetricPoint]:
-    """What a trial has come to: chosen epoch, test and cross-fitted validation by calibrator."""
+    """A trial's results: chosen epoch, test and cross-fitted validation by calibrator."""
     for name, value, at in _results(outcome, evaluations):
         if math.isfinite(value):
             yield MetricPoint(name, value, at, 0)
 
 
 def _results(outcome: TrialRecord, evaluations: Evaluations) -> Iterator[tuple[str, float, int]]:
-    """Names, values and times; of one name MLflow shows the latest."""
+    """Names, values and times; for each name MLflow shows the latest."""
     end = span(outcome)[1]
     plain = evaluated(evaluations).get("identity")
     for name, value in outcome.validation.items():
-        # Of a confirmed trial it was measured again, with the sweep's own number of bins.
+        # For a confirmed trial it was measured again, with the sweep's own number of bins.
         if plain is None or name not in plain.validation:
             yield f"selected/{name}", value, end
-    if outcome.times:
+    if outcome.times and outcome.company == 1:  # a share of a cohort's time is no method's cost
         yield "train_seconds", outcome.seconds, end
     for chosen, evaluation in evaluated(evaluations).items():
         made = milliseconds(evaluation.made)
@@ -194,7 +197,7 @@ def _evaluation(evaluation: EvaluationRecord) -> Iterator[tuple[str, float]]:
 
 
 def span(outcome: TrialRecord) -> tuple[int, int]:
-    """When a trial began and ended, in milliseconds; both are now if it does not say."""
+    """When a trial began and ended, in milliseconds; both are now if unknown."""
     begin, end = outcome.span or (time.time(),) * 2
     return milliseconds(begin), milliseconds(end)
 
@@ -205,7 +208,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def trial_files(store: Store, trial: PlannedTrial, outcome: TrialRecord) -> dict[str, bytes]:
-    """A run's artifacts: the record, and for confirmed trials what the figures are made of."""
+    """A run's artifacts: the record, and for confirmed trials the data behind the figures."""
     files = {"record.json": outcome.model_dump_json().encode()}
     if trial.config.phase == "search" or outcome.status != "done":
         return files

@@ -1,4 +1,4 @@
-"""What a sweep's end says of its confirmed runs, as tags: place, chosen calibrator, colour."""
+"""Tags of confirmed runs at a sweep's end: place, chosen calibrator, colour."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7b5ea7"),
     *("#8c564b", "#5f8f00", "#b22234", "#1f9e9e", "#66717c"),
 )
-"""One per row of a spec, the first of them again where there are more rows."""
+"""One per row of a spec, repeated if there are more rows."""
 
 
 def chosen_marks(plan: Plan, analysis: Analysis) -> dict[tuple[str, str], dict[str, str]]:
     """The tags of the runs of every (dataset, row) for which a calibrator was chosen.
 
-    The winner has the first place of its dataset, the others follow by what decides. Places have
-    as many digits as the last, so that their texts sort as the numbers do.
+    The winner has the first place of its dataset, the others follow by the deciding metric.
+    Places have as many digits as the last, so that their texts sort like numbers.
     """
     rows = list(plan.spec.methods)
     digits = len(str(len(rows)))

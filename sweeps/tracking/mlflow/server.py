@@ -1,4 +1,4 @@
-"""An MLflow server on this machine, for as long as someone needs it."""
+"""An MLflow server on this machine, for as long as it is needed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PORTS_TRIED = 100
 START_SECONDS = 600.0
 LOG_READ = 10_000
 _ENVIRONMENT = {
-    # Jobs are no part of looking at runs, and their processes take a gigabyte.
+    # Jobs are not needed to look at runs, and their processes take a gigabyte.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
@@ -39,7 +39,7 @@ class ServerError(UserError):
 
 
 def free_port(first: int = FIRST_PORT, tried: int = PORTS_TRIED, host: str = _HOST) -> int | None:
-    """The first port from ``first`` on that nobody listens on; None if all are taken."""
+    """The first free port from ``first`` on; None if all are taken."""
     ports = range(first, min(first + tried, 65536))
     return next((port for port in ports if _is_free(host, port)), None)
 
@@ -55,10 +55,10 @@ def _is_free(host: str, port: int) -> bool:
 
 
 class MlflowServer:
-    """A server on a tracking database, which starts as the context is entered.
+    """A server on a tracking database, which starts when the context is entered.
 
-    No process of it outlives the context, nor the process that entered it, in whatever way
-    that ends. What it says is kept for when it fails, or shown as it comes if ``aloud``.
+    None of its processes outlives the context or the process that entered it, however that
+    ends. Its output is kept in case it fails, or shown directly if ``aloud``.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class MlflowServer:
         self.uri = with_driver(uri)
         self.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._command = ["-m", "mlflow", "server", "--host", host, "--port", str(port), *arguments]
-        # The database in the environment, so that no list of processes shows a password.
+        # The database is passed in the environment, so that no process list shows a password.
         database = {"MLFLOW_BACKEND_STORE_URI": self.uri}
         self._environment = _ENVIRONMENT | database | dict(environment or {})
         self._mark = Path(temporary_name("mlflow-server-"))
         self._aloud = aloud
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # without a name: none is left behind
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # without a name: nothing is left behind
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -103,7 +103,7 @@ class MlflowServer:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process.wait()
-            reaper.end_processes(self._mark)  # whoever keeps it may have been killed
+            reaper.end_processes(self._mark)  # the process that keeps it may have been killed
         self._log.close()
 
     def wait_until_it_answers(self) -> None:
@@ -122,24 +122,24 @@ class MlflowServer:
         raise self._error(f"did not answer within {START_SECONDS:.0f} s")
 
     def wait(self) -> None:
-        """Wait until it ends by itself, which it should not: raises ``ServerError`` then."""
+        """Wait until it ends by itself, which it should not; then raises ``ServerError``."""
         if self._process is not None:
             self._process.wait()
         raise self._error("ended")
 
     @property
     def _near(self) -> str:
-        """Its address from here: one that stands for all of them is none."""
+        """Its address from this machine: a wildcard address cannot be connected to."""
         return self.address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
     def _error(self, what: str) -> ServerError:
         lines = self._logged().strip().splitlines()[-5:]
-        message = without_secrets("\n".join(lines), self.uri) or "it said nothing"
+        message = without_secrets("\n".join(lines), self.uri) or "it printed nothing"
         message = "see above" if self._aloud else message
         return ServerError(f"the MLflow server on {masked(self.uri)} {what}: {message}")
 
     def _logged(self) -> str:
-        """The end of what it has written, whose place in the file is the server's as well."""
+        """The end of its output; the position in the file is shared with the server."""
         log = self._log.fileno()
         size = os.fstat(log).st_size
         return os.pread(log, LOG_READ, max(0, size - LOG_READ)).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""How MLflow behaves in this process while calsweep uses it."""
+"""MLflow's settings in this process while calsweep uses it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sweeps.host.environment import variables
 from sweeps.host.process import quiet
 
 ENVIRONMENT = {
-    # Who waits and tries again is the recorder; and a request repeated unseen could make two runs.
+    # The recorder waits and retries; a silently repeated request could create two runs.
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -23,9 +23,9 @@ CHATTY = ("alembic", "mlflow", "mlflow.store.db.utils")
 
 @contextmanager
 def mlflow_settings() -> Iterator[None]:
-    """MLflow imported, silent and impatient; what the user's environment says comes first."""
+    """MLflow imported, quiet and with short timeouts; the user's environment takes precedence."""
     with variables({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()}):
-        with suppress(ImportError):  # who uses it says so
+        with suppress(ImportError):  # reported where it is used
             import_module("mlflow")  # it sets the levels of its loggers
         with quiet(dict.fromkeys(CHATTY, logging.CRITICAL)):
             yield

@@ -1,7 +1,7 @@
-"""What a sweep's own run says, from its plan and its leaderboard.
+"""The content of a sweep's own run, from its plan and its leaderboard.
 
-A sweep may be extended and its spec changed, and parameters of a run can never change: so
-what a sweep was asked to do is told in tags.
+A sweep may be extended and its spec changed, but parameters of a run can never change: so the
+spec is recorded in tags.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sweeps.tracking.mlflow.run_content import LONGEST_NAME, LONGEST_TAG
 
 TABLE = "leaderboard.json"
 TABLES = "mlflow.loggedArtifacts"
-"""The tag that tells MLflow's UI which JSON files to show as tables."""
+"""The tag by which MLflow's UI knows which JSON files to show as tables."""
 NOTE = "mlflow.note.content"
 
 
 def sweep_tags(plan: Plan, summary: str) -> dict[str, str]:
-    """What the sweep was asked to do, and a description in Markdown of what came of it."""
+    """The sweep's spec as tags, and a Markdown description of its outcome."""
     search = plan.spec.search
     asked = {
         "datasets": ", ".join(plan.loaded.datasets),
@@ -57,7 +57,7 @@ def winner_metrics(leaderboard: pd.DataFrame) -> dict[str, float]:
 def table_json(leaderboard: pd.DataFrame) -> bytes:
     """The leaderboard's main columns in the form that MLflow's UI shows as a table."""
     shown = leaderboard[[name for name in _columns() if name in leaderboard]].copy()
-    # A spread that is not known (one seed) has no column; the table is for eyes: four digits.
+    # An unknown spread (one seed) has no column; the table is for reading: four digits.
     shown = shown.dropna(axis="columns", how="all")
     data = [[_cell(value) for value in row] for row in shown.itertuples(index=False)]
     return json.dumps({"columns": list(shown.columns), "data": data}, allow_nan=False).encode()
@@ -75,7 +75,7 @@ def _columns() -> list[str]:
 
 
 def _cell(value: Any) -> Any:
-    """As JSON has it: a number that is none is nothing, and numpy's are Python's."""
+    """A JSON value: None for NaN, and Python's numbers for numpy's."""
     if isinstance(value, float):
         return float(f"{value:.4g}") if math.isfinite(value) else None
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""The sweep's own run, and what the sweep's end says of the others and of the experiment."""
+"""The sweep's own run, and the marks on other runs and the experiment at the sweep's end."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 ChosenMarks = Mapping[tuple[str, str], Mapping[str, str]]
 """Tags by dataset and row."""
 KIND = "mlflow.experimentKind"
-"""Of two kinds of experiments, MLflow's UI takes one without a kind for the other."""
+"""MLflow's UI has two kinds of experiments, and assumes the other one by default."""
 
 
 def publish_results(publisher: Publisher, summary: str, analysis: Analysis | None) -> None:
-    """Files, table, description and metrics of the sweep's run; marks of the others; views."""
+    """Publish the sweep's run (files, table, description, metrics), the runs' marks, the views."""
     leaderboard = pd.DataFrame() if analysis is None else analysis.leaderboard
     publisher.store_artifacts(publisher.parent, "", _files(publisher, leaderboard))
     tags = sweep_content.sweep_tags(publisher.plan, summary)
@@ -65,7 +65,7 @@ def _describe(publisher: Publisher, tags: Mapping[str, str], metrics: Mapping[st
 
 
 def _mark_runs(publisher: Publisher, chosen: ChosenMarks) -> None:
-    """Tag the confirmed runs with what was chosen, and those that the plan has left behind."""
+    """Tag the confirmed runs with the selection, and those no longer in the plan as superseded."""
     planned = {trial.key: trial for trial in publisher.plan.trials.values()}
     marks: dict[str, dict[str, str]] = {}
     for key, run in publisher.runs.items():
@@ -75,7 +75,7 @@ def _mark_runs(publisher: Publisher, chosen: ChosenMarks) -> None:
             wanted = {SUPERSEDED: "true"}
         elif trial.config.phase == "confirm":
             wanted = dict(chosen.get(trial.cell, {}))
-            if COLOUR in run.marks:  # ours, or the one that a user has chosen instead
+            if COLOUR in run.marks:  # ours, or one that a user has chosen instead
                 wanted.pop(COLOUR, None)
         if trial is not None and SUPERSEDED in run.marks:
             publisher.client.delete_tag(run.run_id, SUPERSEDED)
@@ -93,7 +93,7 @@ def _mark_runs(publisher: Publisher, chosen: ChosenMarks) -> None:
 
 def _save_views(publisher: Publisher) -> None:
     known = publisher.client.get_experiment(publisher.experiment).tags
-    # Where sweeps come night after night, their views would grow without end.
+    # For nightly sweeps the number of views would grow without bound.
     for view in views(publisher.plan) if publisher.parent_run is None else ():
         value = view.saved(known.get(view.tag))
         if value is not None:

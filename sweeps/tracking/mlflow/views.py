@@ -1,8 +1,8 @@
 """Saved views of a sweep for MLflow's UI: which runs, in which order, which columns and charts.
 
 MLflow keeps the views that its UI saves and shares in tags of the experiment, one each, and
-lists them in its menu "Views"; an address with ``viewStateShareKey`` opens one. What stands
-in such a tag is written here. An MLflow that knows no such tags shows its own default.
+lists them in its menu "Views"; an address with ``viewStateShareKey`` opens one. This module
+writes the content of such tags. An MLflow without this feature shows its own default.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from sweeps.tracking.mlflow.run_content import (
 TAG = "mlflow.sharedViewState."
 DATASET = "calsweep.dataset"
 LONGEST = 5000
-"""Characters that every MLflow takes in a tag of an experiment."""
+"""Characters that every version of MLflow accepts in a tag of an experiment."""
 CALIBRATORS_SHOWN = 12
 MOST_BARS = 40
-"""Of a chart; a sweep with more confirmed runs is shown by the means of its rows."""
+"""Most runs in a chart; a sweep with more confirmed runs is shown by its rows' means."""
 NAME = "attributes.`Run Name`"
 DECIDING_METRIC = "metrics.`selected/nll`"
-"""Of networks as they are."""
+"""Metrics of uncalibrated networks."""
 _WIDER = {f"tags.`{name}`": 140 for name in (CALIBRATOR, DECIDED, TESTED, ROW)}
 Mode = Literal["TABLE", "CHART"]
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ class View:
         return f"{TAG}{self.key}"
 
     def saved(self, before: str | None) -> str | None:
-        """The tag's value; None if the one that was there ``before`` says the same."""
+        """The tag's value; None if the one ``before`` is equivalent."""
         state = json.dumps(self.state, separators=(",", ":"))
         try:
             known = json.loads(before or "{}")
@@ -78,7 +78,7 @@ def view_key(sweep: str, what: str) -> str:
 
 
 def runs_filter(sweep: str, phase: str) -> str:
-    """The runs of one phase, those left behind by a changed spec excepted."""
+    """The runs of one phase, except those superseded by a changed spec."""
     return (
         f"tags.`{SWEEP}` = '{sweep}' AND tags.`{PHASE}` = '{phase}' AND tags.`{SUPERSEDED}` IS NULL"
     )
@@ -99,7 +99,7 @@ def views(plan: Plan) -> list[View]:
 
 
 def _results(sweep: str) -> Json:
-    """The answer from left to right: who won, with which calibrator, by what, then the rest."""
+    """The answer from left to right: winner, calibrator, deciding metric, then the rest."""
     answer = (ROW_PLACE, WINNER, CALIBRATOR, DECIDED, TESTED, ROW, DATASET)
     columns = [f"tags.`{name}`" for name in answer]
     columns.append("params.`seed`")
@@ -123,7 +123,7 @@ def _selected() -> list[str]:
 def _runs(sweep: str, phase: str, order: str, columns: Sequence[str]) -> Json:
     return {
         "searchFilter": runs_filter(sweep, phase),
-        # Any order but that of time lists the runs flat: else they hide under the sweep's own.
+        # Any order but by time lists the runs flat: otherwise they are nested under the sweep's.
         "orderByKey": order,
         "orderByAsc": True,
         "selectedColumns": list(columns),
@@ -167,9 +167,9 @@ def _confirmed(plan: Plan) -> int:
 
 
 def _by_row() -> Json:
-    """Means over seeds. MLflow colours groups by a hash of their names, two of them alike at times.
+    """Means over seeds. MLflow colours groups by a hash of their names, which may collide.
 
-    Runs by themselves have their row's colour, the bars of its seeds side by side.
+    Ungrouped runs have their row's colour, the bars of its seeds side by side.
     """
     keys = [{"mode": "tag", "groupByData": CELL_TAG}]
     return {"aggregateFunction": "average", "groupByKeys": keys}

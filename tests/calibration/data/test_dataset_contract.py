@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from calibration.data import DATASETS, PROTOCOLS, Dataset, Part, load_dataset
@@ -23,13 +24,30 @@ NO_OPTIONS: tuple[str, ...] = (
 )
 
 
+def images(place: Path, *, folder: bool) -> dict[str, Any]:
+    """Small PNG images of three classes, in folders or in a table."""
+    columns: dict[str, list[Any]] = {"image": [], "label": []}
+    for number in range(60):
+        values = np.random.default_rng(number).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        path = place / "images" / "abc"[number % 3] / f"{number:02}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(values).save(path)
+        columns["image"].append(path.read_bytes())
+        columns["label"].append(path.parent.name)
+    pd.DataFrame(columns).to_parquet(place / "images.parquet")
+    return {"path": place / ("images" if folder else "images.parquet")}
+
+
 @pytest.fixture
 def load(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     write_idx: Callable[..., Any],
     write_cifar: Callable[..., Any],
     write_tiny_imagenet: Callable[..., Any],
 ) -> Callable[[str], Dataset]:
+    monkeypatch.setenv("CALSWEEP_CACHE", str(tmp_path / "cache"))
+
     def options(name: str) -> dict[str, Any]:
         if name in NO_OPTIONS:
             return {}
@@ -41,6 +59,8 @@ def load(
             inputs = np.random.default_rng(0).normal(size=(60, 3))
             np.savez(tmp_path / "a.npz", X=inputs, y=np.arange(60) % 3)
             return {"path": tmp_path / "a.npz"}
+        if name in ("image_folder", "image_table"):
+            return images(tmp_path, folder=name == "image_folder")
         write = {
             "mnist": lambda: write_idx(tmp_path / "mnist"),
             "fashion_mnist": lambda: write_idx(tmp_path / "fashion_mnist"),

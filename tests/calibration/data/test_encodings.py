@@ -17,7 +17,8 @@ from calibration.data.saving import load_transform, save_transform
 from calibration.data.transforms import TableTransform, category_blocks, encoded
 from calibration.methods import InputHyperparameters, make_method
 from calibration.models import build_embedded, build_model
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 ENCODINGS: tuple[NumericInputs, ...] = ("robust", "quantile", "piecewise")
 

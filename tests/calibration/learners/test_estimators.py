@@ -17,7 +17,7 @@ from calibration.learners import EstimatorTraining, begin, learner, make_learner
 from calibration.learners.encoding import NativeColumns, OneHotColumns
 from calibration.learners.estimator import FLOOR
 from calibration.registry import UnknownNameError
-from calibration.training import TrainingConfig
+from calibration.training_config import TrainingConfig
 
 ROUNDS = 8
 

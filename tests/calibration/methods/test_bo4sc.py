@@ -11,7 +11,8 @@ from calibration.data import PROTOCOLS, Part, load_dataset
 from calibration.methods import Batch, TrainState, make_method
 from calibration.methods.bo4sc import Bo4sc
 from calibration.objectives import confidence_bce, sece
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 
 def bo4sc_run(

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from calibration.data import PROTOCOLS, load_dataset
 from calibration.methods import make_method
 from calibration.methods.joint_beta import beta_logits, log_complements
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 
 def test_two_classes_are_beta_calibration() -> None:

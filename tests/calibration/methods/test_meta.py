@@ -17,7 +17,8 @@ from calibration.methods.side_variables import concern
 from calibration.models import Output
 from calibration.objectives import sece
 from calibration.optimisers import Adam
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 META = [name for name in METHODS if issubclass(METHODS[name], MetaMethod)]
 

@@ -49,7 +49,11 @@ def result_of(scene: Scene) -> Result:
             key: [row["epoch"] for row in record.curve] for key, record in scene.records().items()
         },
         runs=Counter((key, status) for _, key, status in runs),
-        points=Counter((keys[run], name, step) for run, name, step in points if run in keys),
+        points=Counter(
+            (keys[run], name, step)
+            for run, name, step in points
+            if run in keys and name != "train_seconds"  # only of those that were trained alone
+        ),
         files=Counter(_plain_names(scene.root, keys)),
         leaderboard=scene.leaderboard(),
     )

@@ -82,7 +82,8 @@ def _plan(setting: Setting) -> Iterator[tuple[int, list[Hit]]]:
 def _round(setting: Setting, number: int, hits: list[Hit], expected: Result) -> Outcome:
     began = time.monotonic()
     place = setting.directory / f"round-{number}"
-    scene = Scene(place, SPEC, temporary=short_directory())
+    # In cohorts, which the sweep left alone is not trained in.
+    scene = Scene(place, SPEC + "cohort: 3\n", temporary=short_directory())
     what = f"round {number}  {', then '.join(map(str, hits))}"
     outcome = Outcome(what, "", 0.0, place)
     try:

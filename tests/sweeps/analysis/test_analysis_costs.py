@@ -53,6 +53,23 @@ def test_costs_are_those_of_the_records(analysis: Analysis) -> None:
     assert (fixed["search_trials"], fixed["search_seconds"]) == (0, 0)
 
 
+def test_a_share_of_a_cohorts_time_is_no_methods_cost(tmp_path: Path) -> None:
+    def in_company(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
+        if trial.number == 0:
+            return record
+        resources = record.get("resources", {}) | {"company": 4}
+        return record | {"seconds": 0.25, "resources": resources}
+
+    sweep = read(swept(tmp_path, SMALL, in_company))
+    table = analyse(sweep).costs.set_index(["dataset", "row"])
+    assert table.loc["iris", "standard"]["confirm_seconds"] == 1 + 3 * 0.25
+    assert table.loc["iris", "standard"]["seconds_per_training"] == 1
+    assert table.loc["iris", "focal"]["relative_cost"] == 2
+    results = analyse(sweep).results
+    alone = results[results["row"] == "standard"].groupby("seed")["train_seconds"].first()
+    assert alone.count() == 1
+
+
 def test_trials_at_the_same_time_share_the_wall_time(tmp_path: Path) -> None:
     def together(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
         return record | {"times": [50.5, 51.0 + 0.5 * trial.number]}

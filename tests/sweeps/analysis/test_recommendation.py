@@ -169,7 +169,7 @@ def test_a_choice_that_test_data_does_not_confirm_says_so() -> None:
     assert "is 0.010 [−0.010, 0.030] above that of plain cross-entropy with temperature " in (
         found.sentence
     )
-    assert "test data, on which its NLL is not the lowest, only reports." in found.details
+    assert "on test data its NLL is not the lowest." in found.details
 
 
 def test_seeds_that_the_plain_network_lacks_are_told() -> None:
@@ -215,7 +215,7 @@ def test_nothing_to_choose_and_nothing_at_all() -> None:
 
 def test_an_unfinished_sweep_says_that_this_may_change() -> None:
     assert replace(USED, remaining=1).details.endswith(
-        "The sweep is unfinished (1 trial to come), so that this may change."
+        "The sweep is unfinished (1 trial to come), so this may change."
     )
 
 
@@ -225,7 +225,7 @@ def test_several_datasets_have_one_answer_over_all() -> None:
     third = replace(USED, dataset="moons", row="standard")
     several = Recommendation([USED, other, third], ("standard + temperature", 3))
     assert several.sentence == (
-        "Use focal + temperature on blobs, rings; standard + temperature on moons. If one is to "
+        "Use focal + temperature on blobs and rings; standard + temperature on moons. If one is to "
         "serve everywhere: validation data cannot tell standard + temperature from the best on "
         "all 3 datasets."
     )

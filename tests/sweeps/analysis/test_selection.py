@@ -172,9 +172,9 @@ def test_everybody_says_the_same(where: str, told: Told) -> None:
 def test_the_headline_tells_who_could_not_be_chosen(told: Told) -> None:
     page = told.files["report.html"].decode()
     if told.analysis.selection.cannot_win:
-        assert "focal has results on 3 of 4 seeds only and cannot win." in page
+        assert "focal has results on only 3 of 4 seeds and cannot win." in page
     else:
-        assert "so never chosen: focal + isotonic." in page
+        assert "hence never chosen: focal + isotonic." in page
 
 
 def tidy(*lines: tuple[str, str, dict[int, float]]) -> pd.DataFrame:

@@ -76,7 +76,7 @@ def test_a_clear_order_over_many_datasets_makes_groups() -> None:
 def test_too_little_to_rank() -> None:
     assert ranks(frame(np.ones((1, 4)))) is None
     assert ranks(frame(np.ones((4, 2)))) is None
-    with pytest.raises(ValueError, match="m1 has none on some datasets"):
+    with pytest.raises(ValueError, match="none for m1 on some datasets"):
         ranks(frame(np.array([[1, np.nan, 3], [1, 2, 3]])))
 
 

@@ -29,7 +29,7 @@ def test_a_wrong_password_is_refused_before_data_are_read(
     with server(401) as (url, _):
         assert main([command, file, "--tracking", url.partition("/hooks")[0]]) == 2
     said = capsys.readouterr().err
-    assert "asks who you are" in said
+    assert "requires authentication" in said
     assert "absent.csv" not in said
     assert main([command, file]) == 2
     assert "absent.csv" in capsys.readouterr().err

@@ -83,7 +83,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixt
     assert main(["methods", "focl"]) == 2
     assert "unknown method 'focl'; did you mean 'focal'" in capsys.readouterr().err
     assert main(["specs", "survay"]) == 2
-    assert "no ready spec 'survay'; did you mean 'survey'?" in capsys.readouterr().err
+    assert "no bundled spec 'survay'; did you mean 'survey'?" in capsys.readouterr().err
 
 
 def test_ready_specs_are_listed_and_printed_as_they_are(

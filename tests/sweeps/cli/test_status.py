@@ -128,7 +128,7 @@ def test_what_is_no_trial_is_one_message(said, whole: Sweep) -> None:
     for wrong, message in {
         "blobs": "a trial is named by its key",
         "ab": "at least 4 of its first digits",
-        "0" * 32: "there is no trial",
+        "0" * 32: "no trial ",
     }.items():
         code, _, complaint = said("show", wrong)
         assert code == 2

@@ -118,23 +118,31 @@ def test_the_results_show_the_runs_by_name_with_their_metrics(
     names = [name for _, name in confirmed(swept[0])]
     assert len(names) == 4
     answer = ("calsweep.winner", "calsweep.calibrator", "calsweep.validation_nll")
-    see(page, ui.links["results"], shows("calsweep.place", *answer, *names))
-    # Only the confirmed runs, flat, with numbers in their cells.
-    assert "4 matching runs" in text(page)
     script = """const column = `[role=row] [col-id="tags.\\`${arguments[0]}\\`"]`;
       return [...document.querySelectorAll(column)].map(cell => cell.innerText)
-        .filter(text => !text.startsWith('calsweep'))"""
-    columns = [page.execute_script(script, f"calsweep.{name}") for name in ("place", "winner")]
+        .filter(text => text && !text.startsWith('calsweep'))"""
+
+    def column(page: Chrome, name: str) -> list[str]:
+        cells = page.execute_script(script, f"calsweep.{name}")
+        return cells if len(cells) == len(names) else []
+
+    # Only the confirmed runs, flat, with numbers in their cells.
+    see(page, ui.links["results"], shows("calsweep.place", "4 matching runs", *answer, *names))
+    wait = WebDriverWait(page, LIMIT)
+    columns = [
+        wait.until(lambda page, name=name: column(page, name)) for name in ("place", "winner")
+    ]
     assert columns == [["1", "1", "2", "2"], ["true", "true", "false", "false"]]
 
 
 def test_the_charts_have_one_colour_per_row(ui: Ui, page: Chrome, swept: tuple[Path, str]) -> None:
     names = [name for _, name in confirmed(swept[0])]
     see(page, ui.links["charts"], shows("What decides: validation NLL", *names))
-    script = """return [...document.querySelector('.js-plotly-plot').querySelectorAll('.bars path')]
-      .map(bar => getComputedStyle(bar).fill)"""
-    WebDriverWait(page, LIMIT).until(lambda page: len(page.execute_script(script)) == 4)
-    colours = page.execute_script(script)
+    # The plot is drawn, and drawn again, after its title: counted in one look at the page.
+    script = """const plot = document.querySelector('.js-plotly-plot');
+      const bars = plot ? [...plot.querySelectorAll('.bars path')] : [];
+      return bars.length == 4 ? bars.map(bar => getComputedStyle(bar).fill) : []"""
+    colours = WebDriverWait(page, LIMIT).until(lambda page: page.execute_script(script))
     assert len(set(colours)) == 2
     assert {colours.count(colour) for colour in colours} == {2}
 

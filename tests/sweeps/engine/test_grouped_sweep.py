@@ -10,6 +10,8 @@ import pytest
 import torch
 from rich.console import Console
 
+from sweeps.export.choice import choose
+from sweeps.export.package import Wish, assemble
 from sweeps.report.terminal import print_leaderboard
 from sweeps.spec import load_spec
 from sweeps.spec.reading import SpecError
@@ -61,6 +63,9 @@ def test_what_belongs_together_reaches_the_verdicts(tmp_path: Path, role: str) -
     undecided = sweep.analysis.comparisons.query("metric == 'nll' and row == 'focal'")
     assert undecided["pairs"].tolist() == [3] * len(undecided)
     assert ("group" in " ".join(undecided["would_decide"])) <= grouped
+    # An export fits and judges its calibrator in the same folds as the record did.
+    chosen = choose(sweep.records, sweep.analysis, None, "standard", None)
+    assert assemble(sweep.loaded, sweep.store, chosen, Wish()).rows["test"] == 120
     console = Console(width=160, record=True, file=None, quiet=False)
     with console.capture() as captured:
         print_leaderboard(sweep.analysis, sweep.records, console)

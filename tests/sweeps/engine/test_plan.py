@@ -8,6 +8,7 @@ import pytest
 
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
+from sweeps.search import SAMPLERS
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from tests.outcomes import evaluation, outcome
@@ -209,3 +210,67 @@ def test_a_sweep_that_moves_with_its_data_stays_the_same(tmp_path: Path) -> None
         plans.append(Plan(load_spec(directory / "planned.yaml"), Store(tmp_path / "runs")))
     here, there = (plan.cells["rows", "standard"] for plan in plans)
     assert here.study_id == there.study_id
+
+
+ROUNDS = """\
+name: planned
+datasets: [iris]
+model: {name: mlp, widths: [4]}
+methods: {standard: {weight_decay: 0}}
+search: {sampler: tpe, trials: 14, batch: 4}
+confirm_seeds: 1
+calibrators: []
+"""
+
+
+def searched(plan: Plan, workers: int, limit: int = 100) -> list[object]:
+    """What is suggested where so many train at once and the last to begin ends first."""
+    running: list[PlannedTrial] = []
+    for _ in range(limit):
+        while len(running) < workers and (trial := plan.next()) is not None:
+            running.append(trial)
+        if not running:
+            break
+        train(plan, running[-1])
+        plan.complete(running.pop().key)
+    (cell,) = plan.cells.values()
+    return [plan.searched(trial) for trial in plan.search_trials(cell)]
+
+
+def test_rounds_suggest_the_same_whenever_results_come_in(tmp_path: Path) -> None:
+    found = [searched(fresh(tmp_path_of(tmp_path, n), ROUNDS), n) for n in (1, 3, 9)]
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 14
+    # Interrupted anywhere, in the midst of asking for a round too, and taken up by more workers.
+    for trained, lost in ((2, 0), (5, 2), (6, 1)):
+        place = tmp_path_of(tmp_path, 100 + trained)
+        searched(fresh(place, ROUNDS), 2, limit=trained)
+        for path in sorted(place.rglob("suggestions/**/*.json"))[-lost or 999 :]:
+            path.unlink()
+        assert searched(fresh(place, ROUNDS), 5) == found[0]
+
+
+def test_rounds_are_another_search_and_a_cohort_is_not(tmp_path: Path) -> None:
+    without = fresh(tmp_path, ROUNDS.replace(", batch: 4", ""))
+    (plain,) = without.cells.values()
+    (rounds,) = fresh(tmp_path, ROUNDS).cells.values()
+    (cohort,) = fresh(tmp_path, ROUNDS.replace(", batch: 4", "") + "cohort: auto\n").cells.values()
+    assert plain.study_id == cohort.study_id != rounds.study_id
+
+
+def tmp_path_of(place: Path, number: int) -> Path:
+    made = place / str(number)
+    made.mkdir()
+    return made
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "random", "grid", "nsga2", "cmaes"])
+def test_what_is_asked_ahead_is_what_would_be_asked_later(tmp_path: Path, sampler: str) -> None:
+    text = ROUNDS.replace("tpe", sampler).replace(", batch: 4", "").replace("14", "9")
+    later = searched(fresh(tmp_path_of(tmp_path, 1), text), 1)
+    plan = fresh(tmp_path_of(tmp_path, 2), text + "cohort: 50\n")
+    first = plan.next_cohort(workers=1)
+    ahead = [plan.searched(trial) for trial in first]
+    assert ahead == later[: len(ahead)]
+    learns, startup = SAMPLERS[sampler].learns, SAMPLERS[sampler].startup
+    assert len(ahead) == (max(1, startup) if learns else len(later))

@@ -15,9 +15,12 @@ from calibration.methods.standard import Standard
 from calibration.metrics import METRICS
 from calibration.models import ModelOptions
 from calibration.optimisers import SGD, Adam
-from calibration.training import TrainingConfig
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 from sweeps.engine import identity as trial_key
+from sweeps.engine.cell import Cells
 from sweeps.engine.identity import TrialConfig
+from sweeps.engine.networks import fresh_run
 from sweeps.engine.plan import Plan
 from sweeps.ray_backend.handshake import UnfitNodeError, check_device
 from sweeps.search.domains import parse_domain, written
@@ -50,12 +53,17 @@ OTHER: dict[type[BaseModel], dict[str, Any]] = {
         "seed": 4,
         "phase": "confirm",
         "device": "cuda",
+        "encoder": "fedcba9876543210",
+        "any_seed": True,
     },
     TrainingConfig: {
         "epochs": 21,
         "batch_size": "full",
         "optimiser": "sgd",
         "momentum": 0.8,
+        "clip_norm": 1.0,
+        "ema_decay": 0.9,
+        "warmup_epochs": 3,
         "schedule": "cosine",
         "milestones": (0.5,),
         "decay": 0.2,
@@ -140,11 +148,37 @@ def test_versions_of_what_decides_a_number_are_in_the_key(monkeypatch: pytest.Mo
         assert GIVEN.model_copy(update={"objective": (objective,)}).key() not in keys
 
 
+def test_a_searched_optimiser_brings_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = GIVEN.model_copy(
+        update={"hyperparameters": {**GIVEN.hyperparameters, "optimiser": "sgd"}}
+    )
+    before = searched.key()
+    assert before != KEY
+    monkeypatch.setattr(SGD, "version", 2)
+    assert searched.key() != before
+
+
 SPEC = """\
 name: keyed
 datasets: [iris]
 methods: {standard: {lr: [0.01, 0.1], weight_decay: 0}}
 """
+
+
+def test_a_searched_optimiser_stands_in_the_trial_and_only_then(tmp_path: Path) -> None:
+    searched = SPEC.replace("weight_decay: 0", "optimiser: [adam, nesterov]")
+    (tmp_path / "spec.yaml").write_text(searched)
+    cells = Cells(load_spec(tmp_path / "spec.yaml"))
+    assert cells.spec.space("standard").searched["optimiser"] == OneOf(("adam", "nesterov"))
+    trials = [
+        cells.config("iris", "standard", {"lr": 0.1} | own, 0, "search")
+        for own in ({}, {"optimiser": "adam"}, {"optimiser": "nesterov"})
+    ]
+    assert len({trial.key() for trial in trials}) == 3
+    assert "optimiser" not in trials[0].hyperparameters
+    run = fresh_run(trials[2])
+    assert isinstance(run, TrainingRun)
+    assert run.learner.optimiser == SGD(nesterov=True)
 
 
 def test_a_study_follows_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

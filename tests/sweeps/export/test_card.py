@@ -84,7 +84,7 @@ def test_the_help_says_that_coverage_is_a_least_share(capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit):
         main(["export", "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "at least the share C of the validation rows, more only where" in said
+    assert "at least the share C of the validation rows, more only if" in said
 
 
 def test_intervals_over_seeds_are_the_reports(swept: Swept) -> None:
@@ -115,7 +115,7 @@ def test_the_only_seed_has_its_own_interval(swept: Swept) -> None:
 def test_the_winner_is_said_to_be_chosen_by_validation_data(swept: Swept) -> None:
     package = swept.package("table")
     said = chapter(package, "How it was chosen")
-    assert f"On validation data only: `{package.chosen.label}`" in said
+    assert f"On validation data only, which chose `{package.chosen.label}`" in said
     best = "Of all rows on this dataset that were measured on every seed, it is the simplest"
     assert best in said
     assert "Of its networks this is the one with the lowest cross-fitted validation NLL" in said
@@ -138,7 +138,7 @@ def test_what_was_asked_for_is_said_to_be(swept: Swept) -> None:
         "the one with the lowest validation NLL before its calibrator" in other
     )  # it has none itself
     seed = chapter(swept.package("table", seed=2), "How it was chosen")
-    assert "Its seed, 2, was asked for by hand" in seed
+    assert "Its seed, 2, was chosen by hand" in seed
     assert "Of its networks" not in seed
 
 

@@ -214,7 +214,7 @@ def test_a_prior_corrects_what_is_predicted_and_no_test_figure(
 ) -> None:
     out = tmp_path / "model"
     assert swept.export("table", out, "--row", "standard + temperature", "--prior", "old=0.6") == 0
-    assert "test figures stay" in capsys.readouterr().out
+    assert "test figures are those" in capsys.readouterr().out
     labels = swept.store.predictions(swept.store.record(described(out)["about"]["key"]))
     shares = torch.bincount(labels["validation_labels"]).double()
     shares /= shares.sum()

@@ -20,7 +20,7 @@ def test_the_wanted_accuracy_is_promised_or_refused(
     out = tmp_path / "model"
     assert swept.export("table", out, "--accuracy", "0.999") == 2
     said = capsys.readouterr().err
-    assert "0.999 cannot be promised with 95 % confidence from 75 validation rows" in said
+    assert "0.999 cannot be guaranteed with 95 % confidence from 75 validation rows" in said
     highest = said.split()[-1]
     assert list(tmp_path.iterdir()) == []
     assert swept.export("table", out, "--accuracy", highest) == 0
@@ -73,7 +73,7 @@ def test_what_is_there_is_not_overwritten(
     (tmp_path / "mine.txt").write_text("mine")
     assert swept.export("table", tmp_path) == 2
     assert swept.export("table", tmp_path / "mine.txt") == 2
-    assert capsys.readouterr().err.count("is there already") == 2
+    assert capsys.readouterr().err.count("already exists") == 2
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 

@@ -340,10 +340,12 @@ def test_overall_says_the_worst() -> None:
 
 
 def test_bad_frames_and_settings_are_named() -> None:
-    with pytest.raises(ValueError, match=r"tonight: there is no column 'nll'"):
+    with pytest.raises(ValueError, match=r"tonight: missing column 'nll'"):
         judge(frame().drop(columns="nll"), frame(), JUDGE)
     twice = pd.concat([frame(), frame().head(1)])
-    with pytest.raises(ValueError, match="baseline: small, blobs, standard, identity, 100 is"):
+    with pytest.raises(
+        ValueError, match="baseline: duplicate small, blobs, standard, identity, 100;"
+    ):
         judge(frame(), twice, JUDGE)
     for wrong in ({"level": 0}, {"minimum": {}}, {"minimum": {"ece": 0}}, {"cost": -1}, {"x": 1}):
         with pytest.raises(ValidationError):

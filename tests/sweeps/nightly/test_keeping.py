@@ -131,7 +131,7 @@ def compute() -> None:
 )
 def test_the_main_thread_is_interrupted_wherever_it_is(wait: Callable[[], object]) -> None:
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(TimeUp, match=r"limit of 0\.2 s is over"), time_limit(0.2):
+    with pytest.raises(TimeUp, match=r"limit of 0\.2 s was reached"), time_limit(0.2):
         wait()
     assert signal.getsignal(signal.SIGALRM) is before
     assert not [thread for thread in threading.enumerate() if thread.name == "time limit"]
@@ -211,7 +211,7 @@ def test_what_does_not_stop_is_killed_with_its_children_and_nothing_above_it(
     out = caller.out.read()
     assert caller.end() == 0, caller.err.read()
     assert 2 <= out.count("no\n") <= 3, "it was reminded"
-    assert "limit of 1 s is over, and so are 3 s more: killed" in out
+    assert "limit of 1 s was reached 3 s ago: killed" in out
     wait_for(lambda: not is_running(int(out.split()[0])))
 
 

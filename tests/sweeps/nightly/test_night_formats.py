@@ -91,7 +91,7 @@ def test_what_another_version_left_is_refused_by_name_and_left_untouched(
         lambda: read_baseline(scene.nights),
         lambda: accept(scene.nights, None, "never mind"),
     ):
-        with pytest.raises(StoreError, match=expected + ".*begin anew in another directory"):
+        with pytest.raises(StoreError, match=expected + ".*start over in another directory"):
             call()
     assert scene.trained == []
     assert contents(scene.directory) == before
@@ -112,7 +112,7 @@ def test_the_commands_exit_with_1_and_the_webhook_hears_of_it(
     assert said in capfd.readouterr().err
     (one,) = received
     assert one["message"]["verdict"] == "incomplete"
-    assert f"The night came to no verdict: {said}" in one["message"]["sentences"][0]
+    assert f"The night ended without a verdict: {said}" in one["message"]["sentences"][0]
     assert not scene.nights.place(SECOND).exists()
     for words in (["show"], ["accept", "--reason", "x"]):
         assert main(["baseline", *words, suite, *nights]) == 1

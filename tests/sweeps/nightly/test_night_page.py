@@ -144,16 +144,16 @@ def test_a_night_without_results_has_a_page_too() -> None:
     state = NightState(suite="small", night="2026-01-05", status="unfinished", digest="0")
     empty = pd.DataFrame(columns=["sweep", "dataset", "row", "calibrator", "seed"])
     history = pd.DataFrame(columns=["night", *empty.columns, "ece", "nll", "seconds"])
-    reasons = ["the time limit of 1 minutes is over", "paper was not begun"]
+    reasons = ["the time limit of 1 min was reached", "paper was not started"]
     counts = [SweepCount("paper", "paper-2026-01-05", 0, 0, 0, 0.0)]
     nights = Nights(Path("my nights"), "small", "suites/small.yaml")
     verdict = assess(state, empty, counts, reasons, None, history, Judge(), nights=nights)
     assert (verdict.overall, verdict.exit_code) == ("incomplete", 1)
     assert "no baseline yet" in " ".join(verdict.sentences)
     page = night_page(verdict, ChartData(history, history, "", {}))
-    assert "paper was not begun" in page
+    assert "paper was not started" in page
     finish = "calsweep nightly suites/small.yaml --night 2026-01-05 --nights 'my nights'"
-    assert f"This finishes it: {finish}\n" in night_markdown(verdict)
+    assert f"To finish it: {finish}\n" in night_markdown(verdict)
 
 
 def test_days_are_all_days() -> None:

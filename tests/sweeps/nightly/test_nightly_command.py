@@ -77,8 +77,8 @@ def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
         resumed = start(scene, "--night", SECOND, webhook=url)
         out, err = output_of(resumed)
     assert resumed.returncode == 0, err
-    assert "goes on where it was left" in out
-    assert "Identical to the baseline of 2026-01-05, to the bit: 6 results of 2 cells." in out
+    assert "resuming the night of" in out
+    assert "Bit-identical to the baseline of 2026-01-05: 6 results of 2 cells." in out
     after = attempts(scene)
     assert len(after) == 5
     assert before.items() <= after.items(), "what was done is not done again"
@@ -92,10 +92,10 @@ def test_a_killed_night_resumes_and_is_identical_to_one_that_was_not(
     assert message["suite"] == "small"
     assert (message["night"], message["verdict"]) == (SECOND, "identical")
     assert Path(message["report"]).is_file()
-    assert "the webhook at http://127.0.0.1/*** failed: it answers 500" in out
+    assert "the webhook at http://127.0.0.1/*** failed: it answered 500" in out
     assert_nowhere(SECRET, out, err, tmp_path)
     (log, killed) = sorted((scene.nights.directory / "log").iterdir(), reverse=True)
-    assert "Identical to the baseline" in log.read_text()
+    assert "Bit-identical to the baseline" in log.read_text()
     assert f"searched-{SECOND}" in killed.read_text()
     assert_runs(scene)
 
@@ -148,7 +148,7 @@ def test_baselines_are_accepted_shown_and_kept(
     assert [each["night"] for each in about["earlier"]] == [SECOND, FIRST]
     capfd.readouterr()
     assert main(["baseline", "accept", "small", "--night", "2026-01-09", *nights]) == 2
-    assert "there is no night 2026-01-09; the last are: 2026-01-05" in capfd.readouterr().err
+    assert "no night 2026-01-09; the latest are: 2026-01-05" in capfd.readouterr().err
     (scene.nights.directory / "baseline.parquet").write_bytes(b"x")
     assert main(["nightly", suite, "--night", "2026-01-07", *nights]) == 2, "before any work"
     assert "is damaged" in capfd.readouterr().err
@@ -158,7 +158,7 @@ def test_baselines_are_accepted_shown_and_kept(
     ("options", "complaint"),
     [
         (["--night", "tomorrow"], "--night: found 'tomorrow'; write a date such as"),
-        (["--night", "2999-01-01"], "--night: found 2999-01-01, which is still to come"),
+        (["--night", "2999-01-01"], "--night: found 2999-01-01, which is in the future"),
         (["--webhook", f"gopher://x/{SECRET}"], "--webhook: not a valid address"),
         (["--tracking", "somewhere"], "--tracking: found 'somewhere'"),
         (["--at", "03:00"], "--at goes with --print"),
@@ -231,7 +231,7 @@ def test_the_webhook_hears_of_a_night_that_dies(
         "night": FIRST,
         "verdict": "incomplete",
         "ongoing": False,
-        "sentences": ["The night came to no verdict: no more memory"],
+        "sentences": ["The night ended without a verdict: no more memory"],
     }
 
 
@@ -242,7 +242,7 @@ def test_a_tracking_server_that_refuses_us_ends_it_before_it_begins(
     with server(401) as (url, _):
         assert main([*arguments, "--tracking", url.partition("/hooks")[0]]) == 2
     (line,) = capfd.readouterr().err.splitlines()
-    assert "asks who you are" in line
+    assert "requires authentication" in line
     assert not (tmp_path / "nights").exists()
 
 

@@ -6,6 +6,7 @@ import io
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -61,7 +62,7 @@ def test_an_unchanged_night_is_identical_to_the_bit(begun: Scene) -> None:
     verdict = begun.run(SECOND)
     assert len(begun.trained) == 5, "nothing is taken from another night"
     assert (verdict.overall, verdict.exit_code) == ("identical", 0)
-    assert "Identical to the baseline of 2026-01-05, to the bit" in verdict.sentences[0]
+    assert "Bit-identical to the baseline of 2026-01-05" in verdict.sentences[0]
     assert verdict.changed == []
     said = begun.verdict(SECOND)
     assert said["identical"]
@@ -79,8 +80,8 @@ def test_a_broken_temperature_and_a_misscaled_outer_rate_are_named(
     assert scene.run(FIRST).first
     best, moved = temperature.best_temperature, Bo4sc._moved
 
-    def halfway(logits: Tensor, labels: Tensor) -> tuple[float, bool]:
-        return best(logits, labels)[0] ** 0.1, True
+    def halfway(*given: Any, **more: Any) -> tuple[float, bool]:
+        return best(*given, **more)[0] ** 0.1, True
 
     def unscaled(
         self: Bo4sc, weights: Tensor, slope: Tensor, numbers: dict[str, Tensor], b: Sequence[Batch]
@@ -119,7 +120,7 @@ def test_a_stopped_night_is_unfinished_and_resumed_where_it_was(quick: Scene) ->
     begun = quick.trained
     quick.limit = 100
     verdict = quick.run(FIRST)
-    assert "goes on where it was left" in quick.told[0]
+    assert "resuming the night of" in quick.told[0]
     assert len(begun) + len(quick.trained) == 5
     assert set(begun).isdisjoint(quick.trained)
     assert (verdict.status, verdict.first) == ("complete", True)
@@ -132,7 +133,7 @@ def test_a_night_that_runs_into_its_time_limit_is_incomplete(quick: Scene) -> No
     assert (verdict.status, verdict.overall, verdict.exit_code) == ("unfinished", "incomplete", 1)
     assert verdict.reasons[0].startswith("the time limit of 0.3 s")
     assert verdict.sentences[-1] == (
-        f"This finishes it: calsweep nightly {quick.directory / 'small.yaml'} --night 2026-01-05 "
+        f"To finish it: calsweep nightly {quick.directory / 'small.yaml'} --night 2026-01-05 "
         f"--nights {quick.directory / 'nights'}"
     )
     assert read_baseline(quick.nights) is None
@@ -146,7 +147,7 @@ def test_a_night_left_running_and_days_without_one_are_shown(begun: Scene) -> No
     left = {"night": THIRD, "status": "running", "verdict": ""}
     begun.nights.write_state(state.model_copy(update=left))  # as a killed process leaves it
     verdict = begun.run("2026-01-09")
-    assert "2026-01-07 was never finished" in begun.told[0]
+    assert "2026-01-07 did not finish" in begun.told[0]
     days = {day.night: day for day in verdict.days}
     assert list(days) == [f"2026-01-0{day}" for day in range(5, 10)]
     assert days[SECOND] == Day(SECOND, "missed")
@@ -198,7 +199,7 @@ def test_a_cell_that_is_gone_is_not_taken_for_good(
     nightly._print(verdict, begun.nights.place(SECOND), Console(file=shown, width=1000))
     root = begun.directory / "nights"
     command = f"calsweep baseline accept small --night {SECOND} --nights {root} --reason '…'"
-    assert shown.getvalue().endswith(f"if this is how it shall be: {command}\n")
+    assert shown.getvalue().endswith(f"to accept this as the new baseline: {command}\n")
     assert main(["baseline", "accept", "small", "--nights", str(root)]) == 0
     lost = "this one does not have:\nsearched · iris · focal + temperature\n"
     assert capfd.readouterr().out.endswith(lost)

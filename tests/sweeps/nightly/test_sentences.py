@@ -26,10 +26,10 @@ def said(tonight: pd.DataFrame, baseline: pd.DataFrame | None = None) -> list[st
 
 
 def test_an_identical_night_says_so_and_no_more() -> None:
-    assert said(frame(pace=1.05)) == ["Identical to the baseline to the bit: 36 values."]
+    assert said(frame(pace=1.05)) == ["Bit-identical to the baseline: 36 values."]
     lines = judge(frame(), frame(), JUDGE)
     (only_one,) = sentences(lines, SAME, NO_STEPS, complete=False)
-    assert only_one.startswith("The night is not complete. Identical")
+    assert only_one.startswith("The night is not complete. Bit-identical")
 
 
 def test_a_change_for_the_worse_is_named_with_its_numbers() -> None:
@@ -40,8 +40,8 @@ def test_a_change_for_the_worse_is_named_with_its_numbers() -> None:
     assert found[1].endswith("over 1 test): worse")
     better = said(frame(only(*WHERE, "nll", -0.2)))
     assert better[0] == (
-        "Nothing is shown to be worse than the baseline: of 36 values 35 identical to the "
-        "bit, 1 changed (1 better)."
+        "Nothing is shown to be worse than the baseline: of 36 values 35 are bit-identical, "
+        "1 changed (1 better)."
     )
     assert "NLL" in better[1]
     assert "(−0.200, 95 % interval −0.212 to −0.188" in better[1]
@@ -65,12 +65,12 @@ def test_costs_are_in_seconds_and_per_cent() -> None:
     pace = np.ones((2, 3, 5))
     pace[1, 1] = 2.0
     found = said(frame(pace=pace * np.linspace(0.99, 1.01, 5)))
-    assert found[1].startswith("small · digits · focal: work of training 10.0 s → 20.0 s (+100 %")
+    assert found[1].startswith("small · digits · focal: training work 10.0 s → 20.0 s (+100 %")
     assert found[1].endswith(": worse")
     slow = said(frame(pace=1.25))
-    assert slow[1].startswith("all sweeps · every row: work of training 10.0 s → 12.5 s (+25 %")
+    assert slow[1].startswith("all sweeps · every row: training work 10.0 s → 12.5 s (+25 %")
     busy = said(frame(pace=1.25, busy=2.0))
-    assert busy[-1].startswith("The costs of 6 trainings of 6 are not judged: tonight or in")
+    assert busy[-1].startswith("The costs of 6 of 6 trainings are not judged: the machine was busy")
 
 
 def test_missing_new_and_unjudged_cells_are_listed() -> None:
@@ -78,7 +78,7 @@ def test_missing_new_and_unjudged_cells_are_listed() -> None:
     less = whole[whole["row"] != "focal"]
     gone = (
         "issing tonight, though the baseline has it: small · blobs · focal, small · blobs · "
-        "focal + temp, small · digits · focal, small · digits · focal + temp."
+        "focal + temp, small · digits · focal and small · digits · focal + temp."
     )
     assert said(less) == [f"Incomplete: m{gone}"]
     unfinished = sentences(judge(less, whole, JUDGE), SAME, NO_STEPS, complete=False)

@@ -42,11 +42,15 @@ def test_the_ready_suite_is_whole_and_repeatable() -> None:
     ("suite", "sweep", "complaint"),
     [
         ("name: mine\n", SEARCHED, "suite.yaml:1: sweeps: is required and missing"),
-        (GOOD.replace("a.yaml", "c.yaml"), SEARCHED, "suite.yaml:3: sweeps.0: found 'c.yaml'; the"),
-        (GOOD + "  - b.yaml\n", SEARCHED, "suite.yaml:4: sweeps.1: a second sweep is called 'sea"),
+        (
+            GOOD.replace("a.yaml", "c.yaml"),
+            SEARCHED,
+            "suite.yaml:3: sweeps.0: found 'c.yaml'; no such file",
+        ),
+        (GOOD + "  - b.yaml\n", SEARCHED, "suite.yaml:4: sweeps.1: a second sweep is named 'sea"),
         (GOOD + "jugde: {}\n", SEARCHED, "suite.yaml:4: jugde: unknown key; did you mean 'judge'"),
         (GOOD + "judge: {level: 2}\n", SEARCHED, "suite.yaml:4: judge.level: found 2; input shou"),
-        (GOOD + "judge: {minimum: {mce: 1}}\n", SEARCHED, "'mce' is not judged; write some of ece"),
+        (GOOD + "judge: {minimum: {mce: 1}}\n", SEARCHED, "'mce' is not judged; choose from ece"),
         (GOOD + "time_limit: 5 apples\n", SEARCHED, "suite.yaml:4: time_limit: found '5 apples';"),
         (GOOD.replace("mine", "a/b"), SEARCHED, "suite.yaml:1: name: found 'a/b'"),
         (SEARCHED, SEARCHED, "this is the spec of one sweep; a suite lists such files"),

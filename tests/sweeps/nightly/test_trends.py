@@ -162,7 +162,7 @@ def test_missing_infinite_and_new_values_are_left_out() -> None:
     table.loc[of_cell(table), "ece"] = math.nan
     found = line(trends(table, JUDGE), *DRIFTING)
     assert (found.nights, found.verdict) == (0, "no change shown")
-    with pytest.raises(ValueError, match="history: there is no column 'night'"):
+    with pytest.raises(ValueError, match="history: missing column 'night'"):
         trends(frame(), JUDGE)
     empty = trends(history(np.zeros((1, *SHAPE, 5))).head(0), JUDGE)
     assert len(empty) == 0

@@ -31,7 +31,7 @@ def test_silence_is_no_good_news(tmp_path: Path) -> None:
     night(nights, 50)
     old = watch(nights)
     assert not old.arrived
-    assert old.words.startswith("no night of nightly arrived for 26 h: the night of ")
+    assert old.words.startswith("no night of nightly in the last 26 h: the night of ")
     assert watch(nights, 60 * HOUR).arrived
     night(nights, 25, "failed")
     assert watch(nights).arrived, "it came, and said that it failed"
@@ -58,4 +58,4 @@ def test_the_command_tells_the_webhook(
         assert main([*command, "--within", "2d"]) == 0
     (told,) = received
     assert told["message"]["text"].startswith("nightly ")
-    assert "no night of nightly arrived for 26 h" in capsys.readouterr().out
+    assert "no night of nightly in the last 26 h" in capsys.readouterr().out

@@ -88,7 +88,7 @@ def test_a_failure_is_one_line_without_the_address(code: int, tries: int) -> Non
     with server(code) as (url, received):
         said = send(url, {"suite": "s"})
     assert len(received) == tries
-    assert said == f"the webhook at http://127.0.0.1/*** failed: it answers {code}"
+    assert said == f"the webhook at http://127.0.0.1/*** failed: it answered {code}"
 
 
 def test_a_server_that_is_not_there_is_one_line() -> None:
@@ -179,4 +179,4 @@ def test_a_dead_mans_switch_is_asked_for() -> None:
     with server(200) as (url, _):
         assert ping(url) == ""
     with server(404) as (url, _):
-        assert ping(url) == "the ping at http://127.0.0.1/*** failed: it answers 404"
+        assert ping(url) == "the ping at http://127.0.0.1/*** failed: it answered 404"

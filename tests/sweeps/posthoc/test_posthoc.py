@@ -272,7 +272,7 @@ def test_mistakes_in_tables_are_one_message_and_nothing_is_written(
         (["posthoc", "text.npz"], ["text.npz: not a readable NPZ"]),
         (["posthoc", "text.yaml"], ["text.yaml", "not a .csv"]),
         (["posthoc", "val.npz", "--calibrators", "temperatur"], ["did you mean 'temperature'"]),
-        (["posthoc", "val.npz", "--calibrators", ","], ["--calibrators", "names with commas"]),
+        (["posthoc", "val.npz", "--calibrators", ","], ["--calibrators", "comma-separated names"]),
         (["posthoc", "val.npz", "--calibrators", "json:loads"], ["not a subclass of Calibrator"]),
         (["posthoc", "val.npz", "--label", "y"], ["--label names a column"]),
         (["posthoc", "val.npz", "--out", "test.npz"], ["--out", "is a file"]),

@@ -239,7 +239,7 @@ def test_a_prior_is_applied_by_bayes_and_changes_no_figure(capsys: pytest.Captur
     assert main([*fit, "--save", "plain.json"]) == 0
     figures = Path("posthoc/results.csv").read_text().splitlines()
     assert main([*fit, "--save", "prior.json", "--prior", "fraud=0.3"]) == 0
-    assert "stay as they are" in capsys.readouterr().out
+    assert "not corrected" in capsys.readouterr().out
     again = Path("posthoc/results.csv").read_text().splitlines()
     times = figures[0].split(",").index("fit_seconds")
     for one, two in zip(figures, again, strict=True):
@@ -281,12 +281,12 @@ def test_priors_that_cannot_be_are_refused(saved: Path, capsys: pytest.CaptureFi
     old = json.loads(saved.read_text())
     del old["about"]["class_shares"]
     Path("old.json").write_text(json.dumps(old))
-    words = ["old.json", "how frequent", "fit it again"]
+    words = ["old.json", "does not record the classes' frequencies", "fit it again"]
     refused(["apply", "old.json", *apply, "fraud=0.3"], words, capsys)
     frame = drawn()
     pair = torch.stack([torch.zeros(ROWS), torch.from_numpy(frame["z"].to_numpy()).float()], 1)
     truth = torch.from_numpy((frame["outcome"] == "fraud").to_numpy()).long()
     top = save_calibrator(calibrators.fit("isotonic_top_label", pair, truth))
     Path("top.json").write_text(json.dumps(top | {"about": json.loads(saved.read_text())["about"]}))
-    words = ["confidence of the predicted class only"]
+    words = ["only the confidence of the predicted class"]
     refused(["apply", "top.json", *apply, "fraud=0.3"], words, capsys)

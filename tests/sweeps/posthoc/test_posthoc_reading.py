@@ -220,7 +220,7 @@ def test_an_infinite_loss_that_a_map_ends_is_better_in_the_terminal_and_on_the_p
 def test_how_results_were_judged_is_said_in_the_terminal_and_on_the_page(
     capsys: pytest.CaptureFixture,
 ) -> None:
-    flattered = "s the best is chosen on the same rows, its figures flatter it a little."
+    flattered = "he best is chosen on the same rows, so its figures are slightly optimistic."
     judged = "5 folds for validation NLL, 1000 bootstrap resamples"
     z, y = drawn(120)
     page = evaluation_page(evaluated(z, y))

@@ -15,7 +15,7 @@ import yaml
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.estimate import estimate
 from sweeps.engine.plan import Plan
-from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
+from sweeps.ray_backend.assignment import ASSIGNMENT, AssignedTrial, Assignment, Terms
 from sweeps.ray_backend.trainable import CalibrationTrial
 from sweeps.spec import SpecError, load_spec
 from sweeps.store import Store
@@ -56,7 +56,7 @@ def trained(swept: Plan, cpu: float, process_threads: int) -> tuple[Any, ...]:
     """The record, predictions and evaluations of a trial that a worker with ``cpu`` has trained."""
     spec, trial, store = swept.spec, confirmed(swept), swept.store
     terms = replace(Terms.of(spec, store.root), cpu=cpu, block=600.0)
-    config = {ASSIGNMENT: Assignment(trial.config, (), terms)}
+    config = {ASSIGNMENT: Assignment((AssignedTrial(trial.config, trial.study_id, ()),), terms)}
     before = torch.get_num_threads()
     torch.set_num_threads(process_threads)  # as Ray lets it be: by what an actor occupies
     try:

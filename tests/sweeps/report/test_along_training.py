@@ -9,7 +9,8 @@ import torch
 
 from calibration.data import PROTOCOLS, load_dataset
 from calibration.methods import make_method
-from calibration.training import TrainingConfig, TrainingRun
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 from sweeps.report.write import write_report
 from tests.trained import train_sweep
 

@@ -125,7 +125,7 @@ def test_no_result_no_winner_and_partial_failures() -> None:
     told = said(found, ("standard", "focal", "bo4sc"))
     assert told.lead == "On blobs, no row was chosen: none has a validation NLL on all seeds."
     assert told.others == (
-        "No result for bo4sc. focal has results on 3 of 5 seeds only and cannot win."
+        "No result for bo4sc. focal has results on only 3 of 5 seeds and cannot win."
     )
 
 
@@ -153,8 +153,8 @@ def test_an_infinite_score_is_spoken_of() -> None:
 def test_seeds_that_failed_for_all_are_told() -> None:
     found = analysis([row("standard", winner=True, seeds=4), row("focal", seeds=3)])
     assert said(found).others.endswith(
-        "standard has results on 4 of 5 seeds only. "
-        "focal has results on 3 of 5 seeds only and cannot win."
+        "standard has results on only 4 of 5 seeds. "
+        "focal has results on only 3 of 5 seeds and cannot win."
     )
 
 
@@ -167,9 +167,9 @@ def test_other_datasets_are_not_mixed_in() -> None:
 
 
 def test_names_with_commas_and_many_names_stay_readable() -> None:
-    assert listed(["a", "b, c"]) == "a, “b, c”"
+    assert listed(["a", "b, c"]) == "a and “b, c”"
     assert listed([str(n) for n in range(20)]) == "0, 1, 2, 3, 4, 5 and 14 others"
-    assert listed(list("abcdefg")) == "a, b, c, d, e, f, g"
+    assert listed(list("abcdefg")) == "a, b, c, d, e, f and g"
 
 
 def test_ranks_in_a_sentence() -> None:
@@ -178,7 +178,7 @@ def test_ranks_in_a_sentence() -> None:
     assert clear is not None
     assert across(analysis([], ranks={"nll": clear})) == (
         "Over 12 datasets, a has the best mean rank in NLL: 1.00 among 4 rows; it differs "
-        "significantly from c, d (Nemenyi)."
+        "significantly from c and d (Nemenyi)."
     )
     tied = Ranks(clear.average, 12, 0.4, clear.critical_difference, clear.groups)
     assert across(analysis([], ranks={"nll": tied})).endswith(

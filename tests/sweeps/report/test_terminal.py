@@ -75,9 +75,9 @@ def test_wider_terminals_show_more_and_the_rest_is_named(found: Swept) -> None:
         max(len(line.split()) for line in heads[width] if "val. NLL" in line) for width in heads
     ]
     assert counts == sorted(counts)
-    assert "not shown" not in shown[200]
+    assert "Not shown" not in shown[200]
     assert "NLL vs standard" in shown[200]
-    assert "For lack of room not shown: " in shown[60].replace("\n", " ")
+    assert "Not shown for lack of space: " in shown[60].replace("\n", " ")
 
 
 def test_columns_go_by_rank_and_narrow_ones_fill_what_is_left() -> None:

@@ -513,3 +513,12 @@ def test_what_optuna_cannot_search_is_said_with_a_remedy() -> None:
         assert unsupported(config, CONDITIONAL) is None
     for space in SPACES.values():
         assert unsupported(SearchConfig(sampler="cmaes"), space) is None
+
+
+def test_nothing_is_important_where_trials_differ_in_the_last_digit_only() -> None:
+    searched = study("random", trials=6)
+    for number in range(6):
+        asked = searched.ask()
+        assert asked is not None
+        searched.tell(asked[0], Result((0.5 + (number % 2) * 2**-53,), 0.5, 1.0, "done"))
+    assert searched.importance() == {}

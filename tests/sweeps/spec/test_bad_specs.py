@@ -48,6 +48,9 @@ training:
   batch_size: 64
   optimiser: sgd
   momentum: 0.5
+  clip_norm: 1.0
+  ema_decay: 0.9
+  warmup_epochs: 1
   schedule: step
   milestones: [0.3, 0.6]
   decay: 0.5
@@ -62,7 +65,8 @@ training:
   channels_last: false
   reliability_snapshots: 2
 search:
-  {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4}
+  {sampler: tpe, trials: 3, time: 10m, resolution: 2, objective: [{metric: nll}], seed: 4,
+   batch: 4}
 scheduler: {name: asha, grace: 1, reduction: 2}
 confirm_seeds: 2
 calibrators: [temperature]
@@ -79,6 +83,7 @@ table:
   percent: false
 seed: 1
 resources: {cpu: 1, gpu: 0, device: cpu}
+cohort: auto
 retries: 2
 time_limit: 1h
 tracking: {uri: databricks, experiment: mine}
@@ -130,12 +135,15 @@ protocol.same_training_rows: [0, 1, "yes", null, []]
 training: [null, 3, short, [], [1]]
 training.epochs: [number, 0, 10000001]
 training.batch_size: [number, 0, half]
-training.optimiser: [word]
+training.optimiser: [word, [adam, sgd], "json:dumps", "no.such:Thing"]
 training.momentum: [number, -0.1, 1]
+training.clip_norm: [optional, -1, 0]
+training.ema_decay: [optional, 0, 1]
+training.warmup_epochs: [number, -1]
 training.schedule: [word]
 training.milestones: [null, 3, early, [0], [1], [0.6, 0.3], [0.3, 0.3], [a], [true], ["0.3"]]
 training.decay: [number, 0, 1]
-training.augmentation: [word, crop_flip]
+training.augmentation: [word, crop_flip, [], [flip, nonsense], [flip]]
 training.stop_on: [word, ece]
 training.stop_ties: [word, error]
 training.patience: [optional, 0, 1]
@@ -151,6 +159,7 @@ search.resolution: [number, 0, 1001]
 search.objective: [3, null, [], nonsense, [nll, nll], [nll, 3], refinement, [nll, ece, ece],
   [nll, ece, ace, mce, error], {metric: nll, direction: maximize}, {metric: nll, direction: up}]
 search.seed: [optional, -1, 2147483648]
+search.batch: [optional, 0, 100001]
 scheduler: [null, 3, [], nonsense, true]
 scheduler.name: [word]
 scheduler.grace: [optional, 0, 3, 4]
@@ -177,6 +186,7 @@ resources.cpu: [number, 0, -1, 10001]
 resources.gpu: [number, -1, 1001, 1.5, 0.001]
 resources.device: [3, tpu, cuda, [], true]
 retries: [number, -1, 101]
+cohort: [number, 0, 1001, none]
 time_limit: [0, -1, 1.0e+10, "10", ten, 10x, "", true, [], {}]
 tracking: [null, 3, [], true]
 tracking.uri: ["", mlruns, "ftp://host", "file:///tmp/x", "http://", 3, [], "http://\n"]

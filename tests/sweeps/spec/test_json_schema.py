@@ -1,4 +1,4 @@
-"""The JSON Schema of specs: valid itself, true to the ready specs, and no pushover."""
+"""The JSON Schema of specs: valid itself, true to the bundled specs, and no pushover."""
 
 from __future__ import annotations
 
@@ -193,6 +193,7 @@ def test_everything_that_is_registered_is_offered() -> None:
         assert set(hyperparameters) == {*learner(name).Hyperparameters.model_fields, *ROW_KEYS}
     offered = str(schema)
     for registry in (DATASETS, MODELS, CALIBRATORS, SAMPLERS):
-        assert [name for name in registry if repr(name) not in offered] == []
+        missing = [n for n in registry if repr(n) not in offered and f"^{n}" not in offered]
+        assert missing == []
     scheduler = schema["$defs"]["SchedulerConfig"]["properties"]["name"]["enum"]
     assert set(scheduler) == set(get_args(Scheduler))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from calibration.data import Protocol
-from calibration.training import TrainingConfig
+from calibration.training_config import TrainingConfig
 from sweeps.search.config import SchedulerConfig, SearchConfig
 from sweeps.spec import load_spec
 from sweeps.spec.schema import Resources, Spec, Tracking

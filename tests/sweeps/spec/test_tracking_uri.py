@@ -165,7 +165,7 @@ def damaged(path: Path) -> None:
 FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("notes"), "not a sqlite database"),
     "empty": (lambda path: path.write_bytes(b""), "is empty; delete it"),
-    "others": (lambda path: database(path, "CREATE TABLE cats (name)"), "something else .*cats"),
+    "others": (lambda path: database(path, "CREATE TABLE cats (name)"), "another program .*cats"),
     "migrated": (
         lambda path: database(
             path,
@@ -173,7 +173,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
             "INSERT INTO alembic_version VALUES ('1')",
             "CREATE TABLE runs (id)",
         ),
-        "something else .*alembic_version, runs",
+        "another program .*alembic_version, runs",
     ),
     "tableless": (
         lambda path: database(path, "CREATE TABLE t (x)", "DROP TABLE t"),
@@ -229,6 +229,6 @@ def test_every_command_refuses_another_programs_database(
     before = (tmp_path / "cats.db").read_bytes()
     assert main([command, "tiny.yaml"]) == 2
     said = capsys.readouterr().err
-    assert "cats.db: is a sqlite database of something else (its tables: cats)" in said
+    assert "cats.db: is a sqlite database of another program (its tables: cats)" in said
     assert said.count("\n") == 1
     assert (tmp_path / "cats.db").read_bytes() == before

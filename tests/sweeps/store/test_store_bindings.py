@@ -128,7 +128,7 @@ def test_a_checkpoint_that_names_nobody_is_not_continued(tmp_path: Path) -> None
     path.write_bytes(encode_checkpoint(saved))  # as before there were names
     assert trained(config, plan.store).lineage != saved["lineage"]
     assert aside(plan.store) == [
-        f"records/{config.key()}/checkpoint.bin: it does not say whose it is"
+        f"records/{config.key()}/checkpoint.bin: it does not name its owner"
     ]
 
 
@@ -345,9 +345,7 @@ def test_what_names_no_place_is_set_aside(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_bytes(seal({"number": 0, "hyperparameters": {"lr": 0.1}}))
     assert store.suggestions("sweep", study) == {}
-    assert [reason.rpartition(": ")[2] for reason in aside(store)] == [
-        "it does not say whose it is"
-    ]
+    assert [reason.rpartition(": ")[2] for reason in aside(store)] == ["it does not name its owner"]
 
 
 EDITS: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -387,7 +385,7 @@ def test_an_edited_record_with_a_right_checksum_is_set_aside_and_trained_anew(
     edit(path, EDITS[how])
     assert store.record(key) is None
     (reason,) = aside(store)
-    assert reason.startswith(f"records/{key}/record.json: no training leaves such a record: ")
+    assert reason.startswith(f"records/{key}/record.json: no training produces such a record: ")
     finish(place / "spec.yaml", store)
     again = recorded(store, key)
     assert again.attempt != before.attempt
@@ -442,7 +440,9 @@ def test_an_edited_evaluation_with_a_right_checksum_is_set_aside_and_made_anew(
     found = store.evaluations(record, path.parent.name)
     assert found == {name: made for name, made in before.items() if name != "temperature"}
     (reason,) = aside(store)
-    assert reason.startswith(f"{path.relative_to(place / 'runs')}: no evaluation comes to this: ")
+    assert reason.startswith(
+        f"{path.relative_to(place / 'runs')}: no evaluation produces such values: "
+    )
     finish(place / "spec.yaml", store)
     assert recorded(store, record.key) == record  # nothing is trained for it
     again = store.evaluations(record, path.parent.name)

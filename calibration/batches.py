@@ -1,0 +1,203 @@
+"""The batches of an epoch: which rows, in which order, prepared for the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from calibration.augmentation import augmented
+from calibration.data import Part
+from calibration.data.dataset import Transform
+from calibration.data.mapped import in_memory, is_mapped, read_ahead
+from calibration.methods import Batch, Method
+from calibration.row_weights import drawn_by_weight
+from calibration.training_config import TrainingConfig
+
+
+class Batches:
+    """The part of a ``TrainingRun`` that hands out its training and held-out rows.
+
+    Where rows have weights, an epoch draws each row as often as its weight says, rounded up or
+    down at random: what a batch's loss estimates is then the loss by weight, for every method,
+    whether its loss is a mean over rows or not (for the gradients' noise, too, drawing is better
+    than multiplying: An, Ying and Zhu 2021). Held-out rows are drawn alike.
+    """
+
+    method: Method
+    config: TrainingConfig
+    device: torch.device
+    transform: Transform
+    train: Part
+    held_out: Part | None
+    epoch: int
+    train_transform: Callable[[Tensor], Tensor] | None
+    _by_batch: bool
+    """Whether inputs are transformed when they are used, to save memory."""
+
+    def windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
+        """The next epoch's batches, as many at a time as ``Method.steps`` wants.
+
+        Nothing in here waits for the device.
+        """
+        phase = self.method.phase(self.epoch / self.config.epochs)
+        for batches in self._windows(generator):
+            drawn = self.method.draw(batches, generator)
+            batches[0] = batches[0]._replace(drawn=drawn)
+            yield [batch._replace(phase=phase) for batch in batches] if phase else batches
+
+    @property
+    def prepared(self) -> bool:
+        """Whether its rows are held as the network takes them, not prepared batch by batch."""
+        return not self._by_batch
+
+    @property
+    def plain(self) -> bool:
+        """Whether its batches are the rows as they are, and only their order is drawn."""
+        window, data = self.method.window == 1 and self.held_out is None, self.train
+        nothing_drawn = type(self.method).draw is Method.draw and data.weights is None
+        nothing_changed = not self.config.augmentations and self.train_transform is None
+        ready = self.prepared and not (self.config.channels_last and data.inputs.dim() == 4)
+        return window and nothing_drawn and nothing_changed and ready
+
+    def _windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
+        samples, weights = len(self.train.labels), self.train.weights
+        if self._full_batch:
+            passes = min(self.method.window, self.config.epochs - self.epoch)
+            if weights is not None:
+                drawn = [_drawn(weights, samples, generator) for _ in range(passes)]
+                yield [self._batch(rows.to(self.device), generator) for rows in drawn]
+            elif self.config.augmentation == "none" and self.train_transform is None:
+                yield [self._batch(None, generator)] * passes
+            else:
+                whole = torch.arange(samples, device=self.device)
+                yield [self._batch(whole, generator) for _ in range(passes)]
+            return
+        assert isinstance(self.config.batch_size, int)
+        order = torch.randperm(samples, generator=generator)
+        if weights is not None:
+            order = _drawn(weights, samples, generator)[order]
+        shuffled = order.to(self.device, non_blocking=True).split(self.config.batch_size)
+        # What is read from a file is looked for by numbers on the host.
+        wanted = order.split(self.config.batch_size) if is_mapped(self.train.inputs) else shuffled
+        read = read_ahead(self.train.inputs, wanted)
+        # A window ends with its epoch, so that an epoch stays one pass over the data.
+        for orders in _grouped(shuffled, self.method.window):
+            yield [self._batch(rows, generator, next(read)) for rows in orders]
+
+    def _batch(
+        self, rows: Tensor | None, generator: torch.Generator, read: Tensor | None = None
+    ) -> Batch:
+        """The training rows at these positions (``read`` already); without any, all as they are."""
+        if rows is None:
+            inputs, labels = self.train.inputs, self.train.labels
+            rows = torch.arange(len(labels), device=self.device)
+        else:
+            inputs = self.train.inputs[rows] if read is None else read
+            labels = self.train.labels[rows]
+        if self.train_transform is not None:
+            inputs = _each(self.train_transform, in_memory(inputs))
+        inputs = self._prepare(inputs, augment=generator)
+        return Batch(inputs, labels, rows, self._held_out_batch(generator))
+
+    def _held_out_batch(self, generator: torch.Generator) -> Part | None:
+        """As many held-out rows as the method wants, or a whole batch has; all for full batches.
+
+        A last batch that is smaller comes with as many as the others.
+        """
+        if self.held_out is None:
+            return None
+        size, available = self.config.batch_size, len(self.held_out.labels)
+        if size != "full":
+            size = self.method.held_out_batch or size
+        weights, rows = self.held_out.weights, None
+        if weights is not None:
+            rows = _drawn(weights, available, generator)
+        if size != "full" and size < available:
+            order = torch.randperm(available, generator=generator)[:size]
+            rows = order if rows is None else rows[order]
+        if rows is None:
+            return self.held_out._replace(inputs=self._prepare(self.held_out.inputs))
+        unweighted = self.held_out._replace(weights=None)
+        taken = unweighted.take(rows.to(self.device, non_blocking=True))
+        return taken._replace(inputs=self._prepare(taken.inputs))
+
+    def _prepare(self, inputs: Tensor, *, augment: torch.Generator | None = None) -> Tensor:
+        inputs = in_memory(inputs)
+        names = () if augment is None else self.config.augmentations
+        # Eight bits are augmented as they are; other numbers once they are standardised.
+        first = inputs.dtype == torch.uint8
+        if augment is not None and first:
+            inputs = augmented(inputs, names, augment)
+        if self._by_batch:
+            inputs = self.transform(inputs)
+        if augment is not None and not first:
+            inputs = augmented(inputs, names, augment)
+        if self.config.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        return inputs
+
+    @property
+    def _full_batch(self) -> bool:
+        size = self.config.batch_size
+        return size == "full" or size >= len(self.train.labels)
+
+
+def _each(transform: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    rows = [transform(row) for row in inputs]
+    for row in rows:
+        if row.shape != inputs.shape[1:] or row.dtype != inputs.dtype:
+            raise ValueError(
+                f"train_transform: it made {tuple(row.shape)} of {row.dtype} out of "
+                f"{tuple(inputs.shape[1:])} of {inputs.dtype}; it must keep shape and type"
+            )
+    return torch.stack(rows)
+
+
+def _drawn(weights: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    offset = float(torch.rand((), generator=generator, dtype=torch.float64))
+    return drawn_by_weight(weights, size, offset)
+
+
+def _grouped(items: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ...]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+class Stacked(NamedTuple):
+    """One batch of each of K runs: stacked along a first dimension, or one and the same."""
+
+    batch: Batch
+    own: bool
+
+
+def stacked_batches(
+    runs: Sequence[Batches], generators: Sequence[torch.Generator]
+) -> Iterator[Stacked]:
+    """The next epoch's batches of ``plain`` runs of one kind: the rows of ``windows``."""
+    first = runs[0]
+    shared = all(run.train is first.train for run in runs)
+    phase = first.method.phase(first.epoch / first.config.epochs)
+    samples, size = len(first.train.labels), first.config.batch_size
+    if first._full_batch:
+        rows = torch.arange(samples, device=first.device)
+        if shared:
+            yield Stacked(Batch(*first.train[:2], rows, None, {}, phase), own=False)
+            return
+        orders: tuple[Tensor, ...] = (rows.expand(len(runs), -1),)
+    else:
+        assert isinstance(size, int)
+        drawn = [torch.randperm(samples, generator=generator) for generator in generators]
+        orders = torch.stack(drawn).to(first.device, non_blocking=True).split(size, dim=1)
+    for order in orders:
+        if shared:
+            at = order.reshape(-1)
+            inputs, labels = (values.index_select(0, at) for values in first.train[:2])
+            inputs, labels = inputs.unflatten(0, order.shape), labels.view(order.shape)
+        else:
+            pairs = list(zip(runs, order, strict=True))
+            inputs = torch.stack([run.train.inputs[at] for run, at in pairs])
+            labels = torch.stack([run.train.labels[at] for run, at in pairs])
+        yield Stacked(Batch(inputs, labels, order, None, {}, phase), own=True)

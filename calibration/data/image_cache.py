@@ -1,0 +1,236 @@
+"""Images decoded and resized once, into a file that every later reading maps.
+
+A cache entry is a directory named by a hash of what it was made of: the files' names, sizes and
+times, and the form of the images. It is written beside its place and moved there whole, so that
+of several processes one succeeds and the others use its work. Entries can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from calibration.data.files import DataFileError
+from calibration.data.mapped import MappedFile, mapped_rows
+from calibration.prefetch import ahead
+
+CACHE_VERSION = 1
+"""Raise it when images are decoded to other values."""
+_PIXELS, _ABOUT = "pixels.bin", "about.json"
+_EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
+
+OnError = Literal["refuse", "skip"]
+ImageSource = Path | bytes
+
+
+@dataclass(frozen=True)
+class ImageForm:
+    """What images are made into: uint8 of (C, height, width).
+
+    Without a ``size`` all have that of the first. ``crop`` scales an image until it covers the
+    size and cuts the middle out; ``stretch`` changes its proportions; with ``exact`` only images
+    of the size are taken.
+    """
+
+    size: tuple[int, int] | None
+    colours: Literal["rgb", "grey"] = "rgb"
+    fit: Literal["crop", "stretch", "exact"] = "crop"
+
+    def decode(self, source: ImageSource) -> NDArray[np.uint8]:
+        """The pixels. Raises ``ValueError`` or whatever the decoder of a damaged image raises."""
+        opened: Any = io.BytesIO(source) if isinstance(source, bytes) else source
+        with Image.open(opened) as image:
+            if image.mode not in _EIGHT_BITS:
+                raise ValueError(
+                    f"pixels of the mode {image.mode} have more than 8 bits; save it with 8"
+                )
+            if self.fit == "exact":
+                self._check(image.size)  # before it is decoded: it may announce any size
+            # An image with transparency loses it: colours stay as they are stored.
+            upright = ImageOps.exif_transpose(image).convert(
+                "RGB" if self.colours == "rgb" else "L"
+            )
+        if self.size is not None and upright.size != self.size[::-1]:
+            wanted, how = self.size[::-1], Image.Resampling.BILINEAR
+            if self.fit == "crop":
+                upright = ImageOps.fit(upright, wanted, how)
+            else:
+                upright = upright.resize(wanted, how)
+        pixels = np.asarray(upright)
+        return np.ascontiguousarray(np.atleast_3d(pixels).transpose(2, 0, 1))
+
+    def _check(self, found: tuple[int, int]) -> None:
+        assert self.size is not None
+        if found != self.size[::-1]:
+            wide, high = self.size[::-1]
+            raise ValueError(f"{wide}×{high} pixels are expected, found {found[0]}×{found[1]}")
+
+
+class Cached(NamedTuple):
+    """The images that could be read, and the positions they had among all."""
+
+    images: Tensor
+    rows: NDArray[np.int64]
+
+
+def cached_images(
+    identity: Sequence[object],
+    sources: Callable[[], Iterable[tuple[str, ImageSource]]],
+    form: ImageForm,
+    *,
+    on_error: OnError = "refuse",
+    remedy: str = "repair or remove it, or write on_error: skip",
+) -> Cached:
+    """All images in one array: from the cache, or decoded into it.
+
+    ``identity`` changes with the images; ``sources`` gives their names and contents in order and
+    is called if they are not cached. Raises ``DataFileError`` naming the first that cannot be
+    read, unless those are to be skipped, which is warned of.
+    """
+    written = json.dumps([CACHE_VERSION, asdict(form), on_error, identity], sort_keys=True)
+    place = cache_directory() / "images" / hashlib.sha256(written.encode()).hexdigest()[:32]
+    found = _read(place)
+    if found is None:
+        _write(place, sources, form, on_error, remedy)
+        found = _read(place)
+        if found is None:
+            raise DataFileError(f"{place}: the cache was changed while it was written; try again")
+    cached, skipped = found
+    if skipped:
+        warnings.warn(
+            f"{len(skipped)} images cannot be read and are left out; the first: {skipped[0]}",
+            stacklevel=3,
+        )
+    return cached
+
+
+def cache_directory() -> Path:
+    """Where decoded images are kept: $CALSWEEP_CACHE, else the user's cache directory."""
+    own = os.environ.get("CALSWEEP_CACHE")
+    usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(own) if own else Path(usual) / "calsweep"
+
+
+def file_identity(paths: Iterable[Path], root: Path, remedy: str) -> list[list[object]]:
+    """Names, sizes and times of files. Raises ``DataFileError`` for one that is not there."""
+    found: list[list[object]] = []
+    for path in paths:
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            raise DataFileError(f"{path}: no such file; {remedy}") from None
+        except OSError as error:
+            raise DataFileError(f"{path}: {error.strerror}; {remedy}") from None
+        found.append([str(path.relative_to(root)), state.st_size, state.st_mtime_ns])
+    return found
+
+
+def _read(place: Path) -> tuple[Cached, list[str]] | None:
+    try:
+        about = json.loads((place / _ABOUT).read_text())
+        file = MappedFile(place / _PIXELS, 0, tuple(about["shape"]), "|u1")
+        rows = np.delete(np.arange(about["sources"]), about["skipped rows"])
+        whole = file.is_there and len(rows) == file.shape[0]
+    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None
+    return (Cached(mapped_rows(file, torch.uint8), rows), about["skipped"]) if whole else None
+
+
+def _write(
+    place: Path,
+    sources: Callable[[], Iterable[tuple[str, ImageSource]]],
+    form: ImageForm,
+    on_error: OnError,
+    remedy: str,
+) -> None:
+    draft: Path | None = None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
+        about = _decode(draft / _PIXELS, sources(), form, on_error, remedy)
+        (draft / _ABOUT).write_text(json.dumps(about))
+        draft.chmod(0o755)
+        if place.exists():  # damaged, or somebody was faster, whose work is as good
+            if _read(place) is not None:
+                return
+            shutil.rmtree(place, ignore_errors=True)
+        try:
+            draft.rename(place)
+        except OSError:
+            if _read(place) is None:
+                raise
+    except OSError as error:
+        raise DataFileError(
+            f"{place.parent}: the cache of images cannot be written: {error.strerror or error}; "
+            "set CALSWEEP_CACHE to a directory with room"
+        ) from None
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _decode(
+    target: Path,
+    sources: Iterable[tuple[str, ImageSource]],
+    form: ImageForm,
+    on_error: OnError,
+    remedy: str,
+) -> dict[str, Any]:
+    """Decode all into ``target``, by as many threads as there are processors."""
+
+    def decoded(named: tuple[str, ImageSource]) -> tuple[str, NDArray[np.uint8] | str]:
+        name, source = named
+        try:
+            return name, form.decode(source)
+        except FileNotFoundError:
+            return name, "no such file"
+        except ValueError as error:
+            return name, str(error)
+        except Exception as error:  # decoders of damaged images raise almost anything
+            return name, f"damaged ({error})"
+
+    threads = len(os.sched_getaffinity(0))
+    shape: tuple[int, ...] | None = None
+    count = 0
+    skipped: dict[int, str] = {}
+    with target.open("wb") as file:
+        results = ahead(decoded, sources, threads=threads, depth=16 * threads)
+        for row, (name, pixels) in enumerate(results):
+            count += 1
+            if not isinstance(pixels, str):
+                shape = shape or pixels.shape
+                if pixels.shape == shape:
+                    file.write(pixels.data)
+                    continue
+                found, first = (f"{wide}×{high}" for _, high, wide in (pixels.shape, shape))
+                pixels = f"{found} pixels, and the first image has {first}; give a size"
+            if on_error == "refuse":
+                raise DataFileError(f"{name}: {pixels}; {remedy}")
+            skipped[row] = f"{name}: {pixels}"
+        file.flush()
+        os.fsync(file.fileno())
+    if shape is None:
+        raise DataFileError(
+            f"none of the {count} images can be read: {next(iter(skipped.values()), '')}"
+        )
+    return {
+        "shape": [count - len(skipped), *shape],
+        "sources": count,
+        "skipped rows": list(skipped),
+        "skipped": list(skipped.values()),
+    }

@@ -1,0 +1,249 @@
+"""Rows that stay in their file until they are computed with.
+
+``MappedRows`` is a tensor to whoever looks at its shape or takes some of its rows: taking rows
+keeps numbers of rows, not their content. The first operation that needs values reads them, so
+everything that works on tensors works on it, and a batch costs a batch of memory.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from calibration.memory import IN_MEMORY_BYTES
+from calibration.prefetch import ahead
+
+_ROWS = 4096
+SHIPPED_BYTES = 2 * 10**9
+"""Rows up to this size travel to other machines with their dataset; larger ones need a file there.
+"""
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """An array in a file: where it begins, its shape and its type."""
+
+    path: Path
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> MappedFile | None:
+        """The file behind a whole array that NumPy has mapped; None of any other array."""
+        # A view of one would give the offset of the whole.
+        whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+        if not whole or not array.flags.c_contiguous or not array.dtype.isnative:
+            return None
+        assert isinstance(array, np.memmap)
+        return cls(Path(str(array.filename)), array.offset, array.shape, array.dtype.str)
+
+    def opened(self) -> NDArray[Any]:
+        """The array, mapped and read-only."""
+        return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the file lies on this machine and is long enough."""
+        size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
+        try:
+            return self.path.stat().st_size >= self.offset + size
+        except OSError:
+            return False
+
+
+class MappedRows(Tensor):
+    """Some rows of a mapped file, in an order of their own, as a tensor of ``dtype``."""
+
+    file: MappedFile
+    kind: torch.dtype
+    content: NDArray[Any]
+    rows: NDArray[np.int64]
+    shaped: tuple[int, ...]
+    target: torch.device
+
+    @staticmethod
+    def __new__(
+        cls: type[MappedRows],
+        file: MappedFile,
+        dtype: torch.dtype,
+        *,
+        rows: NDArray[np.int64] | None = None,
+        shape: tuple[int, ...] | None = None,
+        content: NDArray[Any] | None = None,
+        target: torch.device | None = None,
+    ) -> MappedRows:
+        """``shape``: of one row as a tensor; ``content``: the array where the file is elsewhere."""
+        taken = np.arange(file.shape[0]) if rows is None else rows
+        shaped = file.shape[1:] if shape is None else shape
+        made: MappedRows = torch.Tensor._make_wrapper_subclass(
+            cls, (len(taken), *shaped), dtype=dtype
+        )
+        made.file, made.kind, made.rows, made.shaped = file, dtype, taken, shaped
+        made.content = file.opened() if content is None else content
+        made.target = target or torch.device("cpu")
+        return made
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _LAZY and isinstance(args[0], MappedRows):
+            return _LAZY[func](*args, **kwargs)
+        if func in _ABOUT:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
+        args, kwargs = tree_map(lambda v: v.read() if isinstance(v, cls) else v, (args, kwargs))
+        return func(*args, **kwargs)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        args, kwargs = tree_map(
+            lambda v: v.read() if isinstance(v, cls) else v, (args, kwargs or {})
+        )
+        return func(*args, **kwargs)
+
+    def read(self) -> Tensor:
+        """The values, in memory (in pinned memory on the way to a GPU)."""
+        taken = np.take(self.content, self.rows, axis=0)
+        values = torch.from_numpy(taken).reshape(len(self.rows), *self.shaped).to(self.kind)
+        if self.target.type == "cpu":
+            return values
+        if self.target.type == "cuda":
+            values = values.pin_memory()
+        return values.to(self.target, non_blocking=True)
+
+    def with_rows(self, rows: NDArray[np.int64]) -> MappedRows:
+        """Other rows of the same file."""
+        return MappedRows(
+            self.file,
+            self.kind,
+            rows=rows,
+            shape=self.shaped,
+            content=self.content,
+            target=self.target,
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        shipped = None
+        if self.content.nbytes <= SHIPPED_BYTES:
+            shipped = np.asarray(self.content)
+        return _arrived, (self.file, self.kind, self.rows, self.shaped, shipped)
+
+
+def _arrived(
+    file: MappedFile,
+    dtype: torch.dtype,
+    rows: NDArray[np.int64],
+    shape: tuple[int, ...],
+    shipped: NDArray[Any] | None,
+) -> MappedRows:
+    """Rows that were pickled: from their file where it is there, else as they were sent."""
+    if file.is_there:
+        return MappedRows(file, dtype, rows=rows, shape=shape)
+    if shipped is None:
+        raise ValueError(
+            f"{file.path}: not on this machine, and too large to be sent; put it where every node "
+            "can read it (caches of images: set CALSWEEP_CACHE to a shared directory)"
+        )
+    return MappedRows(file, dtype, rows=rows, shape=shape, content=shipped)
+
+
+def mapped_rows(
+    file: MappedFile, dtype: torch.dtype, shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """The rows of a file: in memory if they are few, else read when they are needed."""
+    rows = MappedRows(file, dtype, shape=shape)
+    return rows if rows.content.nbytes > IN_MEMORY_BYTES else rows.read()
+
+
+def is_mapped(values: Tensor) -> bool:
+    """Whether these rows are read batch by batch."""
+    return isinstance(values, MappedRows)
+
+
+def in_memory(values: Tensor) -> Tensor:
+    """The same rows, read if they lie in a file."""
+    return values.read() if isinstance(values, MappedRows) else values
+
+
+def read_ahead(values: Tensor, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The rows of each batch in memory; those that lie in a file are read while others are used."""
+    if not isinstance(values, MappedRows):
+        return (values[rows] for rows in batches)
+    return ahead(lambda rows: in_memory(values[rows]), batches)
+
+
+def in_pieces(values: Tensor, size: int) -> Iterator[Tensor]:
+    """All rows in order, ``size`` at a time, read ahead where they lie in a file."""
+    pieces = values.split(size)
+    return ahead(in_memory, pieces) if isinstance(values, MappedRows) else iter(pieces)
+
+
+def _item(values: MappedRows, key: Any) -> Any:
+    if isinstance(key, slice):
+        return values.with_rows(values.rows[key])
+    if isinstance(key, Tensor) and key.dim() == 1 and key.dtype == torch.int64:
+        return values.with_rows(values.rows[key.cpu().numpy()])
+    return values.read()[key]
+
+
+def _split(values: MappedRows, size: Any, dim: int = 0) -> Any:
+    if dim != 0 or not isinstance(size, int):
+        return values.read().split(size, dim)
+    starts = range(0, max(1, len(values.rows)), size)
+    return tuple(values.with_rows(values.rows[start : start + size]) for start in starts)
+
+
+def _to(values: MappedRows, *args: Any, **kwargs: Any) -> Any:
+    target = args[0] if args else kwargs.get("device")
+    if isinstance(target, str | torch.device) and len(args) <= 1 and kwargs.keys() <= {"device"}:
+        moved = values.with_rows(values.rows)
+        moved.target = torch.device(target)
+        return moved
+    return values.read().to(*args, **kwargs)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    mapped = isinstance(one, MappedRows) and isinstance(other, MappedRows)
+    if mapped and one.file == other.file and np.array_equal(one.rows, other.rows):
+        return True
+    pairs = zip(one.split(_ROWS), other.split(_ROWS), strict=True)
+    return all(torch.equal(in_memory(a), in_memory(b)) for a, b in pairs)
+
+
+_LAZY: dict[Any, Callable[..., Any]] = {
+    Tensor.__getitem__: _item,
+    Tensor.split: _split,
+    torch.split: _split,
+    Tensor.to: _to,
+    torch.equal: _equal,
+    Tensor.device.__get__: lambda values: values.target,
+}
+"""What can be said of rows, or done with them, without a look at any."""
+_ABOUT = {
+    Tensor.__len__,
+    Tensor.size,
+    Tensor.dim,
+    Tensor.numel,
+    Tensor.element_size,
+    Tensor.shape.__get__,  # type: ignore[attr-defined]
+    Tensor.dtype.__get__,  # type: ignore[attr-defined]
+    Tensor.ndim.__get__,  # type: ignore[attr-defined]
+    Tensor.requires_grad.__get__,  # type: ignore[attr-defined]
+}

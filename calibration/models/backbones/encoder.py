@@ -1,0 +1,85 @@
+"""A pretrained network behind its preprocessing: from raw inputs to embeddings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from calibration.data.fingerprint import fingerprint
+
+EMBEDDING_VERSION = 1
+"""Part of every embedding's key: raise it when a change alters what is embedded."""
+
+
+class Encoder(ABC):
+    """Embeds raw inputs with a network that is not trained.
+
+    ``preprocessing`` are plain values that say all that happens before the network.
+    """
+
+    unused: ClassVar[tuple[str, ...]] = ()
+    """Prefixes of tensors that an embedding does not depend on."""
+
+    def __init__(self, name: str, network: nn.Module, preprocessing: dict[str, Any]) -> None:
+        self.name = name
+        self.network = network.float().eval().requires_grad_(False)
+        self.preprocessing = preprocessing
+
+    @abstractmethod
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The embeddings (N, width) of a batch of raw inputs on the network's device.
+
+        Raises ``ValueError`` for inputs that are not of its kind.
+        """
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write the weights, and all else that is read from files, for ``weights: directory``."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the name, the preprocessing and the weights, whatever file they came from."""
+        state = sorted(self.network.state_dict().items())
+        used = [(name, tensor) for name, tensor in state if not name.startswith(self.unused)]
+        description = [self.name, self.preprocessing, [name for name, _ in used]]
+        return fingerprint(description, [tensor.cpu() for _, tensor in used])
+
+    @torch.no_grad()
+    def embed(
+        self,
+        inputs: Tensor,
+        *,
+        batch_size: int,
+        device: str = "cpu",
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> Tensor:
+        """The embeddings of raw inputs as float32 on the CPU, one batch after the other.
+
+        ``after_batch`` is called now and then. Raises ``ValueError`` if one is not finite.
+        """
+        self.network.to(device)
+        pieces = []
+        try:
+            for batch in inputs.split(batch_size):
+                pieces.append(self.forward(batch.to(device)).float().cpu())
+                after_batch()
+        finally:
+            self.network.to("cpu")
+        found = torch.cat(pieces)
+        if found.ndim != 2:
+            raise ValueError(
+                f"{self.name} gives outputs of shape {tuple(found.shape[1:])} for an input; a "
+                "backbone gives one vector"
+            )
+        if not bool(found.isfinite().all()):
+            row = int((~found.isfinite()).any(1).nonzero()[0])
+            raise ValueError(
+                f"{self.name}: the embedding of row {row} is not finite; are the weights damaged?"
+            )
+        return found

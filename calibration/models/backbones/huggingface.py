@@ -1,0 +1,134 @@
+"""Text encoders of Hugging Face's transformers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from calibration.data.dataset import Kind
+from calibration.data.text_inputs import decode_texts
+from calibration.models.backbones.backbone import Backbone
+from calibration.models.backbones.encoder import Encoder
+from calibration.models.backbones.torchvision_models import complete_torchvision
+from calibration.models.model import MODELS
+
+_MOST_TOKENS = 512
+
+
+@MODELS.register("hf:")
+class HuggingFaceBackbone(Backbone):
+    """Pretrained text encoder of transformers under a trained head: ``hf:bert-base-uncased``."""
+
+    takes: ClassVar[Kind] = "text"
+    package: ClassVar[str] = "transformers"
+    imports: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors")
+
+    max_tokens: Annotated[
+        int | None,
+        Field(ge=1, le=100_000, description="of a text; by default what it takes, at most 512"),
+    ] = None
+
+    def encoder(self, name: str) -> Encoder:
+        """The encoder with its tokenizer, from a directory or by its name on the hub."""
+        complete_torchvision()
+        if not isinstance(self.weights, Path):
+            return self._loaded(name, name)
+        if not self.weights.is_dir():
+            raise ValueError(
+                f"{self.weights}: there is no such directory; for hf:{name} it holds config.json, "
+                "model.safetensors and the tokenizer's files, as save_pretrained writes them"
+            )
+        return self._loaded(name, str(self.weights))
+
+    def _loaded(self, name: str, source: str) -> Encoder:
+        from transformers import AutoModel, AutoTokenizer
+
+        local = isinstance(self.weights, Path)
+        try:
+            network, report = AutoModel.from_pretrained(
+                source, local_files_only=local, output_loading_info=True
+            )
+            tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
+        except Exception as error:  # the library raises many kinds for files that are missing
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            remedy = (
+                "the directory holds config.json, model.safetensors and the tokenizer's files, as "
+                "save_pretrained writes them"
+                if local
+                else f"on a machine with a network, run AutoModel.from_pretrained({name!r})."
+                f"save_pretrained('encoder') and the same with AutoTokenizer, and write weights: "
+                "encoder"
+            )
+            raise ValueError(f"hf:{name} cannot be loaded from {source}: {reason}; {remedy}") from (
+                error
+            )
+        lacking = sorted(
+            key
+            for kind in ("missing_keys", "mismatched_keys")
+            for key in map(str, report.get(kind, ()))
+            if not key.startswith(TextEncoder.unused)
+        )
+        if lacking:
+            raise ValueError(
+                f"{source}: lacks weights of hf:{name}, or has them in another shape: "
+                f"{', '.join(lacking[:3])}; are these the weights of another network?"
+            )
+        if getattr(network.config, "is_encoder_decoder", False):
+            raise ValueError(f"hf:{name} generates texts from texts; choose an encoder")
+        limits = (
+            self.max_tokens,
+            tokenizer.model_max_length,
+            getattr(network.config, "max_position_embeddings", None),
+            None if self.max_tokens else _MOST_TOKENS,
+        )
+        most = min(limit for limit in limits if limit is not None)
+        return TextEncoder(f"hf:{name}", network, tokenizer, most)
+
+
+class TextEncoder(Encoder):
+    """Embeds texts: the mean of the last layer's vectors over a text's tokens."""
+
+    unused = ("pooler.",)
+
+    def __init__(self, name: str, network: Any, tokenizer: Any, most: int) -> None:
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        about = {"max_tokens": most, "tokenizer": _rules(tokenizer), "pool": "mean"}
+        super().__init__(name, network, about)
+        self.tokenizer, self.most = tokenizer, most
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The mean over tokens. Raises ``ValueError`` for inputs that are not texts."""
+        if inputs.dtype != torch.uint8 or inputs.ndim != 2:
+            raise ValueError(
+                f"{self.name} takes texts; found inputs of shape {tuple(inputs.shape[1:])}"
+            )
+        texts = decode_texts(inputs.cpu())
+        tokens = self.tokenizer(
+            texts, padding=True, truncation=True, max_length=self.most, return_tensors="pt"
+        ).to(inputs.device)
+        states: Tensor = self.network(**tokens).last_hidden_state
+        kept = tokens["attention_mask"][..., None].to(states.dtype)
+        means: Tensor = (states * kept).sum(1) / kept.sum(1).clamp(min=1)
+        return means
+
+    def save(self, directory: Path) -> None:
+        """Write network and tokenizer as ``save_pretrained`` does."""
+        network: Any = self.network
+        network.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory)
+
+
+def _rules(tokenizer: Any) -> dict[str, Any]:
+    """All that decides how a tokenizer reads a text."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:  # one that is written in Python
+        return {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab()}
+    rules: dict[str, Any] = json.loads(backend.to_str())
+    # Of the last call; every call sets them anew.
+    return {name: rule for name, rule in rules.items() if name not in ("padding", "truncation")}

@@ -1,0 +1,146 @@
+"""What is done around an optimiser's step: gradients clipped by norm, weights averaged.
+
+Each wraps an optimiser and is one, so that methods, bilevel engines and cohorts need not know.
+The norm is that of one network: under ``torch.vmap`` every member of a cohort has its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from calibration.optimisers import Optimiser, OptimiserState, Pullback
+
+AVERAGE = "average"
+"""Where an optimiser's state has the averaged weights."""
+_SMALL = 1e-6
+"""Added to the norm, as torch's clip_grad_norm_ does."""
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """Gradients longer than ``norm`` are shortened to it, before any weight decay."""
+
+    version: ClassVar[int] = 1
+    optimiser: Optimiser
+    norm: float
+
+    def initial(self, parameters: Tensor) -> OptimiserState:
+        """The optimiser's own."""
+        return self.optimiser.initial(parameters)
+
+    def update(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState]:
+        """The optimiser's step along g · min(1, norm / (‖g‖ + 1e-6))."""
+        return self.optimiser.update(
+            parameters, self._clipped(gradient), state, lr=lr, weight_decay=weight_decay
+        )
+
+    def linearise(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        """The optimiser's adjoint, then that of the clipping."""
+        with torch.enable_grad():
+            found: Any = torch.func.vjp(self._clipped, gradient)
+        clipped, adjoint = found
+        moved, after, inner = self.optimiser.linearise(
+            parameters, clipped.detach(), state, lr=lr, weight_decay=weight_decay
+        )
+
+        def pullback(
+            moved_bar: Tensor, state_bar: OptimiserState
+        ) -> tuple[Tensor, Tensor, OptimiserState]:
+            parameters_bar, clipped_bar, before_bar = inner(moved_bar, state_bar)
+            (gradient_bar,) = adjoint(clipped_bar)
+            return parameters_bar, gradient_bar, before_bar
+
+        return moved, after, pullback
+
+    def _clipped(self, gradient: Tensor) -> Tensor:
+        # The root of 0 has an infinite slope: a gradient of zeros must not turn into NaN.
+        square = (gradient * gradient).sum(-1)
+        length = torch.where(square > 0, square, torch.ones_like(square)).sqrt()
+        length = torch.where(square > 0, length, torch.zeros_like(length))
+        return gradient * (self.norm / (length + _SMALL)).clamp(max=1.0)
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """Keeps the exponential moving average of the weights beside them, from the initial ones on.
+
+    Training goes on with the weights; evaluated are their averages (``averaged``).
+    """
+
+    version: ClassVar[int] = 1
+    optimiser: Optimiser
+    decay: float
+
+    def initial(self, parameters: Tensor) -> OptimiserState:
+        """The optimiser's own, and an average that begins at the parameters."""
+        return self.optimiser.initial(parameters) | {AVERAGE: parameters.clone()}
+
+    def update(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState]:
+        """The optimiser's step, then average ← decay · average + (1 − decay) · θ."""
+        moved, after = self.optimiser.update(
+            parameters, gradient, _without(state), lr=lr, weight_decay=weight_decay
+        )
+        return moved, after | {AVERAGE: torch.lerp(state[AVERAGE], moved, 1 - self.decay)}
+
+    def linearise(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        """The average is linear in itself and the new parameters."""
+        moved, after, inner = self.optimiser.linearise(
+            parameters, gradient, _without(state), lr=lr, weight_decay=weight_decay
+        )
+
+        def pullback(
+            moved_bar: Tensor, state_bar: OptimiserState
+        ) -> tuple[Tensor, Tensor, OptimiserState]:
+            average_bar = state_bar[AVERAGE]
+            parameters_bar, gradient_bar, before_bar = inner(
+                moved_bar + (1 - self.decay) * average_bar, _without(state_bar)
+            )
+            return parameters_bar, gradient_bar, before_bar | {AVERAGE: self.decay * average_bar}
+
+        average = torch.lerp(state[AVERAGE], moved, 1 - self.decay)
+        return moved, after | {AVERAGE: average}, pullback
+
+
+def averaged(parameters: Tensor, state: OptimiserState) -> Tensor:
+    """The weights to evaluate: their average where the optimiser keeps one."""
+    return state.get(AVERAGE, parameters)
+
+
+def _without(state: OptimiserState) -> OptimiserState:
+    return {name: value for name, value in state.items() if name != AVERAGE}

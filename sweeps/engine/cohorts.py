@@ -1,0 +1,117 @@
+"""Which trials may be trained together in one process, and how many.
+
+A cohort (``calibration/cohort.py``) changes no number, so how trials are grouped is part of no
+key: ``cohort`` in a spec decides only who trains beside whom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from calibration.learners import learner
+from calibration.memory import available_memory
+from calibration.methods import make_method
+from calibration.models import build_model
+from calibration.seeds import seeded
+from sweeps.engine.cell import PlannedTrial
+from sweeps.engine.embedding import stand_in
+from sweeps.engine.identity import TrialConfig, determining
+from sweeps.spec import LoadedSpec
+
+Shape = str
+AUTO_MOST = 16
+"""More members gain little, and a process that dies loses the last seconds of all of them."""
+LIGHT_STEP = 1_000_000
+"""Multiplications in one network's forward pass of a batch up to which calls, not products, take
+most of a step's time."""
+MEMORY_SHARE = 0.25
+"""Of the memory that is there, for the rows of all members that are trained at once."""
+
+
+class Cohorts:
+    """The grouping rule of one sweep."""
+
+    def __init__(self, loaded: LoadedSpec) -> None:
+        self.loaded = loaded
+        self.spec = loaded.spec
+        self._shapes: dict[str, Shape | None] = {}
+        self._demands: dict[tuple[str, str], NetworkDemand | None] = {}
+
+    def shape(self, trial: PlannedTrial) -> Shape | None:
+        """What those that train together have in common; None for one that trains alone.
+
+        All that determines the result but seeds and real-valued hyperparameters. The first
+        confirm trial of every cell trains alone: its time is what the row costs.
+        """
+        if self.spec.cohort == 1 or (trial.config.phase == "confirm" and trial.number == 0):
+            return None
+        if trial.key not in self._shapes:
+            self._shapes[trial.key] = _shape(trial.config)
+        return self._shapes[trial.key]
+
+    def most(self, trial: PlannedTrial, workers: int) -> int:
+        """How many may be trained together with a trial that has a shape."""
+        if isinstance(self.spec.cohort, int):
+            return self.spec.cohort
+        if trial.cell not in self._demands:
+            try:
+                self._demands[trial.cell] = self._demand(trial)
+            except Exception:  # a user's own model may raise anything; its trials will say what
+                self._demands[trial.cell] = None
+        demand = self._demands[trial.cell]
+        if demand is None or demand.multiplications > LIGHT_STEP:
+            return 1
+        room = MEMORY_SHARE * available_memory() / workers
+        return max(1, min(AUTO_MOST, int(room / demand.row_bytes)))
+
+    def _demand(self, trial: PlannedTrial) -> NetworkDemand | None:
+        """What a network of the cell takes; None if its trials are better trained alone.
+
+        A time limit is for one trial; methods of others may not have passed ``check_method``;
+        GPUs have not been measured.
+        """
+        config, kind = trial.config, learner(trial.config.method)
+        ours = kind.__module__.startswith("calibration.")
+        if self.spec.time_limit is not None or config.device != "cpu" or not ours:
+            return None
+        model, dataset = config.model, self.loaded.datasets[config.dataset_name]
+        assert model is not None, "an estimator has no shape"
+        splits = dataset.split(self.spec.protocol, config.seed, held_out=False)
+        splits = stand_in(model, splits)
+        few = splits.transform(splits.train.inputs[:2])
+        with seeded(0, "counting"), torch.no_grad():
+            network = build_model(model.name, model.options, tuple(few.shape[1:]), dataset.classes)
+            with FlopCounterMode(display=False) as counter:
+                network.eval()(few)
+        rows, size = len(splits.train.labels), config.training.batch_size
+        batch = rows if size == "full" else min(rows, size)
+        each = counter.get_total_flops() / 2 / len(few)  # a product and a sum are two
+        return NetworkDemand(each * batch, few[0].numel() * few.element_size() * rows)
+
+
+class NetworkDemand(NamedTuple):
+    """What training one network takes: of a forward pass of a batch, and for its rows."""
+
+    multiplications: float
+    row_bytes: int
+
+
+def _shape(config: TrialConfig) -> Shape | None:
+    training = config.training
+    if config.model is None or training.mixed_precision or training.threads > 1:
+        return None
+    method = make_method(config.method, config.hyperparameters)
+    if method.alone:
+        return None
+    discrete = {
+        name: value
+        for name, value in config.hyperparameters.items()
+        if not isinstance(value, float) or name in method.read_by_the_host
+    }
+    common: dict[str, Any] = determining(config) | {"method/hyperparameters": discrete, "seed": ""}
+    return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:32]

@@ -1,0 +1,66 @@
+"""Gradients by hand are those of autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calibration.models import FunctionalModel, build_model
+from calibration.steady import cross_entropy_and_slope
+
+
+def model_of(widths: tuple[int, ...], **options: object) -> FunctionalModel:
+    torch.manual_seed(0)
+    return FunctionalModel(build_model("mlp", {"widths": widths} | options, (3, 2), 4).double())
+
+
+def drawn(*shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("widths", [(), (7,), (7, 5)], ids=str)
+def test_gradients_by_hand_are_autograds_also_of_features(widths: tuple[int, ...]) -> None:
+    model = model_of(widths)
+    assert model.dense is not None
+    parameters, inputs, labels = drawn(3, model.size), drawn(3, 20, 3, 2), torch.arange(20) % 4
+
+    def loss(vector: Tensor, rows: Tensor) -> Tensor:
+        output, _ = model.apply(vector, {}, rows, training=True)
+        return F.cross_entropy(output.logits, labels) + output.features.square().mean()
+
+    pairs = zip(parameters, inputs, strict=True)
+    expected = torch.stack([torch.func.grad(loss)(*one) for one in pairs])
+    stacked = model.dense.forward(parameters, inputs)
+    _, slope = cross_entropy_and_slope(stacked.logits, labels.expand(3, -1))
+    size = stacked.features[0].numel()
+    found = stacked.backward(slope, 2 * stacked.features / size)
+    torch.testing.assert_close(found, expected)
+    for place in range(3):
+        one = model.dense.forward(parameters[place], inputs[place])
+        _, slope = cross_entropy_and_slope(one.logits, labels)
+        alone = one.backward(slope, 2 * one.features / size)
+        torch.testing.assert_close(alone, expected[place])
+
+
+def test_the_loss_by_hand_is_the_cross_entropy() -> None:
+    logits, labels = drawn(5, 30, 4), torch.arange(150).view(5, 30) % 4
+    values, slopes = cross_entropy_and_slope(logits, labels)
+    for found, slope, one, truth in zip(values, slopes, logits, labels, strict=True):
+        expected, value = torch.func.grad_and_value(F.cross_entropy)(one, truth)
+        torch.testing.assert_close((found, slope), (value, expected))
+
+
+@pytest.mark.parametrize("options", [{"activation": "tanh"}, {"dropout": 0.5}], ids=str)
+def test_other_networks_are_left_to_autograd(options: dict[str, object]) -> None:
+    assert model_of((7,), **options).dense is None
+
+
+def test_a_frozen_layer_leaves_the_network_to_autograd() -> None:
+    network = build_model("mlp", {"widths": (7,)}, (6,), 4)
+    next(
+        layer for layer in network.modules() if isinstance(layer, nn.Linear)
+    ).weight.requires_grad_(False)
+    assert FunctionalModel(network).dense is None

@@ -1,0 +1,104 @@
+"""The how-to pages and the notebooks do what they show, from top to bottom."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from sweeps.cli.main import _parser
+from tests.executed import at, execute
+from tests.pages import BLOCK, PAGES
+from tests.tracked import put_database
+
+pytestmark = pytest.mark.slow
+
+ROOT = PAGES.parent.parent
+HOW_TO = PAGES / "how-to"
+ON_ONE_TABLE = ("csv", "trees", "report", "mlflow", "export")
+"""Pages that go on with the table and the sweep of the first, in this order."""
+ON_THEIR_OWN = ("logits", "rare", "groups", "method", "nightly")
+# test_own.py runs ``torch`` on Ray; the other pages show forms and commands, parsed below.
+ELSEWHERE = ("torch", "images", "backbone", "sweep", "elsewhere")
+LARGEST_NOTEBOOK = 200 * 1024
+DOCUMENTS = [ROOT / "README.md", *sorted(PAGES.rglob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("pages")
+    put_database(place / "runs")
+    return place
+
+
+@pytest.mark.parametrize("page", ON_ONE_TABLE)
+def test_pages_on_one_table(page: str, directory: Path) -> None:
+    if page != "csv":
+        assert (directory / "runs" / "churn").exists(), "run the whole module: csv comes first"
+    execute(HOW_TO / f"{page}.md", directory)
+
+
+@pytest.mark.parametrize("page", ON_THEIR_OWN)
+def test_pages_on_their_own(page: str, tmp_path: Path) -> None:
+    put_database(tmp_path / "runs")
+    put_database(tmp_path / "nights" / "small")
+    execute(HOW_TO / f"{page}.md", tmp_path)
+
+
+def test_every_page_is_executed_and_ends_in_a_decision() -> None:
+    pages = {path.stem: path.read_text() for path in HOW_TO.glob("*.md")}
+    assert set(pages) == {*ON_ONE_TABLE, *ON_THEIR_OWN, *ELSEWHERE}
+    undecided = {name for name, text in pages.items() if "\n## The decision\n" not in text}
+    assert undecided == {"sweep", "images", "backbone"}  # forms of a spec, with nothing to decide
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    for document in DOCUMENTS:
+        for language, text in BLOCK.findall(document.read_text()):
+            for line in text.splitlines() if language in ("sh", "console") else ():
+                words = shlex.split(line, comments=True)
+                if words[:1] == ["calsweep"]:
+                    yield f"{document.name}: {line}", words[1:]
+
+
+def test_every_command_in_the_documents_is_one() -> None:
+    found = list(commands())
+    assert len(found) > 40
+    wrong = []
+    for shown, words in found:
+        try:
+            _parser().parse_args(words)
+        except SystemExit:
+            wrong.append(shown)
+    assert wrong == []
+
+
+def notebooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "notebooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["posthoc", "sweep"])
+def test_notebooks_show_what_they_show_when_executed(name: str, tmp_path: Path) -> None:
+    """The same kinds of outputs from the same cells; numbers are a machine's own."""
+    module = notebooks()
+    path = module.DIRECTORY / f"{name}.ipynb"
+    assert path.stat().st_size < LARGEST_NOTEBOOK
+    kept = module.read(path)
+    put_database(tmp_path / "runs")
+    with at(tmp_path):
+        again = module.executed(kept)
+    assert [kinds(cell) for cell in again["cells"]] == [kinds(cell) for cell in kept["cells"]]
+    assert any(kinds(cell) for cell in kept["cells"])
+
+
+def kinds(cell: dict) -> list[list[str]]:
+    return [sorted(output.get("data", ["stream"])) for output in cell.get("outputs", [])]
