@@ -23,6 +23,7 @@ from sweeps.errors import UserError
 from sweeps.host.console import say
 from sweeps.host.workspace import workspace
 from sweeps.ray_backend.connection import Cluster
+from sweeps.ray_backend.template import template
 from sweeps.ray_backend.tune_run import train
 from sweeps.report.write import write_report
 from sweeps.search.journal import Journal
@@ -80,7 +81,12 @@ def run_sweep(
     """
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)
-    with store.lock(sweep) as lock, workspace() as place:
+    cluster = cluster or Cluster()
+    with (
+        template(loaded) if cluster.address is None else nullcontext() as workers,
+        store.lock(sweep) as lock,
+        workspace() as place,
+    ):
         added = extension(store, sweep).more(extend, seeds)
         store.write_file(sweep, SPEC, loaded.text.encode())
         store.write_state(sweep, saved_state(loaded, store, added))
@@ -112,11 +118,12 @@ def run_sweep(
                 train(
                     plan,
                     store,
-                    cluster=cluster or Cluster(),
+                    cluster=cluster,
                     on_event=ended,
                     still_ours=lock.ensure,
                     tell=lambda words: say(console, words),
                     workspace=place,
+                    template=workers,
                     paced=paced,
                 )
             looked = added.looked(plan.spec)

@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 from sweeps.errors import UserError
 from sweeps.host.process import handlers_kept, quiet
 from sweeps.ray_backend.local_ray import BackendError, ensure_alive, lost, own_ray
+from sweeps.ray_backend.template import Template
 from sweeps.ray_backend.user_code import stage
 from sweeps.ray_backend.watch import Check
 from sweeps.spec import LoadedSpec
@@ -43,7 +44,9 @@ class Cluster(NamedTuple):
 
 
 @contextmanager
-def connected(cluster: Cluster, loaded: LoadedSpec, workspace: Path) -> Iterator[Check]:
+def connected(
+    cluster: Cluster, loaded: LoadedSpec, workspace: Path, template: Template | None = None
+) -> Iterator[Check]:
     """Ray, as long as the context lasts; what it yields raises ``BackendError`` once Ray is lost.
 
     The user's own modules that the spec names are brought to the nodes of a cluster. Raises
@@ -52,7 +55,7 @@ def connected(cluster: Cluster, loaded: LoadedSpec, workspace: Path) -> Iterator
     import ray
 
     if cluster.address is None:
-        with own_ray(workspace, cluster.cpus):
+        with own_ray(workspace, cluster.cpus, template):
             yield ensure_alive
         return
     _reach(cluster.address)

@@ -22,6 +22,8 @@ from sweeps.host import allocation
 from sweeps.host.environment import variables
 from sweeps.host.process import handlers_kept, quiet
 from sweeps.host.reaper import end_processes
+from sweeps.ray_backend import launch_worker
+from sweeps.ray_backend.template import Template
 
 _TRIES = 3
 NEEDED = ("raylet", "gcs_server")
@@ -35,10 +37,13 @@ class BackendError(UserError):
 
 
 @contextmanager
-def own_ray(workspace: Path, cpus: int | None = None) -> Iterator[None]:
+def own_ray(
+    workspace: Path, cpus: int | None = None, template: Template | None = None
+) -> Iterator[None]:
     """Ray, started and connected, for as long as the context lasts. Raises ``BackendError``.
 
     It has ``cpus`` CPUs, or as many as are allocated to this process, and the allocated GPUs.
+    Its workers are forked from the ``template``, if there is one.
     """
     import ray
 
@@ -51,7 +56,8 @@ def own_ray(workspace: Path, cpus: int | None = None) -> Iterator[None]:
     home = workspace / "r"
     with quiet({"ray": logging.ERROR}), _private(token):
         count = cpus or allocation.cpus().number
-        started(lambda: _init(home, count), lambda: _clear(home))
+        forked = template.serve(workspace) if template else {}
+        started(lambda: _init(home, count, forked), lambda: _clear(home))
         try:
             yield
         finally:
@@ -105,11 +111,13 @@ def _end(process: Any) -> str:
     return f"was ended by signal {signal.Signals(-code).name} (by hand, or for want of memory)"
 
 
-def _init(home: Path, cpus: int) -> None:
+def _init(home: Path, cpus: int, forked: dict[str, str]) -> None:
     import ray
 
     home.mkdir()
-    with variables({"TMPDIR": str(home)}), handlers_kept(signal.SIGTERM), _without_helpers():
+    settings: dict[str, str | None] = {"TMPDIR": str(home), **forked}
+    launcher = {"setup_worker_path": launch_worker.__file__} if forked else {}
+    with variables(settings), handlers_kept(signal.SIGTERM), _without_helpers(**launcher):
         ray.init(
             address="local",  # without it Ray would join any cluster it finds here
             num_cpus=cpus,
@@ -122,7 +130,7 @@ def _init(home: Path, cpus: int) -> None:
 
 
 @contextmanager
-def _without_helpers() -> Iterator[None]:
+def _without_helpers(**launcher: str) -> Iterator[None]:
     """Start Ray without what nothing here asks: dashboard, autoscaler and log forwarding.
 
     Each is a Python process that takes a second of a core; ``ray.init`` waits for the first,
@@ -131,7 +139,7 @@ def _without_helpers() -> Iterator[None]:
     from ray._private import node, parameter
 
     without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
-    parameters = partial(parameter.RayParams, **without)
+    parameters = partial(parameter.RayParams, **without, **launcher)
     with (
         _replaced(parameter, "RayParams", parameters),
         _replaced(node.Node, "start_api_server", lambda *_, **__: None),

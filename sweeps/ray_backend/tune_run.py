@@ -27,6 +27,7 @@ from sweeps.ray_backend.capacity import Capacity, Demand, machines
 from sweeps.ray_backend.connection import Cluster, connected
 from sweeps.ray_backend.handshake import Meeting
 from sweeps.ray_backend.local_ray import BackendError, lost
+from sweeps.ray_backend.template import Template
 from sweeps.ray_backend.watch import Watch
 from sweeps.spec import LoadedSpec, SpecError
 from sweeps.store import Store
@@ -60,11 +61,13 @@ def train(
     still_ours: Callable[[], None],
     tell: Callable[[str], None],
     workspace: Path,
+    template: Template | None = None,
     paced: bool = False,
 ) -> None:
     """Train everything the plan still holds. ``on_event`` hears of every trial that ends.
 
-    ``paced``: the workers interleave reference work, by which costs can be compared.
+    Workers on this machine are forked from the ``template``, if there is one. ``paced``: they
+    interleave reference work, by which costs can be compared.
 
     Raises ``StoreError`` when the store cannot be used any more, ``BackendError`` when Ray does
     not start or is lost, and what ``still_ours`` raises when the sweep is no longer this
@@ -82,7 +85,7 @@ def train(
         if place := _place(cluster):
             tell(place)
         # Starting Ray costs seconds: a finished sweep never gets here.
-        ensure_alive = ending.enter_context(connected(cluster, plan.loaded, workspace))
+        ensure_alive = ending.enter_context(connected(cluster, plan.loaded, workspace, template))
         ending.enter_context(Watch(ensure_alive, still_ours))
         _run(plan, store, cluster, workspace, on_event, still_ours, tell, paced=paced)
 

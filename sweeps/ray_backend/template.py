@@ -1,0 +1,186 @@
+"""A process from which the workers of a local sweep are forked.
+
+A worker imports torch, Ray Tune and the learners before it can train, seconds of a core each
+time. The template is forked from the driver, which has imported most of that already, imports
+the rest once, and becomes a worker as often as Ray asks for one (``launch_worker.py``).
+
+It is forked before the driver has threads, connections or locks of its own, and only where
+nothing of the driver can disturb a worker; otherwise Ray starts processes as it always does.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+from sweeps.ray_backend.launch_worker import ANSWER, SOCKET
+from sweeps.spec import LoadedSpec
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Template:
+    """The driver's view of it: asleep until Ray starts."""
+
+    def __init__(self, pid: int, control: socket.socket) -> None:
+        self._pid = pid
+        self._control = control
+
+    def serve(self, workspace: Path) -> dict[str, str]:
+        """Wake it, with this process's environment; returns what tells ``launch_worker`` of it."""
+        where = {SOCKET: str(workspace / "fork")}
+        order = {"workspace": str(workspace), "environment": os.environ | where}
+        with suppress(OSError):  # it is gone: Ray starts workers without it
+            self._control.sendall(json.dumps(order).encode() + b"\n")
+        return where
+
+    def close(self) -> None:
+        """End it. Workers forked from it end with Ray."""
+        self._control.close()
+        with suppress(OSError):
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+
+
+@contextmanager
+def template(loaded: LoadedSpec) -> Iterator[Template | None]:
+    """A template as long as the context lasts; None where forking would not be safe."""
+    if not _is_safe(loaded):
+        yield None
+        return
+    ours, theirs = socket.socketpair()
+    driver = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _Server(theirs.detach(), driver).run()
+    theirs.close()
+    with closing(Template(pid, ours)) as made:
+        yield made
+
+
+def _is_safe(loaded: LoadedSpec) -> bool:
+    """Whether a fork of this process can train.
+
+    Other threads may hold locks that a fork would wait for. Ray and CUDA do not survive a fork
+    once they were used, and neither do the threads of torch that a worker would share work with.
+    """
+    spec = loaded.spec
+    return (
+        sys.platform == "linux"
+        and threading.active_count() == 1
+        and "ray" not in sys.modules
+        and spec.resources.trains_on == "cpu"
+        and spec.training.threads == 1
+    )
+
+
+class _Server:
+    """The template itself."""
+
+    def __init__(self, control: int, driver: int) -> None:
+        self._control = control
+        self._driver = driver
+
+    def run(self) -> NoReturn:
+        """Wait for the order, then fork a worker for every request, until killed."""
+        try:
+            self._become_a_process_of_its_own()
+            with socket.socket(fileno=self._control) as control, control.makefile() as orders:
+                order = json.loads(orders.readline() or "{}")
+            if order:
+                self._serve(Path(order["workspace"]), order["environment"])
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)  # nothing of the driver's stack may go on here
+
+    def _become_a_process_of_its_own(self) -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._driver:  # it died before the line above
+            os._exit(1)
+        os.setsid()  # Ctrl-C in the terminal is for the driver
+        atexit._clear()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for workers is Ray
+        self._keep_only_the_control()
+
+    def _keep_only_the_control(self) -> None:
+        """Close the driver's files: its locks and pipes must end with the driver."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nothing, standard)
+        kept = os.dup2(self._control, 3)
+        os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+        self._control = kept
+
+    def _serve(self, workspace: Path, environment: dict[str, str]) -> None:
+        _set_environment(environment)
+        # Errors go where Ray keeps its logs; an open file there marks this process as the driver's.
+        log = os.open(workspace / "template.log", os.O_CREAT | os.O_WRONLY, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(environment[SOCKET])
+            listener.listen(64)
+            import sweeps.engine.cohort_run  # noqa: F401  (all of a worker that is not Ray's)
+
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(OSError):  # of one that did not want to wait
+                    self._answer(connection, listener)
+
+    def _answer(self, connection: socket.socket, listener: socket.socket) -> None:
+        with connection.makefile("rb") as sent:
+            request = json.loads(sent.read())
+        # What the raylet tells its workers, the same for all, Ray reads when it is imported.
+        _set_environment(request["environment"])
+        import sweeps.ray_backend.trainable  # noqa: F401
+
+        connection.sendall(ANSWER)
+        if os.fork() == 0:
+            connection.close()
+            listener.close()
+            _work(request["arguments"], request["directory"])
+
+
+def _set_environment(environment: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def _work(arguments: list[str], directory: str) -> NoReturn:
+    """Be the worker that Ray asked for."""
+    import numpy as np
+
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)  # the raylet ends the whole group of a worker that is gone
+        os.chdir(directory)
+        # As Ray sets it for the processes that it starts: short of memory, end these first.
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")
+        np.random.seed()  # else all workers had the same
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
