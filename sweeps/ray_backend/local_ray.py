@@ -138,8 +138,8 @@ def _without_helpers(**launcher: str) -> Iterator[None]:
     """
     from ray._private import node, parameter
 
-    without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
-    parameters = partial(parameter.RayParams, **without, **launcher)
+    without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False, **launcher}
+    parameters = partial(parameter.RayParams, **without)
     with (
         _replaced(parameter, "RayParams", parameters),
         _replaced(node.Node, "start_api_server", lambda *_, **__: None),
