@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-WIDTH = 100
+WIDTH = 96
 DOCUMENTS = {
     "ARCHITECTURE.md": "built/architecture.md",
     "cluster/SCALE.md": "built/scale.md",
@@ -38,6 +39,10 @@ DOCUMENTS = {
 """The documents of the repository that are pages of the site."""
 PAGES, IMAGES = "docs/pages", ".github/images"
 LINK = re.compile(r"(!?\[[^\]]+\])\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FLOOR = re.compile(r'subgraph \w+\["(.+?)"\]\n(.*?)^  end$', re.MULTILINE | re.DOTALL)
+NODE = re.compile(r'(\w+)\["?([^"\]]+)"?\]')
+ARROW = re.compile(r"^ *(\w+)(?:\[[^\]]+\])? --> (\w+)", re.MULTILINE)
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
 
 
@@ -72,7 +77,23 @@ def pages() -> Iterator[tuple[str, str]]:
         text, _ = notebooks.page(notebooks.read(path), path.stem)
         yield f"how-to/notebook-{path.stem}.md", text
     for document, page in DOCUMENTS.items():
-        yield page, relinked((ROOT / document).read_text(), document, page)
+        text = DIAGRAM.sub(drawn, (ROOT / document).read_text())
+        yield page, relinked(text, document, page)
+
+
+def drawn(diagram: re.Match[str]) -> str:
+    """A Mermaid diagram of packages as lists: to draw it, a browser would fetch a program."""
+    names = {node: label.partition(" · ")[0] for node, label in NODE.findall(diagram[1])}
+    parts = []
+    for title, floor in FLOOR.findall(diagram[1]):
+        package, _, about = title.partition(" · ")
+        parts += ['<div class="floor" markdown>', "", f"**{package}** {about}", ""]
+        arrows = ARROW.findall(floor)
+        for node, label in NODE.findall(floor):
+            below = ", ".join(names[end] for start, end in arrows if start == node)
+            parts.append(f"- {label} → {below}" if below else f"- {label}")
+        parts += ["", "</div>", ""]
+    return "\n".join(parts)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
@@ -162,11 +183,17 @@ def _table(part: dict[str, Any]) -> list[str]:
     lines = ["| key | values | default | meaning |", "|---|---|---|---|"]
     for key, about in part["properties"].items():
         required = key in part.get("required", ())
-        default = "required" if required else f"`{about['default']}`" if "default" in about else ""
+        default = "required" if required else _default(about) if "default" in about else ""
         unit = f" ({about['unit']})" if about.get("unit") else ""
         meaning = _cell(about.get("description", "") + unit)
         lines.append(f"| `{key}` | {_cell(_values(about))} | {_cell(default)} | {meaning} |")
     return lines
+
+
+def _default(about: dict[str, Any]) -> str:
+    """A default as YAML has it."""
+    value = about["default"]
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
 
 def _values(about: dict[str, Any]) -> str:

@@ -21,6 +21,9 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "cluster").rglob("*.md"), *PAGE
 HOP = re.compile(r"^ *(\d+) (\S+) → (\S+) +(\w+)", re.MULTILINE)
 MOST_HOPS = 30
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe|link rel="?(?:stylesheet|preload))[^>]*https?:[^>]*>"""
+)
 PATH = re.compile(r"(?<![\w/.-])(?:calibration|cluster|sweeps|tests)(?:/[\w.-]++)++/?+(?![$*<{])")
 
 
@@ -51,6 +54,8 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "WARNING" not in built.stderr
     for page in ("index", "reference/methods", "reference/spec", "built/architecture"):
         assert "<h1" in (tmp_path / f"{page}.html").read_text()
+    fetched = {page.name: FETCHED.findall(page.read_text()) for page in tmp_path.rglob("*.html")}
+    assert {name: found for name, found in fetched.items() if found} == {}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
