@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +27,10 @@ ON_THEIR_OWN = ("logits", "rare", "groups", "method", "nightly")
 # test_own.py runs ``torch`` on Ray; the other pages show forms and commands, parsed below.
 ELSEWHERE = ("torch", "images", "backbone", "sweep", "elsewhere")
 LARGEST_NOTEBOOK = 200 * 1024
-DOCUMENTS = [ROOT / "README.md", *sorted(PAGES.rglob("*.md"))]
+SLURM = ROOT / "cluster" / "slurm" / "README.md"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "cluster").rglob("*.md"), *PAGES.rglob("*.md")])
+INLINE = re.compile(r"`calsweep ([a-z]+)\b([^`]*)`")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +57,16 @@ def test_pages_on_their_own(page: str, tmp_path: Path) -> None:
 def test_every_page_is_executed_and_ends_in_a_decision() -> None:
     pages = {path.stem: path.read_text() for path in HOW_TO.glob("*.md")}
     assert set(pages) == {*ON_ONE_TABLE, *ON_THEIR_OWN, *ELSEWHERE}
-    undecided = {name for name, text in pages.items() if "\n## The decision\n" not in text}
-    assert undecided == {"sweep", "images", "backbone"}  # forms of a spec, with nothing to decide
+    pages["slurm"] = SLURM.read_text()  # tests/cluster/test_slurm.py executes it
+    assert {name for name, text in pages.items() if "\n## The decision\n" not in text} == set()
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
     for document in DOCUMENTS:
         for language, text in BLOCK.findall(document.read_text()):
             for line in text.splitlines() if language in ("sh", "console") else ():
-                words = shlex.split(line, comments=True)
-                if words[:1] == ["calsweep"]:
-                    yield f"{document.name}: {line}", words[1:]
+                if line.startswith("calsweep "):
+                    yield f"{document.name}: {line}", shlex.split(line, comments=True)[1:]
 
 
 def test_every_command_in_the_documents_is_one() -> None:
@@ -75,6 +79,28 @@ def test_every_command_in_the_documents_is_one() -> None:
         except SystemExit:
             wrong.append(shown)
     assert wrong == []
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """The options of a command and of the commands below it."""
+    found = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            found.update(*(options_of(below) for below in action.choices.values()))
+    return found
+
+
+def test_commands_in_sentences_have_the_options_that_are_said() -> None:
+    (commands,) = (a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction))
+    known = {name: options_of(parser) for name, parser in commands.choices.items()}
+    found = [
+        (document.name, command, set(OPTION.findall(rest)))
+        for document in DOCUMENTS
+        for command, rest in INLINE.findall(BLOCK.sub("", document.read_text()))
+        if command != "setup"  # a script's message
+    ]
+    assert len(found) > 60
+    assert [said for said in found if not said[2] <= known.get(said[1], set())] == []
 
 
 def notebooks() -> ModuleType:
