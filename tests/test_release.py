@@ -1,0 +1,76 @@
+"""The files of a release agree: versions, lower bounds, tools, templates."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from sweeps.cli.main import _parser
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TOOLS = {"ruff", "mypy"}
+
+
+def pins(name: str) -> dict[str, Version]:
+    """The versions that a constraints file names."""
+    lines = (line.partition("#")[0].strip() for line in (ROOT / name).read_text().splitlines())
+    pairs = (line.split("==") for line in lines if line)
+    return {canonicalize_name(package): Version(version) for package, version in pairs}
+
+
+def lower_bounds() -> dict[str, Version]:
+    extras = PROJECT["optional-dependencies"].values()
+    found = map(
+        Requirement, [*PROJECT["dependencies"], *(each for extra in extras for each in extra)]
+    )
+    bounded = ((each.name, str(each.specifier)) for each in found if each.specifier)
+    return {canonicalize_name(name): Version(bound.removeprefix(">=")) for name, bound in bounded}
+
+
+def test_the_minimum_environment_is_that_of_the_lower_bounds() -> None:
+    bounds, minimum = lower_bounds(), pins("constraints-minimum.txt")
+    assert {name: minimum.get(name) for name in bounds} == bounds
+
+
+def test_the_tested_versions_are_allowed() -> None:
+    bounds, tested = lower_bounds(), pins("constraints.txt")
+    assert set(bounds) <= set(tested)
+    assert [name for name, bound in bounds.items() if tested[name] < bound] == []
+
+
+def test_one_version_everywhere() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert {PROJECT["version"], citation["version"], newest[1]} == {PROJECT["version"]}
+    assert citation["license"] == PROJECT["license"]
+
+
+def test_the_changelog_names_every_command() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    (commands,) = (a.choices for a in _parser()._actions if a.metavar == "COMMAND")
+    assert commands is not None
+    assert [name for name in commands if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_hooks_before_a_commit_are_the_pinned_tools() -> None:
+    """They are the environment's own, installed at the versions of constraints.txt."""
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repository["repo"] for repository in config["repos"]] == ["local"]
+    programs = {hook["entry"].split()[0] for hook in config["repos"][0]["hooks"]}
+    assert programs == {f".venv/bin/{tool}" for tool in TOOLS}
+    assert set(pins("constraints.txt")) >= TOOLS
+
+
+def test_templates_of_issues_are_forms() -> None:
+    for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
+        form = yaml.safe_load(path.read_text())
+        assert {"name", "description", "body"} <= set(form)
+        assert all(field["attributes"]["label"] for field in form["body"])
