@@ -20,12 +20,19 @@ class TPE(Sampler):
     startup = STARTUP_TRIALS
 
     def make(self, seed: int) -> BaseSampler:
-        """Optuna's ``TPESampler``; it groups hyperparameters that are searched together."""
+        """Optuna's ``TPESampler``, multivariate for one objective; with groups for conditions."""
         from optuna.exceptions import ExperimentalWarning
         from optuna.samplers import TPESampler
 
-        # With several objectives TPE treats hyperparameters one by one and needs no groups.
-        grouped = bool(self.space.conditions) and self.objectives == 1
+        # What Optuna 5 does by default; Optuna 4 has to be told. Treated one by one, as with
+        # several objectives, hyperparameters need no groups.
+        multivariate = self.objectives == 1
+        grouped = bool(self.space.conditions) and multivariate
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
-            return TPESampler(seed=seed, n_startup_trials=STARTUP_TRIALS, group=grouped)
+            return TPESampler(
+                seed=seed,
+                n_startup_trials=STARTUP_TRIALS,
+                multivariate=multivariate,
+                group=grouped,
+            )
