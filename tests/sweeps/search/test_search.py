@@ -158,7 +158,9 @@ def test_suggestions_are_those_of_optunas_own_samplers(sampler: str) -> None:
     search = study(sampler, 40, Space({}, searched, conditions))
     makers: dict[str, Any] = {
         "random": optuna.samplers.RandomSampler,
-        "tpe": partial(optuna.samplers.TPESampler, n_startup_trials=5, group=True),
+        "tpe": partial(
+            optuna.samplers.TPESampler, n_startup_trials=5, multivariate=True, group=True
+        ),
         "cmaes": optuna.samplers.CmaEsSampler,
         "nsga2": partial(optuna.samplers.NSGAIISampler, population_size=16),
     }
