@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calibration.transfer import sent
+
 Augmentation = Literal["crop_flip", "crop", "flip", "colour", "cutout", "rand_augment"]
 EIGHT_BITS_ONLY = ("colour", "rand_augment")
 PADDING = 4
@@ -52,7 +54,7 @@ def crop(images: Tensor, generator: torch.Generator, *, padding: int = PADDING) 
 def flip(images: Tensor, generator: torch.Generator) -> Tensor:
     """Mirror half of the images, left to right."""
     mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
-    return torch.where(mirrored.to(images.device), images.flip(3), images)
+    return torch.where(sent(mirrored, images.device), images.flip(3), images)
 
 
 def cutout(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -62,8 +64,8 @@ def cutout(images: Tensor, generator: torch.Generator) -> Tensor:
     """
     n, _, height, width = images.shape
     side = max(1, min(height, width) // 2)
-    top = torch.randint(0, height, (n, 1, 1, 1), generator=generator).to(images.device) - side // 2
-    left = torch.randint(0, width, (n, 1, 1, 1), generator=generator).to(images.device) - side // 2
+    corner = [torch.randint(0, most, (n, 1, 1, 1), generator=generator) for most in (height, width)]
+    top, left = sent(torch.stack(corner), images.device) - side // 2
     rows = torch.arange(height, device=images.device)[:, None]
     columns = torch.arange(width, device=images.device)
     inside = (rows >= top) & (rows < top + side) & (columns >= left) & (columns < left + side)
@@ -73,8 +75,9 @@ def cutout(images: Tensor, generator: torch.Generator) -> Tensor:
 def colour_jitter(images: Tensor, generator: torch.Generator, *, strength: float = 0.4) -> Tensor:
     """Brightness, contrast and saturation, each by a factor in 1 ± ``strength``."""
     factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator) - 1)
-    for change, factor in zip((brightness, contrast, saturation), factors, strict=True):
-        images = change(images, factor.to(images.device))
+    changes = (brightness, contrast, saturation)
+    for change, factor in zip(changes, sent(factors, images.device), strict=True):
+        images = change(images, factor)
     return images
 
 
@@ -90,8 +93,8 @@ def rand_augment(images: Tensor, generator: torch.Generator, *, operations: int 
         for place, operation in enumerate(RANDOM_OPERATIONS):
             of_it = torch.nonzero(chosen == place).flatten()
             if len(of_it):
-                there = of_it.to(images.device)
-                images[there] = operation(images[there], signs[of_it].to(images.device))
+                there = sent(of_it, images.device)
+                images[there] = operation(images[there], sent(signs[of_it], images.device))
     return images
 
 
@@ -150,7 +153,8 @@ def affine(images: Tensor, matrices: Tensor) -> Tensor:
     ``matrices`` is (N, 2, 3) in pixels.
     """
     height, width = images.shape[2:]
-    half = torch.tensor([(width - 1) / 2, (height - 1) / 2], device=images.device)
+    # Both are multiples of a half: no rounding.
+    half = (width - 1) / 2, (height - 1) / 2
     y, x = torch.meshgrid(
         torch.arange(height, device=images.device) - half[1],
         torch.arange(width, device=images.device) - half[0],
@@ -158,8 +162,8 @@ def affine(images: Tensor, matrices: Tensor) -> Tensor:
     )
     points = torch.stack([x.flatten(), y.flatten(), torch.ones_like(x).flatten()])
     # Half-way points up, not to even: a shift by half a pixel must move all rows alike.
-    source = ((matrices @ points) + half[:, None] + 0.5).floor().long()
-    column, row = source[:, 0], source[:, 1]
+    source = matrices @ points
+    column, row = ((source[:, i] + half[i] + 0.5).floor().long() for i in (0, 1))
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
     place = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
     taken = images.flatten(2).gather(2, place[:, None].expand(-1, images.shape[1], -1))
@@ -168,7 +172,7 @@ def affine(images: Tensor, matrices: Tensor) -> Tensor:
 
 def _picked(padded: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     picked = torch.arange(len(padded), device=padded.device)[:, None, None]
-    rows, columns = rows.to(padded.device), columns.to(padded.device)
+    rows, columns = sent(rows, padded.device), sent(columns, padded.device)
     # Advanced indices around the channel slice move it to the end: bring it back.
     return padded[picked, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
@@ -210,7 +214,7 @@ def _translate(along: int) -> _Operation:
 
 
 def _rotate(images: Tensor, signs: Tensor) -> Tensor:
-    angle = signs * torch.deg2rad(torch.tensor(30 * _MAGNITUDE))
+    angle = signs * float(torch.deg2rad(torch.tensor(30 * _MAGNITUDE)))
     cos, sin, none = angle.cos(), angle.sin(), torch.zeros_like(angle)
     rows = torch.stack([cos, -sin, none, sin, cos, none], dim=1)
     return affine(images, rows.reshape(-1, 2, 3))

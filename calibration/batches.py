@@ -15,6 +15,7 @@ from calibration.data.mapped import in_memory, is_mapped, read_ahead
 from calibration.methods import Batch, Method
 from calibration.row_weights import drawn_by_weight
 from calibration.training_config import TrainingConfig
+from calibration.transfer import sent
 
 
 class Batches:
@@ -40,7 +41,9 @@ class Batches:
     def windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
         """The next epoch's batches, as many at a time as ``Method.steps`` wants.
 
-        Nothing in here waits for the device.
+        Nothing in here waits for the device. Rows that are there are taken there, in an order that
+        is sent once; others are read ahead and sent, each batch once. What is drawn batch by batch
+        (held-out rows, augmentations, a method's own numbers) is sent with it.
         """
         phase = self.method.phase(self.epoch / self.config.epochs)
         for batches in self._windows(generator):
@@ -51,7 +54,7 @@ class Batches:
     @property
     def prepared(self) -> bool:
         """Whether its rows are held as the network takes them, not prepared batch by batch."""
-        return not self._by_batch
+        return not self._by_batch and not is_mapped(self.train.inputs)
 
     @property
     def plain(self) -> bool:
@@ -68,35 +71,36 @@ class Batches:
             passes = min(self.method.window, self.config.epochs - self.epoch)
             if weights is not None:
                 drawn = [_drawn(weights, samples, generator) for _ in range(passes)]
-                yield [self._batch(rows.to(self.device), generator) for rows in drawn]
+                yield [self._batch(*self._taken(self.train, rows), generator) for rows in drawn]
             elif self.config.augmentation == "none" and self.train_transform is None:
-                yield [self._batch(None, generator)] * passes
+                yield [self._batch(*self._whole(), generator)] * passes
             else:
-                whole = torch.arange(samples, device=self.device)
-                yield [self._batch(whole, generator) for _ in range(passes)]
+                yield [self._batch(*self._whole(), generator) for _ in range(passes)]
             return
         assert isinstance(self.config.batch_size, int)
         order = torch.randperm(samples, generator=generator)
         if weights is not None:
             order = _drawn(weights, samples, generator)[order]
-        shuffled = order.to(self.device, non_blocking=True).split(self.config.batch_size)
-        # What is read from a file is looked for by numbers on the host.
+        shuffled = sent(order, self.device).split(self.config.batch_size)
         wanted = order.split(self.config.batch_size) if is_mapped(self.train.inputs) else shuffled
         read = read_ahead(self.train.inputs, wanted)
         # A window ends with its epoch, so that an epoch stays one pass over the data.
         for orders in _grouped(shuffled, self.method.window):
-            yield [self._batch(rows, generator, next(read)) for rows in orders]
+            yield [self._batch(rows, next(read), generator) for rows in orders]
 
-    def _batch(
-        self, rows: Tensor | None, generator: torch.Generator, read: Tensor | None = None
-    ) -> Batch:
-        """The training rows at these positions (``read`` already); without any, all as they are."""
-        if rows is None:
-            inputs, labels = self.train.inputs, self.train.labels
-            rows = torch.arange(len(labels), device=self.device)
-        else:
-            inputs = self.train.inputs[rows] if read is None else read
-            labels = self.train.labels[rows]
+    def _whole(self) -> tuple[Tensor, Tensor]:
+        return torch.arange(len(self.train.labels), device=self.device), self.train.inputs
+
+    def _taken(self, part: Part, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers of rows on the device, and the inputs there."""
+        there = sent(rows, self.device)
+        # What is read from a file is looked for by numbers on the host.
+        return there, part.inputs[rows if is_mapped(part.inputs) else there]
+
+    def _batch(self, rows: Tensor, inputs: Tensor, generator: torch.Generator) -> Batch:
+        """The training rows with these numbers and inputs."""
+        labels = self.train.labels
+        labels = labels if inputs is self.train.inputs else labels[rows]
         if self.train_transform is not None:
             inputs = _each(self.train_transform, in_memory(inputs))
         inputs = self._prepare(inputs, augment=generator)
@@ -120,9 +124,9 @@ class Batches:
             rows = order if rows is None else rows[order]
         if rows is None:
             return self.held_out._replace(inputs=self._prepare(self.held_out.inputs))
-        unweighted = self.held_out._replace(weights=None)
-        taken = unweighted.take(rows.to(self.device, non_blocking=True))
-        return taken._replace(inputs=self._prepare(taken.inputs))
+        there, inputs = self._taken(self.held_out, rows)
+        known = self.held_out._replace(inputs=self.held_out.labels, weights=None).take(there)
+        return known._replace(inputs=self._prepare(inputs))
 
     def _prepare(self, inputs: Tensor, *, augment: torch.Generator | None = None) -> Tensor:
         inputs = in_memory(inputs)
@@ -190,7 +194,7 @@ def stacked_batches(
     else:
         assert isinstance(size, int)
         drawn = [torch.randperm(samples, generator=generator) for generator in generators]
-        orders = torch.stack(drawn).to(first.device, non_blocking=True).split(size, dim=1)
+        orders = sent(torch.stack(drawn), first.device).split(size, dim=1)
     for order in orders:
         if shared:
             at = order.reshape(-1)

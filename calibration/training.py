@@ -20,8 +20,8 @@ from torch import Tensor
 from calibration.batches import Batches
 from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part, Splits
-from calibration.data.mapped import in_pieces, is_mapped
-from calibration.data.transforms import category_blocks, encoded
+from calibration.data.mapped import in_pieces, is_mapped, kept_on, sent_by_batch
+from calibration.data.transforms import category_blocks, encoded, on_device
 from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
 from calibration.models import FunctionalModel, Output, build_embedded
 from calibration.optimiser_steps import averaged
@@ -29,6 +29,7 @@ from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.row_weights import drawn_by_weight
 from calibration.seeds import seeded
 from calibration.training_config import TrainingConfig, check_augmentations
+from calibration.transfer import room_for_rows
 from calibration.validation import Measured, measured
 
 TRAINING_LOOP_VERSION = 2
@@ -76,16 +77,18 @@ class TrainingRun(Batches):
         self._by_batch |= self.train_transform is not None  # it gets rows as they are
         if splits.train.inputs.dtype != torch.uint8:
             check_augmentations(config)
-        self.train = self._on_device(splits.train)
-        self.validation = self._on_device(splits.validation)
+        if self._by_batch:
+            self.transform = on_device(self.transform, self.device)
         if method.needs_held_out and splits.meta_validation is None:
             raise ValueError(
                 f"splits: {type(method).__name__} learns on held-out data and there is none; "
                 "split with held_out=True"
             )
-        self.held_out = (
-            None if splits.meta_validation is None else self._on_device(splits.meta_validation)
+        parts = (splits.train, splits.validation, splits.meta_validation)
+        self.train, self.validation, *held_out = self._on_device(
+            [part for part in parts if part is not None]
         )
+        self.held_out = held_out[0] if held_out else None
         input_shape = tuple(self._prepare(self.train.inputs[:1]).shape[1:])
         with seeded(seed, "initialisation"):
             module = build_embedded(
@@ -218,7 +221,8 @@ class TrainingRun(Batches):
 
     def predict(self, part: Part) -> Tensor:
         """Logits of the best weights for raw inputs, on the CPU."""
-        return self._logits(self.best, self._on_device(part)).cpu()
+        (there,) = self._on_device([part])
+        return self._logits(self.best, there).cpu()
 
     def predict_validation(self) -> Tensor:
         """Logits of the best weights for the validation part, on the CPU."""
@@ -301,13 +305,22 @@ class TrainingRun(Batches):
     def _kernels(self) -> AbstractContextManager[None]:
         return bfloat16_kernels(self.device) if self.config.mixed_precision else nullcontext()
 
-    def _on_device(self, part: Part) -> Part:
-        inputs = part.inputs
+    def _on_device(self, parts: list[Part]) -> list[Part]:
+        """Parts to be used together: on the device if they fit, else sent there by batches."""
         if not self._by_batch:
-            inputs = self.transform(inputs)
-        # Rows are drawn by weight on the host, which nothing then has to wait for.
-        on_device = part._replace(inputs=inputs, weights=None).to(self.device)
-        return on_device._replace(weights=part.weights)
+            parts = [part._replace(inputs=self.transform(part.inputs)) for part in parts]
+        size = sum(part.inputs.numel() * part.inputs.dtype.itemsize for part in parts)
+        if self.device.type == "cpu":  # rows of a file stay there, others are here already
+            move = Tensor.to
+        else:
+            move = kept_on if size <= room_for_rows(self.device) else sent_by_batch
+        moved = []
+        for part in parts:
+            inputs = move(part.inputs, self.device)
+            # Rows are drawn by weight on the host, which nothing then has to wait for.
+            known = part._replace(inputs=part.labels, weights=None).to(self.device)
+            moved.append(known._replace(inputs=inputs, weights=part.weights))
+        return moved
 
     @property
     def _last_epoch(self) -> bool:

@@ -2,7 +2,8 @@
 
 ``MappedRows`` is a tensor to whoever looks at its shape or takes some of its rows: taking rows
 keeps numbers of rows, not their content. The first operation that needs values reads them, so
-everything that works on tensors works on it, and a batch costs a batch of memory.
+everything that works on tensors works on it, and a batch costs a batch of memory. Rows that are
+in memory, but too many for a GPU, are ``MappedRows`` too: they are sent batch by batch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch.utils._pytree import tree_map
 
 from calibration.memory import IN_MEMORY_BYTES
 from calibration.prefetch import ahead
+from calibration.transfer import pinned, sent
 
 _ROWS = 4096
 SHIPPED_BYTES = 2 * 10**9
@@ -63,9 +65,12 @@ class MappedFile:
 
 
 class MappedRows(Tensor):
-    """Some rows of a mapped file, in an order of their own, as a tensor of ``dtype``."""
+    """Some rows of a mapped file, in an order of their own, as a tensor of ``dtype``.
 
-    file: MappedFile
+    ``file`` is None of rows that lie in memory alone.
+    """
+
+    file: MappedFile | None
     kind: torch.dtype
     content: NDArray[Any]
     rows: NDArray[np.int64]
@@ -75,7 +80,7 @@ class MappedRows(Tensor):
     @staticmethod
     def __new__(
         cls: type[MappedRows],
-        file: MappedFile,
+        file: MappedFile | None,
         dtype: torch.dtype,
         *,
         rows: NDArray[np.int64] | None = None,
@@ -84,13 +89,16 @@ class MappedRows(Tensor):
         target: torch.device | None = None,
     ) -> MappedRows:
         """``shape``: of one row as a tensor; ``content``: the array where the file is elsewhere."""
-        taken = np.arange(file.shape[0]) if rows is None else rows
-        shaped = file.shape[1:] if shape is None else shape
+        if content is None:
+            assert file is not None, "rows without a file are given"
+            content = file.opened()
+        taken = np.arange(len(content)) if rows is None else rows
+        shaped = content.shape[1:] if shape is None else shape
         made: MappedRows = torch.Tensor._make_wrapper_subclass(
             cls, (len(taken), *shaped), dtype=dtype
         )
         made.file, made.kind, made.rows, made.shaped = file, dtype, taken, shaped
-        made.content = file.opened() if content is None else content
+        made.content = content
         made.target = target or torch.device("cpu")
         return made
 
@@ -116,15 +124,15 @@ class MappedRows(Tensor):
         )
         return func(*args, **kwargs)
 
-    def read(self) -> Tensor:
-        """The values, in memory (in pinned memory on the way to a GPU)."""
+    def load(self) -> Tensor:
+        """The values in the host's memory, ready to be sent where they are wanted."""
         taken = np.take(self.content, self.rows, axis=0)
         values = torch.from_numpy(taken).reshape(len(self.rows), *self.shaped).to(self.kind)
-        if self.target.type == "cpu":
-            return values
-        if self.target.type == "cuda":
-            values = values.pin_memory()
-        return values.to(self.target, non_blocking=True)
+        return pinned(values, self.target)
+
+    def read(self) -> Tensor:
+        """The values, where they are wanted."""
+        return sent(self.load(), self.target)
 
     def with_rows(self, rows: NDArray[np.int64]) -> MappedRows:
         """Other rows of the same file."""
@@ -145,19 +153,20 @@ class MappedRows(Tensor):
 
 
 def _arrived(
-    file: MappedFile,
+    file: MappedFile | None,
     dtype: torch.dtype,
     rows: NDArray[np.int64],
     shape: tuple[int, ...],
     shipped: NDArray[Any] | None,
 ) -> MappedRows:
     """Rows that were pickled: from their file where it is there, else as they were sent."""
-    if file.is_there:
+    if file is not None and file.is_there:
         return MappedRows(file, dtype, rows=rows, shape=shape)
     if shipped is None:
         raise ValueError(
-            f"{file.path}: not on this machine, and too large to be sent; put it where every node "
-            "can read it (caches of images: set CALSWEEP_CACHE to a shared directory)"
+            f"{file.path if file else 'an array'}: not on this machine, and too large to be sent; "
+            "put it where every node can read it (caches of images: set CALSWEEP_CACHE to a shared "
+            "directory)"
         )
     return MappedRows(file, dtype, rows=rows, shape=shape, content=shipped)
 
@@ -182,15 +191,36 @@ def in_memory(values: Tensor) -> Tensor:
 
 def read_ahead(values: Tensor, batches: Iterable[Tensor]) -> Iterator[Tensor]:
     """The rows of each batch in memory; those that lie in a file are read while others are used."""
-    if not isinstance(values, MappedRows):
-        return (values[rows] for rows in batches)
-    return ahead(lambda rows: in_memory(values[rows]), batches)
+    taken = (values[rows] for rows in batches)
+    return _loaded_ahead(taken, values.target) if isinstance(values, MappedRows) else taken
 
 
 def in_pieces(values: Tensor, size: int) -> Iterator[Tensor]:
     """All rows in order, ``size`` at a time, read ahead where they lie in a file."""
-    pieces = values.split(size)
-    return ahead(in_memory, pieces) if isinstance(values, MappedRows) else iter(pieces)
+    pieces = iter(values.split(size))
+    return _loaded_ahead(pieces, values.target) if isinstance(values, MappedRows) else pieces
+
+
+def _loaded_ahead(pieces: Iterator[Any], target: torch.device) -> Iterator[Tensor]:
+    # Threads read and pin; the copy itself is asked for here, in the order of what is computed.
+    return (sent(loaded, target) for loaded in ahead(MappedRows.load, pieces))
+
+
+def kept_on(values: Tensor, device: torch.device) -> Tensor:
+    """All rows on a device; those of a file pass through the host's memory in pieces."""
+    if not isinstance(values, MappedRows):
+        return values.to(device)
+    whole = torch.empty(values.shape, dtype=values.kind, device=device)
+    for place, piece in zip(whole.split(_ROWS), in_pieces(values, _ROWS), strict=True):
+        place.copy_(piece)
+    return whole
+
+
+def sent_by_batch(values: Tensor, device: torch.device) -> Tensor:
+    """The same rows, to stay in the host's memory or in their file until a batch needs them."""
+    if not isinstance(values, MappedRows):
+        values = MappedRows(None, values.dtype, content=values.numpy())
+    return values.to(device)
 
 
 def _item(values: MappedRows, key: Any) -> Any:
@@ -217,11 +247,15 @@ def _to(values: MappedRows, *args: Any, **kwargs: Any) -> Any:
     return values.read().to(*args, **kwargs)
 
 
+def _same_content(one: MappedRows, other: MappedRows) -> bool:
+    return one.content is other.content or (one.file is not None and one.file == other.file)
+
+
 def _equal(one: Any, other: Any) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     mapped = isinstance(one, MappedRows) and isinstance(other, MappedRows)
-    if mapped and one.file == other.file and np.array_equal(one.rows, other.rows):
+    if mapped and _same_content(one, other) and np.array_equal(one.rows, other.rows):
         return True
     pairs = zip(one.split(_ROWS), other.split(_ROWS), strict=True)
     return all(torch.equal(in_memory(a), in_memory(b)) for a, b in pairs)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -146,6 +146,23 @@ def encoded(splits: Splits, numeric: NumericInputs, bins: int) -> Transform:
             return replace(transform, numbers=Quantiles.fit(values))
         case "piecewise":
             return replace(transform, numbers=PiecewiseLinear.fit(values, bins))
+
+
+def on_device(transform: Transform, device: torch.device) -> Transform:
+    """The same with its tensors on a device, so that none is sent there with every batch.
+
+    A user's own, unless it is a dataclass, is returned as it is.
+    """
+    return _moved(transform, device)
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    parts = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+    return replace(value, **{name: _moved(part, device) for name, part in parts.items()})
 
 
 def category_blocks(transform: Transform) -> tuple[int, ...]:

@@ -184,9 +184,11 @@ class Method(ABC):
         return ""
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
-        """The random numbers of one call of ``steps``, on the CPU; it finds them as ``drawn``.
+        """The random numbers of one call of ``steps``, which finds them as ``drawn``.
 
-        Drawn here and not inside a step, every member of a cohort has its own.
+        Drawn here and not inside a step, every member of a cohort has its own. The generator is on
+        the CPU; ``calibration.transfer.sent`` sends what a step computes with to the batches'
+        device.
         """
         return {}
 

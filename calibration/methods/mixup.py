@@ -24,6 +24,7 @@ from calibration.methods.method import (
     TrainState,
 )
 from calibration.models import Output
+from calibration.transfer import sent
 
 
 class MixupHyperparameters(MethodHyperparameters):
@@ -61,7 +62,8 @@ class Mixup(Method):
         # As the step's own precision has it, wherever the step is computed.
         share = mixing_share(float(np.float32(self.hyperparameters.alpha)), generator)
         order = torch.randperm(len(batches[0].labels), generator=generator)
-        return {"share": share, "order": order}
+        device = batches[0].labels.device
+        return {"share": sent(share, device), "order": sent(order, device)}
 
     def step(
         self,
@@ -74,7 +76,7 @@ class Mixup(Method):
         """One optimiser step on the mixed batch."""
         drawn = batch.drawn or self.draw([batch], generator)
         share = drawn["share"].to(numbers["alpha"])
-        order = drawn["order"].to(batch.labels.device)
+        order = drawn["order"]
         mixed = torch.lerp(batch.inputs[order], batch.inputs, share.to(batch.inputs.dtype))
 
         def loss(output: Output) -> tuple[Tensor, Records]:

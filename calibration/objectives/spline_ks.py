@@ -33,7 +33,8 @@ def spline_ks(logits: Tensor, labels: Tensor, *, knots: int = 6, sharpness: Real
     _, confidence, correct = top_label(logits, labels)
     ranked, order = confidence.sort()
     gap = ranked - correct.gather(0, order)
-    curve = gap_averaged_over_ties(ranked.detach(), gap) @ projection(len(gap), knots).to(gap)
+    onto_curve = _projection(len(gap), knots, gap.dtype, gap.device)
+    curve = gap_averaged_over_ties(ranked.detach(), gap) @ onto_curve
     scaled = sharpness * curve
     both_signs = torch.cat([scaled, -scaled])
     return (both_signs.logsumexp(dim=0) - math.log(len(both_signs))) / sharpness
@@ -63,6 +64,11 @@ def projection(samples: int, knots: int) -> Tensor:
     weights = np.linalg.solve(basis.gram, moments.T)
     points = np.linspace(0, 1, POINTS_PER_PIECE * (knots - 1) + 1)
     return torch.from_numpy((basis.splines(points) @ weights).T.copy())
+
+
+@lru_cache(maxsize=64)
+def _projection(samples: int, knots: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return projection(samples, knots).to(dtype=dtype, device=device)
 
 
 class _Basis(NamedTuple):

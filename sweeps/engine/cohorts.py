@@ -39,6 +39,8 @@ class Cohorts:
     def __init__(self, loaded: LoadedSpec) -> None:
         self.loaded = loaded
         self.spec = loaded.spec
+        self.limit = 10**9
+        """No more than so many together, whatever the spec says: of those that train on a GPU."""
         self._shapes: dict[str, Shape | None] = {}
         self._demands: dict[tuple[str, str], NetworkDemand | None] = {}
 
@@ -57,7 +59,7 @@ class Cohorts:
     def most(self, trial: PlannedTrial, workers: int) -> int:
         """How many may be trained together with a trial that has a shape."""
         if isinstance(self.spec.cohort, int):
-            return self.spec.cohort
+            return min(self.spec.cohort, self.limit)
         if trial.cell not in self._demands:
             try:
                 self._demands[trial.cell] = self._demand(trial)

@@ -189,6 +189,10 @@ class Plan:
                 cohort.append(trial)
         return cohort
 
+    def limit_cohorts(self, members: int) -> None:
+        """Train at most so many together: a GPU holds no more."""
+        self._cohorts.limit = members
+
     def _shape(self, trial: PlannedTrial) -> Shape | None:
         """What those that train together have in common; None for one that trains alone."""
         return None if trial.key in self._apart else self._cohorts.shape(trial)

@@ -8,11 +8,13 @@ that plans the sweep need not have a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from calibration.data import Splits
+from calibration.data.mapped import is_mapped
 from calibration.learners import trains_network
 from calibration.methods import make_method
 from calibration.models import build_model
@@ -50,11 +52,16 @@ def memory_fraction(share: float, memory: float) -> float:
 def training_bytes(loaded: LoadedSpec) -> float:
     """The memory on a GPU that the most demanding trial of a sweep takes, roughly.
 
-    The data, which stay there; the parameters and what an optimiser keeps of them; and the
-    outputs of all layers for one batch, as often as the method keeps them: a bilevel method
-    that is differentiated through T inner steps keeps T of them. Predictions go through the
-    network in larger batches, and keep nothing.
+    Rows in memory, which stay there, and of those in a file the batches that are on their way; the
+    parameters and what an optimiser keeps of them; and the outputs of all layers for one batch,
+    as often as the method keeps them: a bilevel method that is differentiated through T inner
+    steps keeps T of them. Predictions go through the network in larger batches, and keep nothing.
     """
+    return PROCESS_BYTES + _trial_bytes(loaded)
+
+
+def _trial_bytes(loaded: LoadedSpec) -> float:
+    """The same without the process."""
     most = 0.0
     for dataset in loaded.datasets.values():
         splits = dataset.split(loaded.spec.protocol, loaded.spec.seed, held_out=True)
@@ -63,7 +70,7 @@ def training_bytes(loaded: LoadedSpec) -> float:
             if not trains_network(chosen.method):
                 continue
             most = max(most, _row_bytes(loaded.spec, row, splits, dataset.classes))
-    return PROCESS_BYTES + SAFETY * most
+    return SAFETY * most
 
 
 def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
@@ -84,8 +91,12 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     parts = (splits.train, splits.validation, splits.meta_validation)
     # Images stay there as they are stored, a byte for each value, and are prepared batch by batch.
     stored = splits.train.inputs[:2] if splits.train.inputs.dtype == torch.uint8 else one
-    each = stored[0].numel() * stored.element_size() + _LABEL_BYTES
-    data = each * sum(len(part.labels) for part in parts if part is not None)
+    each = stored[0].numel() * stored.element_size()
+    held = sum(len(part.labels) for part in parts if part is not None)
+    there = held
+    if is_mapped(splits.train.inputs):  # a batch that is used, and the next one
+        there = min(held, 2 * max(batch, PREDICTION_BATCH))
+    data = each * there + _LABEL_BYTES * held
     copies = _COPIES + COPIES_PER_STEP * (method.window - 1)
     return float(data + copies * parameters + 2 * kept)
 
@@ -109,8 +120,21 @@ def _output_bytes(network: nn.Module, inputs: Tensor) -> tuple[float, float]:
     return float(sum(sizes)), float(max(sizes))
 
 
-def choose_share(loaded: LoadedSpec, gpus: float, memory: Callable[[], float]) -> float:
-    """The share for every trial of a sweep whose spec says ``auto``; 0 where no GPU is."""
+class GpuShare(NamedTuple):
+    """What every trial or cohort of a sweep gets of a GPU, and how many may be in a cohort."""
+
+    gpu: float
+    members: int
+
+
+def choose_share(loaded: LoadedSpec, gpus: float, memory: Callable[[], float]) -> GpuShare:
+    """The share if the spec says ``auto``: 0 where no GPU is.
+
+    Of a cohort of N as many are trained together as one GPU holds, each with rows of its own.
+    """
+    wanted = loaded.spec.cohort if isinstance(loaded.spec.cohort, int) else 1
     if not gpus:
-        return 0.0
-    return gpu_share(training_bytes(loaded), memory())
+        return GpuShare(0.0, members=wanted)
+    each, there = _trial_bytes(loaded), memory()
+    members = max(1, min(wanted, int((there - PROCESS_BYTES) / each))) if each else wanted
+    return GpuShare(gpu_share(PROCESS_BYTES + members * each, there), members)

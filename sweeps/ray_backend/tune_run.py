@@ -115,7 +115,7 @@ def _run(
 
     from sweeps.ray_backend.searcher import PlanSearcher
 
-    demand = _demand(plan.loaded, cluster)
+    demand = _demand(plan, cluster)
     room = Capacity(demand, lambda: machines(ray.nodes()), cluster.concurrent)
     if cluster.address is not None:
         tell(room.describe())
@@ -131,14 +131,15 @@ def _run(
         _tune(plan, demand, workspace / "tune", searcher, elsewhere=cluster.address is not None)
 
 
-def _demand(loaded: LoadedSpec, cluster: Cluster) -> Demand:
+def _demand(plan: Plan, cluster: Cluster) -> Demand:
     """What a trial occupies, where ``auto`` looks at the GPUs that there are.
 
-    Raises ``SpecError`` if there are none, or none yet where a cluster is to grow.
+    Cohorts are then no larger than one of them holds. Raises ``SpecError`` if there are none, or
+    none yet where a cluster is to grow.
     """
     import ray
 
-    asked = loaded.spec.resources
+    asked = plan.spec.resources
     if asked.gpu != "auto":
         return Demand(asked.cpu, asked.gpu)
     from sweeps.ray_backend.gpu_share import choose_share
@@ -154,7 +155,10 @@ def _demand(loaded: LoadedSpec, cluster: Cluster) -> Demand:
         raise SpecError(
             "resources.gpu: found auto, and no machine here has a GPU; write 0 to train on CPUs"
         )
-    return Demand(asked.cpu, choose_share(loaded, gpus, least_memory))
+    chosen = choose_share(plan.loaded, gpus, least_memory)
+    if chosen.gpu:
+        plan.limit_cohorts(chosen.members)
+    return Demand(asked.cpu, chosen.gpu)
 
 
 def _with_data(trainable: Any, loaded: LoadedSpec) -> Any:

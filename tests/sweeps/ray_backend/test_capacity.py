@@ -11,6 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from calibration.data import arrays, mapped
+from calibration.training import PREDICTION_BATCH
 from sweeps.ray_backend.capacity import Capacity, Demand, Machine, machines
 from sweeps.ray_backend.gpu_share import (
     ASSUMED_MEMORY,
@@ -154,9 +156,37 @@ def test_images_are_counted_as_they_are_stored(tmp_path: Path) -> None:
     assert more == pytest.approx(SAFETY * 3 * there * 3 * 16 * 16)
 
 
+def test_of_rows_in_a_file_only_batches_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 20_000
+    path = tmp_path / "rows.npy"
+    np.save(path, np.zeros((rows, 50), dtype=np.float32))
+    np.save(tmp_path / "labels.npy", np.arange(rows) % 2)
+    data = {"name": "arrays", "path": str(path), "labels": str(tmp_path / "labels.npy")}
+    in_memory = training_bytes(spec(tmp_path, datasets=[data]))
+    for module in (arrays, mapped):
+        monkeypatch.setattr(module, "IN_MEMORY_BYTES", 0)
+    loaded = spec(tmp_path, datasets=[data])
+    (dataset,) = loaded.datasets.values()
+    parts = dataset.split(loaded.spec.protocol, 0, held_out=True)
+    assert parts.meta_validation is not None
+    there = sum(len(p.labels) for p in (parts.train, parts.validation, parts.meta_validation))
+    less = in_memory - training_bytes(loaded)
+    assert less == pytest.approx(SAFETY * (there - 2 * PREDICTION_BATCH) * 50 * 4)
+
+
+def test_a_cohort_is_as_large_as_the_gpu_holds(tmp_path: Path) -> None:
+    loaded = spec(tmp_path, cohort=8)
+    each = training_bytes(loaded) - PROCESS_BYTES
+    three, eight = (PROCESS_BYTES + members * each for members in (3, 8))
+    for memory, expected in ((three + 1, (1, 3)), (eight + 1, (1, 8)), (2 * eight + 1, (0.5, 8))):
+        assert choose_share(loaded, 1, lambda memory=memory: memory) == expected
+
+
 def test_auto_shares_the_gpus_that_there_are(tmp_path: Path) -> None:
     loaded = spec(tmp_path)
-    assert choose_share(loaded, 0, lambda: ASSUMED_MEMORY) == 0
+    assert choose_share(loaded, 0, lambda: ASSUMED_MEMORY).gpu == 0
     for gpus, memory in product((1, 8), (1e9, 16e9)):
-        share = choose_share(loaded, gpus, lambda memory=memory: memory)
+        share, _ = choose_share(loaded, gpus, lambda memory=memory: memory)
         assert share == (1 / MOST_PER_GPU if memory > 8e9 else 1)
