@@ -12,13 +12,16 @@ first few times that a batch of some shape is met in a company of some size, eve
 is also taken alone. If it goes through such a kernel, or a single bit differs, batches of that
 shape are trained one by one from then on, the others together. On CUDA, too, only steps that
 were found equal are taken together.
+
+**Nor time, if it is measured.** With ``timed`` the first epochs are trained both ways in turn, and
+the rest the way that was faster here (``calibration/cohort_times.py``).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -29,17 +32,16 @@ from calibration.cohort_step import (
     CohortStep,
     equal_tensors,
     member_state,
-    same_bits,
     stack,
     windows,
 )
+from calibration.cohort_times import EpochTimes, clock, times_of
+from calibration.cohort_validation import UNBATCHED, measured_by_all, measured_equally
 from calibration.data import Part
 from calibration.methods import Numbers, TrainState
-from calibration.models import Output
 from calibration.seeds import derive_seed
-from calibration.steady import Unsteady
-from calibration.training import PREDICTION_BATCH, Totals, TrainingRun
-from calibration.validation import Measured, measured_together
+from calibration.training import Totals, TrainingRun
+from calibration.validation import Measured
 
 COMPARISONS = 3
 """How many steps of one shape are compared before one is trusted."""
@@ -57,14 +59,17 @@ class Cohort:
     Any ``TrainingRun``s may be given: those that agree in all but real-valued hyperparameters,
     seeds and rows, and stand at the same epoch, train together, the rest one by one. A member
     that is done, has raised or was told to ``leave`` takes part in no further epoch; nobody
-    else is touched by it. ``failures`` holds what members have raised, ``apart`` why some
-    train alone.
+    else is touched by it. ``failures`` holds what members have raised; ``why_apart`` says why some
+    train alone. ``timed``: together only while that is faster.
     """
 
-    def __init__(self, runs: Iterable[TrainingRun]) -> None:
+    def __init__(self, runs: Iterable[TrainingRun], *, timed: bool = False) -> None:
         self.runs = list(runs)
+        self.timed = timed
         self.failures: dict[int, Exception] = {}
         self.apart: dict[Hashable, str] = {}
+        self._measured_apart: dict[Hashable, str] = {}
+        self._comparing = False
         self._left: set[int] = set()
         self._places = {id(run): place for place, run in enumerate(self.runs)}
         self._kinds = {id(run): company(run)[0] for run in self.runs}
@@ -90,10 +95,37 @@ class Cohort:
         for run in self.active:
             shared = self._kinds[id(run)], run.epoch, _phase(run)
             companies.setdefault(shared, []).append(run)
-        for (kind, _, _), members in companies.items():
+        for members in companies.values():
             for runs in _divided(members):
-                if not (len(runs) > 1 and kind not in self.apart and self._together(runs)):
-                    self._one_by_one(runs)
+                self._train(runs)
+
+    def why_apart(self, run: TrainingRun) -> str:
+        """Why a member is not trained, or not measured, together with others; empty if it is."""
+        kind = self._kinds[id(run)]
+        times = self._times([other for other in self.active if self._kinds[id(other)] == kind])
+        slower = times.reason if times is not None else ""
+        return self.apart.get(kind) or slower or self._measured_apart.get(kind, "")
+
+    def _train(self, runs: list[TrainingRun]) -> None:
+        """One epoch of members of one company, timed if that is wanted."""
+        kind = self._kinds[id(runs[0])]
+        if len(runs) == 1 or kind in self.apart:
+            self._one_by_one(runs)
+            return
+        times, self._comparing, began = self._times(runs), False, clock(runs[0].device)
+        together = (times is None or times.together_next) and self._together(runs)
+        if not together:
+            self._one_by_one(runs)
+        unclear = self._comparing or kind in self.apart or not all(map(self._sound, runs))
+        if times is not None and not unclear:
+            seconds = (clock(runs[0].device) - began) / len(runs)
+            looked = "validation/nll" in runs[0].curve[-1]
+            times.add(seconds, together=together, looked=looked)
+
+    def _times(self, runs: list[TrainingRun]) -> EpochTimes | None:
+        if not self.timed or not runs:
+            return None
+        return times_of((self._kinds[id(runs[0])], _phase(runs[0])), len(_divided(runs)[0]))
 
     def _one_by_one(self, runs: Sequence[TrainingRun]) -> None:
         for run in runs:
@@ -154,6 +186,7 @@ class Cohort:
             if passed is None:
                 state, logs = step.one_by_one()
             elif passed < COMPARISONS:
+                self._comparing = True
                 (state, logs), equal = step.compared()
                 PASSED[signature] = passed + 1 if equal else None
                 batched = batched or equal
@@ -169,17 +202,29 @@ class Cohort:
         """What validation rows say of each member, by its ``id``, if it is time to look."""
         if not runs or not runs[0].due(passes):
             return {}
-        signature = (self._kinds[id(runs[0])], len(runs), runs[0].validation.inputs.shape)
-        passed = PASSED.get(signature, 0)
+        kind = self._kinds[id(runs[0])]
+        signature = (kind, len(runs), runs[0].validation.inputs.shape)
+        passed = PASSED.get(signature, 0) if len(runs) > 1 else None
+        error: Exception | None = None
         if passed is not None and passed >= COMPARISONS:
-            with suppress(Exception):  # alone, it will show whose fault it is
-                return dict(zip(map(id, runs), _measured_together(runs), strict=True))
+            try:
+                return dict(zip(map(id, runs), measured_by_all(runs), strict=True))
+            except Exception as raised:  # alone, it will show whose fault it is
+                error = raised
         alone: dict[int, Measured] = {}
         for run in runs:
             with self._failing(run):
                 alone[id(run)] = run.measure()
-        if passed is not None and len(runs) > 1:
-            PASSED[signature] = passed + 1 if _measured_equally(runs, alone) else None
+        if passed is None or len(alone) < len(runs):
+            return alone
+        self._comparing = True
+        try:
+            if error is not None:
+                raise error
+            PASSED[signature] = passed + 1 if measured_equally(runs, alone) else None
+        except UNBATCHED as reason:
+            PASSED[signature] = None
+            self._measured_apart[kind] = f"validation rows are measured one by one: {reason}"
         return alone
 
     def _stack(self, runs: list[TrainingRun]) -> TrainState:
@@ -240,61 +285,6 @@ def _divided(runs: list[TrainingRun]) -> list[list[TrainingRun]]:
     most = max(MEMBERS_AT_LEAST, CACHE // max(1, each))
     groups = -(-len(runs) // most)
     return [runs[place::groups] for place in range(groups)]
-
-
-def gain(members: int, *, multiplications: float, rows: int, by_hand: bool) -> float:
-    """About what share of the time one by one a step of ``members`` networks together takes.
-
-    ``multiplications``: of one network's forward pass of a batch of ``rows``. ``by_hand``: the
-    network is ``dense`` and the method has ``steps_together``; otherwise it goes through vmap,
-    whose calls are dearer and whose products of large batches leave the cache. Microseconds of
-    one core, fitted to the shapes of ``tests/benchmarks/bench_cohorts.py``: ratios matter.
-    """
-    work = 65e-6 * multiplications + 0.25 * rows
-    calls, shared_calls, slower = (300, 400, 1.0) if by_hand else (450, 3000, 2.0)
-    return (shared_calls / members + slower * work) / (calls + work)
-
-
-def _measured_together(runs: list[TrainingRun]) -> list[Measured]:
-    with torch.no_grad():
-        outputs = _outputs(runs)
-        logits = [
-            run.method.map_logits(output.logits, run.state.method)
-            for run, output in zip(runs, outputs, strict=True)
-        ]
-        parts = [run.validation for run in runs]
-        refinement = runs[0].config.stop_on == "refinement"
-        return measured_together(parts, outputs, logits, refinement=refinement)
-
-
-def _outputs(runs: list[TrainingRun]) -> list[Output]:
-    """What the members' networks make of their validation rows."""
-    dense, parts = runs[0].learner.dense, [run.validation for run in runs]
-    inputs = parts[0].inputs
-    if dense is None or not runs[0].prepared or len(inputs) > PREDICTION_BATCH:
-        return [run.see_validation() for run in runs]
-    if all(part is parts[0] for part in parts):
-        rows = inputs.expand(len(runs), *inputs.shape)
-    else:
-        rows = torch.stack([part.inputs for part in parts])
-    made = dense.forward(torch.stack([run.evaluated.parameters for run in runs]), rows)
-    return list(map(Output, made.logits, made.features))
-
-
-def _measured_equally(runs: list[TrainingRun], alone: dict[int, Measured]) -> bool:
-    """Whether measuring the members together gives what was measured alone."""
-    if len(alone) < len(runs):
-        return False
-    try:
-        with Unsteady(len(runs)) as unsteady:
-            together = _measured_together(runs)
-    except Exception:  # a metric or a map of a user's own that takes no batches
-        return False
-    if unsteady.found:
-        return False
-    return same_bits([one[:2] for one in together], [alone[id(run)][:2] for run in runs]) and repr(
-        [one.row for one in together]
-    ) == repr([alone[id(run)].row for run in runs])
 
 
 def _alone(run: TrainingRun) -> str:

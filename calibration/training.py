@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -311,7 +312,7 @@ class TrainingRun(Batches):
             parts = [part._replace(inputs=self.transform(part.inputs)) for part in parts]
         size = sum(part.inputs.numel() * part.inputs.dtype.itemsize for part in parts)
         if self.device.type == "cpu":  # rows of a file stay there, others are here already
-            move = Tensor.to
+            move: Callable[[Tensor, torch.device], Tensor] = Tensor.to
         else:
             move = kept_on if size <= room_for_rows(self.device) else sent_by_batch
         moved = []

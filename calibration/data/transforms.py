@@ -153,7 +153,8 @@ def on_device(transform: Transform, device: torch.device) -> Transform:
 
     A user's own, unless it is a dataclass, is returned as it is.
     """
-    return _moved(transform, device)
+    moved: Transform = _moved(transform, device)
+    return moved
 
 
 def _moved(value: Any, device: torch.device) -> Any:

@@ -46,14 +46,25 @@ def panel_of_each(
     predictions = Predictions.of_rows(probabilities, labels)
     number = check_count(bins, "bins")
     check_names(metrics, predictions)
-    columns = [METRICS[name].measure(predictions, number).tolist() for name in metrics]
-    return [dict(zip(metrics, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = [METRICS[name].measure(predictions, number) for name in metrics]
+    for name, column in zip(metrics, columns, strict=True):
+        if column.shape != predictions.batch:
+            raise BatchError(
+                f"metrics: {name!r} takes one set of predictions at a time: of "
+                f"{predictions.batch[0]} it made a result of shape {tuple(column.shape)}"
+            )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [dict(zip(metrics, row, strict=True)) for row in rows]
+
+
+class BatchError(ValueError):
+    """Raised by what takes one set of predictions at a time and was given several."""
 
 
 def check_unbatched(predictions: Predictions, function: str) -> None:
-    """Raise ``ValueError`` for several sets of predictions in a batch."""
+    """Raise ``BatchError`` for several sets of predictions in a batch."""
     if predictions.batch:
-        raise ValueError(
+        raise BatchError(
             f"{function} takes one set of predictions at a time, "
             f"found a batch of shape {tuple(predictions.batch)}"
         )

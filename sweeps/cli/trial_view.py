@@ -117,6 +117,7 @@ def _outcome_lines(record: TrialRecord) -> list[str]:
         unit = "epoch" if record.parameters else "round"
         size = f", {record.parameters} parameters" if record.parameters else ""
         company = f", its share of a cohort of {record.company}" if record.company > 1 else ""
+        company += f" ({record.apart})" if record.apart else ""
         lines.append(
             f"trained    {count(record.epochs, unit)} in {record.seconds:.2f} s{company}{size}; "
             f"chosen: {unit} {record.best_epoch}"

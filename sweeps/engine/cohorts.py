@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from calibration.cohort_times import gain
 from calibration.learners import learner
 from calibration.memory import available_memory
 from calibration.methods import make_method
-from calibration.models import build_model
+from calibration.methods.loss_method import LossMethod
+from calibration.models import FunctionalModel, build_model
 from calibration.seeds import seeded
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.embedding import stand_in
@@ -26,11 +28,12 @@ from sweeps.spec import LoadedSpec
 Shape = str
 AUTO_MOST = 16
 """More members gain little, and a process that dies loses the last seconds of all of them."""
-LIGHT_STEP = 1_000_000
-"""Multiplications in one network's forward pass of a batch up to which calls, not products, take
-most of a step's time."""
+WORTH_A_TRY = 0.9
+"""Of the time one by one: a cohort from which less is expected is not even measured."""
 MEMORY_SHARE = 0.25
-"""Of the memory that is there, for the rows of all members that are trained at once."""
+"""Of the memory that is there, for the rows and networks of all members trained at once."""
+STATES = 8
+"""Copies of a network's parameters: weights, gradient, two moments, the same stacked, the best."""
 
 
 class Cohorts:
@@ -43,6 +46,7 @@ class Cohorts:
         """No more than so many together, whatever the spec says: of those that train on a GPU."""
         self._shapes: dict[str, Shape | None] = {}
         self._demands: dict[tuple[str, str], NetworkDemand | None] = {}
+        self._slower: set[Shape] = set()
 
     def shape(self, trial: PlannedTrial) -> Shape | None:
         """What those that train together have in common; None for one that trains alone.
@@ -56,8 +60,16 @@ class Cohorts:
             self._shapes[trial.key] = _shape(trial.config)
         return self._shapes[trial.key]
 
+    def keep_apart(self, trial: PlannedTrial) -> None:
+        """A worker found that those of its shape train no faster together: ``auto`` heeds it."""
+        if shape := self.shape(trial):
+            self._slower.add(shape)
+
     def most(self, trial: PlannedTrial, workers: int) -> int:
-        """How many may be trained together with a trial that has a shape."""
+        """How many may be trained together with a trial that has a shape.
+
+        ``auto``: as many as memory allows, if a gain is to be expected; workers then measure it.
+        """
         if isinstance(self.spec.cohort, int):
             return min(self.spec.cohort, self.limit)
         if trial.cell not in self._demands:
@@ -66,10 +78,11 @@ class Cohorts:
             except Exception:  # a user's own model may raise anything; its trials will say what
                 self._demands[trial.cell] = None
         demand = self._demands[trial.cell]
-        if demand is None or demand.multiplications > LIGHT_STEP:
+        if demand is None or self.shape(trial) in self._slower:
             return 1
         room = MEMORY_SHARE * available_memory() / workers
-        return max(1, min(AUTO_MOST, int(room / demand.row_bytes)))
+        members = max(1, min(AUTO_MOST, self.limit, int(room / demand.member_bytes)))
+        return members if demand.gain(members) <= WORTH_A_TRY else 1
 
     def _demand(self, trial: PlannedTrial) -> NetworkDemand | None:
         """What a network of the cell takes; None if its trials are better trained alone.
@@ -90,17 +103,35 @@ class Cohorts:
             network = build_model(model.name, model.options, tuple(few.shape[1:]), dataset.classes)
             with FlopCounterMode(display=False) as counter:
                 network.eval()(few)
+            functional = FunctionalModel(network)
         rows, size = len(splits.train.labels), config.training.batch_size
         batch = rows if size == "full" else min(rows, size)
         each = counter.get_total_flops() / 2 / len(few)  # a product and a sum are two
-        return NetworkDemand(each * batch, few[0].numel() * few.element_size() * rows)
+        held = few[0].numel() * few.element_size() * rows
+        return NetworkDemand(
+            each * batch,
+            batch,
+            by_hand=functional.dense is not None and issubclass(kind, LossMethod),
+            member_bytes=held + STATES * 4 * functional.size,
+        )
 
 
 class NetworkDemand(NamedTuple):
-    """What training one network takes: of a forward pass of a batch, and for its rows."""
+    """What one network takes: for a step's batch, and in memory."""
 
     multiplications: float
-    row_bytes: int
+    rows: int
+    by_hand: bool
+    member_bytes: int
+
+    def gain(self, members: int) -> float:
+        """What share of the time one by one its training in a cohort should take."""
+        return gain(
+            members,
+            multiplications=self.multiplications,
+            rows=self.rows,
+            by_hand=self.by_hand,
+        )
 
 
 def _shape(config: TrialConfig) -> Shape | None:

@@ -193,6 +193,11 @@ class Plan:
         """Train at most so many together: a GPU holds no more."""
         self._cohorts.limit = members
 
+    def keep_apart(self, key: str) -> None:
+        """A cohort of this running trial's shape trains one by one: let ``auto`` make no more."""
+        if key in self._running:
+            self._cohorts.keep_apart(self._running[key][0])
+
     def _shape(self, trial: PlannedTrial) -> Shape | None:
         """What those that train together have in common; None for one that trains alone."""
         return None if trial.key in self._apart else self._cohorts.shape(trial)

@@ -75,6 +75,8 @@ class TrialRun:
         self.cpu_seconds = 0.0
         self.company = 1
         """The most networks that it was trained together with, itself included."""
+        self.apart = ""
+        """Why it was trained one by one all the same, at last."""
         self.pace = Pace(config.device) if paced else None
         self._continued_after = -1
         self._saved_at = time.monotonic()
@@ -148,7 +150,7 @@ class TrialRun:
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
             "environment": self._environment(),
-            "resources": self.resources | ({"company": self.company} if self.company > 1 else {}),
+            "resources": self.resources | self._company(),
             "lineage": self.lineage,
         }
         if run is None:
@@ -169,6 +171,10 @@ class TrialRun:
                 if name.startswith("validation/")
             },
         }
+
+    def _company(self) -> dict[str, float | str]:
+        company: dict[str, float | str] = {"company": self.company} if self.company > 1 else {}
+        return company | ({"apart": self.apart} if self.apart else {})
 
     def _environment(self) -> dict[str, str]:
         source = frozen_backbone(self.config.model) or learner(self.config.method)

@@ -18,7 +18,8 @@ ASSIGNMENT = "assignment"
 class Terms:
     """What holds for every trial of a run.
 
-    ``block``: seconds of training between two reports; ``paced``: reference work is interleaved.
+    ``block``: seconds of training between two reports; ``paced``: reference work is interleaved;
+    ``timed``: cohorts find out whether one by one is faster.
     """
 
     store: str
@@ -32,13 +33,14 @@ class Terms:
     block: float = BLOCK_SECONDS
     meeting: Meeting | None = None
     paced: bool = False
+    timed: bool = False
 
     @classmethod
     def of(cls, spec: Spec, store: str) -> Self:
         """Those of a spec, on one CPU of this machine."""
         names = tuple(spec.calibrator_names)
         about = spec.evaluation, spec.time_limit, spec.ensemble_seeds
-        return cls(store, spec.name, names, *about)
+        return cls(store, spec.name, names, *about, timed=spec.cohort == "auto")
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,10 @@ class PlanSearcher(Searcher):
     def _died(self, trials: Sequence[PlannedTrial], cause: str, company: int) -> None:
         weight = weight_of(cause)
         if company > 1 and weight > LOST_NODE:
+            log.warning(
+                "a process that trained %d trials together died (%s); they go on alone",
+                *(company, cause[:300]),
+            )
             self._guarded(lambda: self.plan.split(trials))
         else:
             for trial in reversed(trials):  # each is put before those that wait
@@ -234,6 +238,8 @@ class PlanScheduler(FIFOScheduler):
         self.searcher.attended |= not {"unfit", "store_error"} & result.keys()
         if "build" in result:
             self.searcher.compare_builds(str(result["node"]), str(result["build"]))
+        if "apart" in result:
+            self.searcher.plan.keep_apart(str(result["apart"]))
         if "ended" in result:
             self.searcher.ended(trial.trial_id, result["ended"])
         bodies = result.get("bodies")

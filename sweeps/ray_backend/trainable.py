@@ -51,7 +51,8 @@ class CalibrationTrial(tune.Trainable):
             torch.cuda.set_per_process_memory_fraction(memory_fraction(terms.gpu, total))
         self.node = str(util.get_node_ip_address())
         self.terms, self.assigned = terms, assigned
-        self.cohort = CohortRun([self._run_of(member) for member in assigned.members])
+        runs = [self._run_of(member) for member in assigned.members]
+        self.cohort = CohortRun(runs, timed=terms.timed)
         self._reached = dict.fromkeys((trial.key for trial in self.cohort.trials), 0)
         self._judged: list[TrialRun] = []
         self._time_left = terms.time_limit
@@ -92,6 +93,8 @@ class CalibrationTrial(tune.Trainable):
             return {"done": True, "store_error": str(error), "pid": os.getpid()}
         result: dict[str, Any] = {"done": not self.cohort.trials, "pid": os.getpid()}
         result |= {"node": self.node, "build": str(torch.__version__)}
+        if self.cohort.apart:
+            result["apart"] = self.cohort.trials[0].key
         if ended:
             result["ended"] = json.dumps([trial.key for trial in ended])
         self._judged = [trial for trial in self.cohort.trials if self._at_rung(trial)]

@@ -100,6 +100,11 @@ class TrialOutcome(BaseModel):
         return int(self.resources.get("company", 1))
 
     @property
+    def apart(self) -> str:
+        """Why it was trained or measured one by one in its cohort; empty if it was not."""
+        return str(self.resources.get("apart", ""))
+
+    @property
     def seconds_alone(self) -> float:
         """What the training takes; NaN if it was trained in company, where none has its own time.
 

@@ -7,7 +7,7 @@ three ways: by hand (``nn.Sequential``, ``torch.optim.Adam``), one ``TrainingRun
 other, and as a ``Cohort``; float32, one thread, CPU time, evaluated after the last epoch only,
 but for the last line. The three alternate, so that a busy machine slows all alike; ratios are
 medians over the rounds. A cohort's time includes the steps that it also takes one by one to
-compare their bits; ``estimated`` is what ``calibration.cohort.gain`` expects beside alone. The
+compare their bits; ``estimated`` is what ``gain`` expects beside alone. The
 first line compares our step alone with a step written by hand on one flat vector, with Adam
 in place.
 """
@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calibration.cohort import PASSED, Cohort, gain
+from calibration.cohort import PASSED, Cohort
+from calibration.cohort_times import gain
 from calibration.data import Part, Protocol, Splits
 from calibration.data.fixed import FixedDataset
 from calibration.methods import make_method

@@ -12,12 +12,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calibration import cohort as cohorts
-from calibration import cohort_step, steady
+from calibration import cohort_step, cohort_times, cohort_validation, steady
 from calibration.cohort import Cohort
+from calibration.cohort_times import TIMED, EpochTimes, gain
 from calibration.data import Part
 from calibration.methods import Batch, Learner, Numbers, TrainState, make_method
 from calibration.methods.descent import moved_together
 from calibration.methods.standard import Standard
+from calibration.metrics import METRICS, Metric
 from calibration.models import Output
 from calibration.optimisers import Adam
 from calibration.testing import problems
@@ -31,6 +33,7 @@ from calibration.validation import measured, measured_together
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cohorts, "PASSED", {})  # nothing has been compared before
+    monkeypatch.setattr(cohort_times, "TIMES", {})
     with threads(1):
         yield
 
@@ -120,6 +123,87 @@ def test_members_step_together_where_bits_allow(monkeypatch: pytest.MonkeyPatch)
         torch.testing.assert_close(
             member.state.parameters, alone.state.parameters, rtol=1e-3, atol=1e-4
         )
+
+
+@pytest.mark.parametrize("faster", ["together", "one by one"])
+def test_timed_members_go_the_way_that_is_faster(
+    monkeypatch: pytest.MonkeyPatch, faster: str
+) -> None:
+    """Time is counted in calls of steps, which are fewest together; or backwards."""
+    monkeypatch.setattr(cohort_step, "same_bits", lambda one, other: True)
+    monkeypatch.setattr(steady, "TWO_FORMULAS", set())
+    monkeypatch.setattr(steady, "SMALL_PRODUCT", 0)
+    sign = 1 if faster == "together" else -1
+    monkeypatch.setattr(cohorts, "clock", lambda device: sign * float(Counted.calls))
+    settings = {"batch_size": "full", "epochs": 30, "evaluate_every": 30}
+    members = [counted(place, **settings) for place in range(4)]
+    Counted.calls, cohort = 0, Cohort(members, timed=True)
+    while cohort.active:
+        cohort.run_epoch()
+    first, rest = cohorts.COMPARISONS, 30 - cohorts.COMPARISONS - 2 * TIMED
+    each = 1 if faster == "together" else 4
+    assert Counted.calls == first * 5 + TIMED * (1 + 4) + rest * each
+    later = Cohort([counted(place, **settings) for place in range(4)], timed=True)
+    reasons = {later.why_apart(run) for run in later.runs}
+    assert ["one by one is faster" in reason for reason in reasons] == [faster != "together"]
+
+
+def test_measuring_time_changes_no_number() -> None:
+    members = [run_of(place, epochs=9) for place in range(4)]
+    cohort = Cohort(members, timed=True)
+    while cohort.active:
+        cohort.run_epoch()
+    for place, member in enumerate(members):
+        assert difference(untimed(finished(run_of(place, epochs=9))), untimed(member)) is None
+
+
+def test_the_two_ways_are_compared_by_epochs_of_one_sort() -> None:
+    for every in (2, 3, 4):
+        times, ways = EpochTimes(), []
+        while times.compared is None:
+            ways.append(times.together_next)
+            looked = len(ways) % every == 0  # which takes ten times as long
+            seconds = (0.1 if ways[-1] else 0.2) * (10 if looked else 1)
+            times.add(seconds, together=ways[-1], looked=looked)
+        assert len(ways) <= 8
+        assert times.compared == (0.1, 0.2)
+        assert times.together_next
+        assert times.reason == ""
+
+
+def one_at_a_time_of(name: str) -> Callable[..., Tensor]:
+    """``Metric.measure``, but for one metric that makes a single number of whatever it is given."""
+    measure = Metric.measure
+
+    def measured(metric: Metric, predictions: Any, bins: int) -> Tensor:
+        found = measure(metric, predictions, bins)
+        return found.mean() if metric.name == name else found
+
+    return measured
+
+
+def test_a_metric_that_takes_no_batches_is_measured_one_by_one_and_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_curve = next(iter(METRICS.curve()))
+    monkeypatch.setattr(Metric, "measure", one_at_a_time_of(in_curve))
+    members = [run_of(place, evaluate_every=1) for place in range(3)]
+    cohort = trained(members)
+    assert not cohort.failures
+    for place, member in enumerate(members):
+        assert f"one by one: metrics: {in_curve!r}" in cohort.why_apart(member)
+        alone = finished(run_of(place, evaluate_every=1))
+        assert difference(untimed(alone), untimed(member)) is None
+
+
+def test_any_other_error_of_measuring_together_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **options: Any) -> None:
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(cohort_validation, "measured_together", broken)
+    cohort = Cohort([run_of(place, evaluate_every=1) for place in range(3)])
+    with pytest.raises(KeyError, match="no such thing"):
+        cohort.run_epoch()
 
 
 def test_a_difference_in_one_bit_keeps_members_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +360,7 @@ def test_validation_rows_are_looked_at_together_and_say_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever this machine's kernels do: here the comparison is told to find no difference."""
-    monkeypatch.setattr(cohorts, "_measured_equally", lambda runs, alone: True)
+    monkeypatch.setattr(cohorts, "measured_equally", lambda runs, alone: True)
     looks: list[int] = []
     alone = TrainingRun.measure
     monkeypatch.setattr(
@@ -365,8 +449,8 @@ def test_an_optimiser_takes_the_same_step_elementwise_and_under_vmap() -> None:
 def test_small_batches_gain_and_wide_networks_under_vmap_do_not() -> None:
     wide = {"multiplications": 128 * (2 * 256 + 256 * 256 + 256 * 5), "rows": 128}
     small = {"multiplications": 64 * (2 * 64 + 64 * 64 + 64 * 5), "rows": 64}
-    assert cohorts.gain(8, **wide, by_hand=True) < 1 < cohorts.gain(8, **wide, by_hand=False)
-    assert cohorts.gain(16, **small, by_hand=True) < 0.35
+    assert gain(8, **wide, by_hand=True) < 1 < gain(8, **wide, by_hand=False)
+    assert gain(16, **small, by_hand=True) < 0.35
     for by_hand in (True, False):
-        gains = [cohorts.gain(members, **small, by_hand=by_hand) for members in (4, 16, 64)]
+        gains = [gain(members, **small, by_hand=by_hand) for members in (4, 16, 64)]
         assert gains == sorted(gains, reverse=True)
