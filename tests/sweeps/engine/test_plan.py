@@ -258,6 +258,37 @@ def test_rounds_are_another_search_and_a_cohort_is_not(tmp_path: Path) -> None:
     assert plain.study_id == cohort.study_id != rounds.study_id
 
 
+def test_auto_groups_what_may_gain_until_a_worker_says_otherwise(tmp_path: Path) -> None:
+    random = ROUNDS.replace("tpe", "random").replace(", batch: 4", "").replace("14", "40")
+
+    def plan_of(number: int, model: str, batch: int = 64) -> Plan:
+        text = random.replace("{name: mlp, widths: [4]}", model)
+        training = f"training: {{batch_size: {batch}}}\ncohort: auto\n"
+        return fresh(tmp_path_of(tmp_path, number), text + training)
+
+    assert len(plan_of(1, "{name: mlp, widths: [64, 64]}").next_cohort(workers=2)) == 16
+    large = plan_of(2, "{name: mlp, widths: [4096, 4096]}", batch=128)
+    assert len(large.next_cohort(workers=2)) == 1
+    plan = plan_of(3, "{name: mlp, widths: [32]}")
+    first = plan.next_cohort(workers=2)
+    plan.keep_apart("of a trial that has ended")
+    second = plan.next_cohort(workers=2)
+    plan.keep_apart(second[0].key)
+    rest = [plan.next_cohort(workers=2) for _ in range(40 - len(first) - len(second))]
+    assert [len(first), len(second)] == [16, 16]
+    assert all(len(cohort) == 1 for cohort in rest)
+    # Who trains beside whom decides nothing else.
+    alone = fresh(tmp_path_of(tmp_path, 4), random.replace("[4]", "[32]") + "cohort: 1\n")
+    asked = [plan.searched(trial) for cohort in (first, second, *rest) for trial in cohort]
+    assert asked == [alone.searched(trial) for _ in range(40) if (trial := alone.next())]
+
+
+def test_a_gpu_that_holds_few_makes_small_cohorts(tmp_path: Path) -> None:
+    plan = fresh(tmp_path, ROUNDS + "cohort: 4\n")
+    plan.limit_cohorts(3)
+    assert len(plan.next_cohort(workers=1)) == 3
+
+
 def tmp_path_of(place: Path, number: int) -> Path:
     made = place / str(number)
     made.mkdir()
