@@ -21,6 +21,7 @@ from sweeps.engine.plan import Hooks, Options, Plan
 from sweeps.engine.progress import Progress
 from sweeps.errors import UserError
 from sweeps.host.console import say
+from sweeps.host.stages import stage
 from sweeps.host.workspace import workspace
 from sweeps.ray_backend.connection import Cluster
 from sweeps.ray_backend.template import template
@@ -97,7 +98,8 @@ def run_sweep(
         summary: str | None = None
         analysis: Analysis | None = None
         try:
-            plan.replay()
+            with stage("replay"):
+                plan.replay()
             with (
                 _journal(plan, store, place) as journal,
                 Progress(plan, console) as progress,
@@ -130,12 +132,14 @@ def run_sweep(
             if looked != added:  # before it is reported: every look must be counted
                 store.write_state(sweep, saved_state(loaded, store, looked))
             records = records_of(plan, looked.look(plan.spec))
-            written = write_report(records, store)
+            with stage("report"):
+                written = write_report(records, store)
             summary, analysis = written.summary, written.analysis
         finally:
             # If interrupted, it should end soon: the next run publishes the rest.
             patience = 5.0 if summary is None else 20.0
-            unpublished = recorder.close(summary, analysis, patience=patience)
+            with stage("waiting for MLflow"):
+                unpublished = recorder.close(summary, analysis, patience=patience)
         return Outcome(
             plan,
             records,

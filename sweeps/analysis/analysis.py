@@ -29,6 +29,7 @@ from sweeps.analysis.row_evidence import About, RowEvidence
 from sweeps.analysis.seed_intervals import GROUPS, with_intervals
 from sweeps.analysis.selection import CHOSEN_BY, CHOSEN_BY_ERROR, Selection, select
 from sweeps.analysis.statistics import Ranks, ranks
+from sweeps.host.stages import stage
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Analysis:
         return int(self.results["outdated"].sum()) if "outdated" in self.results else 0
 
 
+@stage("analysis")
 def analyse(
     sweep: SweepRecords, baseline: str | None = None, about: About = "new_data"
 ) -> Analysis:

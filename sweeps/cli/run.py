@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import time
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.table import Table
 
 from calibration.text import count
 from sweeps.cli.arguments import (
@@ -21,6 +23,7 @@ from sweeps.cli.early_access import check_server
 from sweeps.errors import UserError
 from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
+from sweeps.host.stages import HERE, WORKERS, stage
 
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
@@ -43,6 +46,11 @@ def add(commands: Subparsers) -> None:
         metavar="N",
         help="CPUs of this machine for its own Ray (default: those that the affinity mask, the "
         "control group and Slurm all allow this process)",
+    )
+    run.add_argument(
+        "--profile",
+        action="store_true",
+        help="print the seconds of the driver and of its workers by stage",
     )
     add_how(run)
     add_status_port(run)
@@ -118,11 +126,14 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             f"--cpus {options.cpus}: the Ray cluster at --address {options.address} has its own "
             "CPUs; leave one of the two out"
         )
-    loaded = _loaded(options)
+    HERE.add({"imports": time.process_time()})  # of the process so far
+    with stage("spec and data"):
+        loaded = _loaded(options)
     store = Store(options.store)
-    from sweeps.ray_backend.connection import Cluster
-    from sweeps.runner import run_sweep  # seconds to import: mistakes are reported first
-    from sweeps.sweep import extension
+    with stage("imports"):
+        from sweeps.ray_backend.connection import Cluster
+        from sweeps.runner import run_sweep  # seconds to import: mistakes are reported first
+        from sweeps.sweep import extension
 
     added = extension(store, loaded.spec.name).more(options.extend, options.seeds)
     say(console, _introduction(added.applied(loaded).spec, added.trials), *loaded.notes)
@@ -141,6 +152,8 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             status=status,
         )
     _print_outcome(outcome, options, console)
+    if options.profile:
+        _print_profile(console)
     return 1 if outcome.plan.failed or outcome.failed_calibrators or outcome.report_failures else 0
 
 
@@ -185,6 +198,20 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
             f"them: calsweep sync {options.spec}{where.partition(' --address')[0]}"
         )
     say(console, *lines)
+
+
+def _print_profile(console: Console) -> None:
+    """Seconds by stage: of this process, and of all workers added up."""
+    driver, workers = HERE.take(), WORKERS.take()
+    table = Table("seconds", box=None)
+    for who in ("driver", "workers, added up"):
+        table.add_column(who, justify="right", no_wrap=True)
+    longest = {name: driver.get(name, 0) + workers.get(name, 0) for name in driver | workers}
+    for name in sorted(longest, key=lambda name: -longest[name]):
+        cells = (f"{stages[name]:.2f}" if name in stages else "" for stages in (driver, workers))
+        table.add_row(name, *cells)
+    console.print(table)
+    console.print("Workers train side by side, and publishing goes on beside them.")
 
 
 def _store(options: argparse.Namespace) -> str:

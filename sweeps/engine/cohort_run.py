@@ -11,6 +11,7 @@ from calibration.kernels import chosen_kernels
 from calibration.threads import threads
 from calibration.training import TrainingRun
 from sweeps.engine.trial import TrialRun
+from sweeps.host.stages import stage
 
 
 class CohortRun:
@@ -92,7 +93,8 @@ class CohortRun:
         if {id(run) for run in self._cohort.active} != {id(run) for run in runs}:
             self._cohort = Cohort(runs, timed=self.timed)
         began = time.process_time()
-        self._cohort.run_epoch()
+        with stage("train"):
+            self._cohort.run_epoch()
         return time.process_time() - began
 
     def _failure(self, run: TrainingRun) -> Exception | None:

@@ -25,6 +25,7 @@ from sweeps.engine.networks import dataset_of, fresh_run, model_files, splits_of
 from sweeps.engine.pace import Pace
 from sweeps.engine.predictions import predictions_of
 from sweeps.host.secrets import without_secrets
+from sweeps.host.stages import stage
 from sweeps.spec.schema import Evaluation
 from sweeps.store import (
     ReferenceTimes,
@@ -208,7 +209,8 @@ class TrialRun:
         rung = self.next_rung
         while not run.done and run.epoch < rung and time.monotonic() < deadline:
             began = time.process_time()
-            run.run_epoch()
+            with stage("train"):
+                run.run_epoch()
             self.end_epoch(time.process_time() - began)
             if not run.done:  # on a large cluster a block is longer than a checkpoint may be away
                 self._save(run)
@@ -232,8 +234,9 @@ class TrialRun:
         # Filed before its calibrators are evaluated: a calibrator that fails must not cost the
         # network.
         outcome = TrialOutcome(**self.body(), status="done")
-        self.store.file_record(self.key, outcome, self._results(run))
-        record = self.store.record(self.key)
+        with stage("record"):
+            self.store.file_record(self.key, outcome, self._results(run))
+            record = self.store.record(self.key)
         if record is not None:
             self._evaluate(record)
         return True
@@ -243,6 +246,7 @@ class TrialRun:
         times = self.pace and self.pace.times.model_dump()
         return {"cpu_seconds": self.cpu_seconds, "reference": times}
 
+    @stage("prepare")
     def _start(self) -> TrainingRun | EstimatorTraining:
         run = fresh_run(self.config, self.config.device, self.store)
         saved = self.store.checkpoint(self.key)
@@ -282,6 +286,7 @@ class TrialRun:
         """Whether the last checkpoint is long enough ago."""
         return time.monotonic() - self._saved_at >= self._save_again_after
 
+    @stage("checkpoint")
     def checkpoint(self, run: TrainingRun | EstimatorTraining, company: int = 1) -> None:
         """Save a checkpoint, and then the curve up to it; so do all others of the company."""
         began = time.monotonic()
@@ -320,6 +325,7 @@ class TrialRun:
                 files["reliability.npz"] = encode_arrays(reliability)
         return files | {"predictions.npz": encode_arrays(arrays)}
 
+    @stage("evaluate")
     def _evaluate(self, record: TrialRecord) -> None:
         if record.status == "done" and self.config.phase == "confirm":
             trial = TrialEvaluation(self.config, record, self.store, self.evaluation)

@@ -18,6 +18,7 @@ from ray.tune.search import Searcher
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.plan import Plan
 from sweeps.errors import UserError
+from sweeps.host.stages import WORKERS, stage
 from sweeps.ray_backend.assignment import ASSIGNMENT, AssignedTrial, Assignment, Terms
 from sweeps.store import StoreError
 
@@ -75,6 +76,7 @@ class PlanSearcher(Searcher):
         self._builds: dict[str, str] = {}
         self.causes: dict[str, str] = {}
         self._given: dict[str, _Given] = {}
+        self._counted: dict[str, int] = {}
         _LIVE[id(self)] = self
 
     def close(self) -> None:
@@ -91,7 +93,8 @@ class PlanSearcher(Searcher):
         room = self.room()
         if len(self._given) >= room:
             return None
-        cohort = self._guarded(partial(self._next, room))
+        with stage("suggest"):
+            cohort = self._guarded(partial(self._next, room))
         if not cohort:
             return str(Searcher.FINISHED) if self.plan.finished else None
         self._given[trial_id] = _Given(cohort)
@@ -124,6 +127,13 @@ class PlanSearcher(Searcher):
         self._complete(given, stopped)
         return False
 
+    def add_stages(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Count a worker's seconds: once, as Tune may show a last result twice."""
+        number = result.get("training_iteration", 0)
+        if "stages" in result and self._counted.get(trial_id) != number:
+            self._counted[trial_id] = number
+            WORKERS.add(json.loads(result["stages"]))
+
     def ended(self, trial_id: str, keys: str) -> None:
         """Trials of a cohort have their records; the others go on."""
         given = self._given[trial_id]
@@ -132,7 +142,8 @@ class PlanSearcher(Searcher):
     def _complete(self, given: _Given, trials: Sequence[PlannedTrial]) -> None:
         for trial in trials:
             del given.trials[trial.key]
-            self._guarded(partial(self.plan.complete, trial.key))
+            with stage("record"):
+                self._guarded(partial(self.plan.complete, trial.key))
             self.on_event(trial)
 
     def on_trial_complete(
@@ -141,6 +152,8 @@ class PlanSearcher(Searcher):
         """The records of all that are left lie in the store, unless their process died."""
         given = self._given.pop(trial_id)
         left = list(given.trials.values())
+        self.add_stages(trial_id, result or {})
+        self._counted.pop(trial_id, None)
         if result and "unfit" in result:
             self._turn_away(left, result["unfit"])
             return
@@ -238,6 +251,7 @@ class PlanScheduler(FIFOScheduler):
         self.searcher.attended |= not {"unfit", "store_error"} & result.keys()
         if "build" in result:
             self.searcher.compare_builds(str(result["node"]), str(result["build"]))
+        self.searcher.add_stages(trial.trial_id, result)
         if "apart" in result:
             self.searcher.plan.keep_apart(str(result["apart"]))
         if "ended" in result:

@@ -22,6 +22,7 @@ from sweeps.engine.plan import Plan
 from sweeps.host.allocation import cpus
 from sweeps.host.environment import variables
 from sweeps.host.process import quiet
+from sweeps.host.stages import stage
 from sweeps.ray_backend.assignment import BLOCK_SECONDS, Terms
 from sweeps.ray_backend.capacity import Capacity, Demand, machines
 from sweeps.ray_backend.connection import Cluster, connected
@@ -85,9 +86,15 @@ def train(
         if place := _place(cluster):
             tell(place)
         # Starting Ray costs seconds: a finished sweep never gets here.
-        ensure_alive = ending.enter_context(connected(cluster, plan.loaded, workspace, template))
+        with stage("Ray start"):
+            ensure_alive = ending.enter_context(
+                connected(cluster, plan.loaded, workspace, template)
+            )
         ending.enter_context(Watch(ensure_alive, still_ours))
-        _run(plan, store, cluster, workspace, on_event, still_ours, tell, paced=paced)
+        with stage("waiting for trials"):
+            _run(plan, store, cluster, workspace, on_event, still_ours, tell, paced=paced)
+        with stage("Ray stop"):
+            ending.close()
 
 
 def _place(cluster: Cluster) -> str:
@@ -111,9 +118,10 @@ def _run(
     *,
     paced: bool,
 ) -> None:
-    import ray
+    with stage("imports"):
+        import ray
 
-    from sweeps.ray_backend.searcher import PlanSearcher
+        from sweeps.ray_backend.searcher import PlanSearcher
 
     demand = _demand(plan, cluster)
     room = Capacity(demand, lambda: machines(ray.nodes()), cluster.concurrent)
@@ -178,11 +186,12 @@ def _with_data(trainable: Any, loaded: LoadedSpec) -> Any:
 def _tune(
     plan: Plan, demand: Demand, scratch: Path, searcher: PlanSearcher, *, elsewhere: bool
 ) -> None:
-    from ray import tune
-    from ray.exceptions import RayError
+    with stage("imports"):
+        from ray import tune
+        from ray.exceptions import RayError
 
-    from sweeps.ray_backend.searcher import Forget, PlanScheduler
-    from sweeps.ray_backend.trainable import CalibrationTrial
+        from sweeps.ray_backend.searcher import Forget, PlanScheduler
+        from sweeps.ray_backend.trainable import CalibrationTrial
 
     trainable = _with_data(CalibrationTrial, plan.loaded) if elsewhere else CalibrationTrial
     tuner = tune.Tuner(

@@ -268,8 +268,8 @@ class Spec(_Part):
     cohort: Annotated[
         Annotated[int, Field(ge=1, le=1000)] | Literal["auto"],
         about(
-            "trials of one shape that a process trains together; auto: as many as are known to "
-            "gain by it. Changes no number",
+            "trials of one shape that a process trains together; auto: as many as fit into memory, "
+            "while that is measured to be faster (CPUs only). Changes no number",
             "trials at once, at most",
         ),
     ] = 1

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from calibration.text import count
 from sweeps.analysis import Analysis
 from sweeps.engine.cell import PlannedTrial
+from sweeps.host.stages import stage
 from sweeps.tracking.backend import TrackingBackend, TrackingError, TrackingSession
 
 LIVE_SECONDS = 2.0
@@ -211,7 +212,8 @@ class Recorder:
             return True
         trial = self._waiting[0]
         try:
-            session.publish(trial)
+            with stage("publish"):
+                session.publish(trial)
         except Exception as error:  # the sweep continues, whatever tracking does
             self._failed(error)
             if self._connected() is None:
@@ -239,7 +241,8 @@ class Recorder:
         if self._live_due[key] > now:
             return
         try:
-            self._session.publish_live(self._running[key])
+            with stage("publish"):
+                self._session.publish_live(self._running[key])
         except Exception as error:  # as above; the curve comes with the record
             self._failed(error)
             if self._connected() is not None:
@@ -269,6 +272,7 @@ class Recorder:
             else:
                 ended = self._end(closing)
 
+    @stage("publish")
     def _end(self, closing: _Close) -> bool:
         session = self._connected()
         if session is None:
@@ -292,7 +296,8 @@ class Recorder:
         """
         if self._session is None:
             try:
-                self._session = self.backend.connect(self._answered)
+                with stage("publish"):
+                    self._session = self.backend.connect(self._answered)
             except Exception as error:  # as above
                 self._failed(error)
                 self._stay_away()

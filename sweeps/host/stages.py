@@ -1,0 +1,50 @@
+"""Where the time of a run goes: seconds by stage, of this process and of its workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+
+class Stages:
+    """Seconds by name. A stage inside another one counts for itself, and not for the outer one."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._lock = threading.Lock()
+        self._inner = threading.local()
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count what the block takes; or, as a decorator, a function."""
+        outer, self._inner.seconds = getattr(self._inner, "seconds", 0.0), 0.0
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            taken = time.perf_counter() - began
+            self.add({name: taken - self._inner.seconds})
+            self._inner.seconds = outer + taken
+
+    def add(self, seconds: Mapping[str, float]) -> None:
+        """Count what was measured elsewhere."""
+        with self._lock:
+            for name, taken in seconds.items():
+                self._seconds[name] += taken
+
+    def take(self) -> dict[str, float]:
+        """What was counted since this was last asked."""
+        with self._lock:
+            taken = dict(self._seconds)
+            self._seconds.clear()
+        return taken
+
+
+HERE = Stages()
+"""Those of this process."""
+WORKERS = Stages()
+"""Those that workers have reported to this process, all of them added up."""
+stage = HERE.stage
