@@ -14,7 +14,7 @@ import torch
 
 TIMED = 2
 """Epochs of either way that are compared; the faster of them, as the machine may be busy."""
-TIMES: dict[Hashable, EpochTimes] = {}
+EPOCH_TIMES: dict[Hashable, EpochTimes] = {}
 """What was measured in this process, by what decides how long an epoch takes."""
 
 
@@ -60,7 +60,7 @@ class EpochTimes:
 
 def times_of(kind: Hashable, members: int) -> EpochTimes:
     """Those of companies of one kind and about one size."""
-    return TIMES.setdefault((kind, members.bit_length()), EpochTimes())
+    return EPOCH_TIMES.setdefault((kind, members.bit_length()), EpochTimes())
 
 
 def clock(device: torch.device) -> float:

@@ -23,7 +23,7 @@ from sweeps.cli.early_access import check_server
 from sweeps.errors import UserError
 from sweeps.host.console import say, say_paragraph
 from sweeps.host.secrets import masked
-from sweeps.host.stages import HERE, WORKERS, stage
+from sweeps.host.stages import THIS_PROCESS, WORKERS, stage
 
 if TYPE_CHECKING:
     from sweeps.runner import Outcome
@@ -126,7 +126,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             f"--cpus {options.cpus}: the Ray cluster at --address {options.address} has its own "
             "CPUs; leave one of the two out"
         )
-    HERE.add({"imports": time.process_time()})  # of the process so far
+    THIS_PROCESS.add({"imports": time.process_time()})  # of the process so far
     with stage("spec and data"):
         loaded = _loaded(options)
     store = Store(options.store)
@@ -202,7 +202,7 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
 
 def _print_profile(console: Console) -> None:
     """Seconds by stage: of this process, and of all workers added up."""
-    driver, workers = HERE.take(), WORKERS.take()
+    driver, workers = THIS_PROCESS.take(), WORKERS.take()
     table = Table("seconds", box=None)
     for who in ("driver", "workers, added up"):
         table.add_column(who, justify="right", no_wrap=True)

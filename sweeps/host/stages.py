@@ -43,8 +43,8 @@ class Stages:
         return taken
 
 
-HERE = Stages()
+THIS_PROCESS = Stages()
 """Those of this process."""
 WORKERS = Stages()
 """Those that workers have reported to this process, all of them added up."""
-stage = HERE.stage
+stage = THIS_PROCESS.stage

@@ -17,7 +17,7 @@ from calibration.text import count
 from sweeps.engine.cohort_run import CohortRun
 from sweeps.engine.networks import provide
 from sweeps.engine.trial import TrialRun
-from sweeps.host.stages import HERE
+from sweeps.host.stages import THIS_PROCESS
 from sweeps.ray_backend.assignment import ASSIGNMENT, AssignedTrial, Assignment
 from sweeps.ray_backend.gpu_share import memory_fraction
 from sweeps.ray_backend.handshake import UnfitNodeError, check_device
@@ -95,7 +95,7 @@ class CalibrationTrial(tune.Trainable):
             return {"done": True, "store_error": str(error), "pid": os.getpid()}
         result: dict[str, Any] = {"done": not self.cohort.trials, "pid": os.getpid()}
         result |= {"node": self.node, "build": str(torch.__version__)}
-        result["stages"] = json.dumps(HERE.take())
+        result["stages"] = json.dumps(THIS_PROCESS.take())
         if self.cohort.apart:
             result["apart"] = self.cohort.trials[0].key
         if ended:
@@ -154,7 +154,7 @@ class CalibrationTrial(tune.Trainable):
 @lru_cache(maxsize=1)
 def _note_start() -> None:
     """CPU seconds of the process so far, once: Ray's and our imports."""
-    HERE.add({"imports": time.process_time()})
+    THIS_PROCESS.add({"imports": time.process_time()})
 
 
 @lru_cache(maxsize=4)

@@ -33,7 +33,7 @@ from calibration.validation import measured, measured_together
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cohorts, "PASSED", {})  # nothing has been compared before
-    monkeypatch.setattr(cohort_times, "TIMES", {})
+    monkeypatch.setattr(cohort_times, "EPOCH_TIMES", {})
     with threads(1):
         yield
 
