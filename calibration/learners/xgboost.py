@@ -42,8 +42,9 @@ class XGBoost(Estimator):
     """XGBoost's own boosting on histograms; categories and missing values as they are.
 
     What is searched is among what Gorishniy et al. (2021) and Grinsztajn, Oyallon and Varoquaux
-    (2022) search. The shares' ranges are theirs; theirs of the learning rate begins at 1e-5, which
-    1000 rounds would not get far with, and those of leaf weights and of the penalty differ.
+    (2022) search, by the configurations they published. The shares' ranges are theirs; those of
+    the learning rate begin at 1e-5 with both, which 1000 rounds would not get far with, and those
+    of depth (3 to 10, 1 to 11), leaf weights and the penalty are not ours either.
     """
 
     description = "boosted trees, grown level by level (XGBoost)"
