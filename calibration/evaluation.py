@@ -18,15 +18,17 @@ from torch import Tensor
 
 from calibration import calibrators, metrics
 from calibration.metrics import METRICS, Shown
+from calibration.metrics.class_view import class_view
 from calibration.metrics.metric import Needs
 from calibration.metrics.row_scores import RowScores, row_scores
 from calibration.row_weights import mean_one
 from calibration.seeds import derive_seed
 
 FOLDS = 5
-EVALUATION_VERSION = 2
+EVALUATION_VERSION = 3
 """Raise it when anything here is changed so that an evaluation comes to other numbers or leaves
-others: folds, the noise floor, how often and from which seed resamples are drawn, row scores."""
+others: folds, the noise floor, how often and from which seed resamples are drawn, row scores and
+what they tell of classes."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class CalibratorEvaluation:
     ECE would read on these confidences if the model were calibrated (mean and 95 % quantile).
     ``validation`` holds the cross-fitted metrics on which choices are made, ``large`` what a
     few metrics come to on a larger test draw, where there is one, ``rows`` what each test row
-    scored.
+    scored, and each class.
     """
 
     test: dict[str, float]
@@ -216,6 +218,8 @@ def evaluate_calibrator(
         bins=bins,
         weights=validation.weights,
     )
+    rows = row_scores(output, test.labels, test.logits.argmax(-1), test.groups, test.weights)
+    view = class_view(output, test.labels, bins, test.groups)
     return CalibratorEvaluation(
         test=measured,
         intervals=intervals,
@@ -224,7 +228,7 @@ def evaluate_calibrator(
         converged=fitted.converged,
         fit_seconds=fit_seconds,
         large={} if large is None else measure_large(fitted(large.logits), large, bins=bins),
-        rows=row_scores(output, test.labels, test.logits.argmax(-1), test.groups, test.weights),
+        rows=rows._replace(classes=None if view is None else view.tables),
     )
 
 

@@ -177,13 +177,18 @@ class Sweep:
         there = self.results[self.results["dataset"] == where]
         known = set(zip(there["row"], there["calibrator"], strict=True))
         drawn = {
-            label(*pair): drawn_row(self.records, self.results, where, *pair).pair
+            label(*pair): drawn_row(self.records, self.results, where, *pair)
             for pair in wanted
             if pair in known
         }
         if not drawn:
             raise UserError(f"{self.name}: neither a winner nor {label(*plain)} on {where}")
-        return reliability_grid(drawn, bins=self.spec.bins, title=where)
+        return reliability_grid(
+            {name: row.pair for name, row in drawn.items()},
+            bins=self.spec.bins,
+            groups={name: row.groups for name, row in drawn.items()},
+            title=where,
+        )
 
     def __repr__(self) -> str:
         done = f"{self.records.done} of {count(self.records.total, 'trial')} done"

@@ -33,6 +33,9 @@ class Reading:
     class, the one it speaks for, are never guessed. ``remembered`` are these two as they were
     declared when a calibrator was fitted, ``classes`` its classes: they count where the user says
     nothing else. ``drop_unlabelled`` leaves out rows without a label.
+
+    ``weight`` and ``group`` name columns or arrays with a value per row: how much it counts, and
+    what it belongs to. ``aside`` are columns that are no scores, if they are there.
     """
 
     label: str | None = None
@@ -42,6 +45,15 @@ class Reading:
     remembered: tuple[DeclaredKind, str] | None = None
     classes: tuple[str, ...] | None = None
     drop_unlabelled: bool = False
+    weight: str | None = None
+    group: str | None = None
+    aside: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns or arrays that describe rows, by their role."""
+        named = {"weight": self.weight, "group": self.group}
+        return {role: name for role, name in named.items() if name is not None}
 
     @property
     def declares_score(self) -> bool:
@@ -59,7 +71,8 @@ class Reading:
 class Found:
     """Arrays as they lie in a file, not yet checked; ``kind`` is None where it is not said.
 
-    ``carried`` are further columns or arrays of one value per row, which stay with the rows.
+    ``carried`` are further columns or arrays of one value per row, which stay with the rows;
+    ``roles`` those that describe rows, by role: the name, and the values.
     """
 
     path: Path
@@ -73,6 +86,7 @@ class Found:
     notes: tuple[str, ...] = ()
     column: bool = False
     carried: Mapping[str, Any] = field(default_factory=dict)
+    roles: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
 
     @property
     def is_single(self) -> bool:
@@ -94,6 +108,11 @@ def npz_parts(path: Path, reading: Reading, *, labelled: bool) -> list[Found]:
     content = stored.arrays([*used, *named])
     names = class_names_in(content[CLASS_NAMES], path) if named else None
     parts = [_npz_part(stored, content, names, scores, label) for scores, label in chosen]
+    if reading.roles:
+        parts = [
+            replace(part, roles=_npz_roles(stored, prefix, reading, part))
+            for part, prefix in zip(parts, prefixes, strict=True)
+        ]
     # With labels something is fitted, and rows go nowhere that anything could stay with.
     return parts if labelled else [_with_carried(stored, part) for part in parts]
 
@@ -137,6 +156,25 @@ def _npz_choice(
             f"{', '.join(sorted(stored.names))}"
         )
     return scores, label
+
+
+def _npz_roles(
+    stored: NpzFile, prefix: str, reading: Reading, part: Found
+) -> dict[str, tuple[str, NDArray[Any]]]:
+    """The arrays that describe rows, whose names begin as those of the scores do."""
+    from calibration.data.roles import Roles, check_roles  # pandas takes a second
+
+    names = {role: prefix + name for role, name in reading.roles.items()}
+    used = {part.labels_name: "the labels", part.scores_name: "the scores"}
+    check_roles(Roles(**names), str(stored.path), used)
+    for role, name in names.items():
+        if name not in stored.names:
+            raise ValueError(
+                f"{stored.path}: there is no {role} array {name!r}; found "
+                f"{', '.join(sorted(stored.names))}"
+            )
+    content = stored.arrays(names.values())
+    return {role: (name, content[name]) for role, name in names.items()}
 
 
 def _npz_part(

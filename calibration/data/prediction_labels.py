@@ -56,7 +56,8 @@ def without_missing(found: Found, rows: int, *, drop: bool) -> tuple[Found, str]
     if kept.dtype.kind == "f" and (kept == np.rint(kept)).all():
         kept = kept.astype(np.int64)  # whole numbers, made fractions by those that are missing
     said = f"{found.path}: {number} of {rows} rows have no label and are left out"
-    return replace(found, labels=kept, scores=found.scores[~missing]), said
+    roles = {role: (name, values[~missing]) for role, (name, values) in found.roles.items()}
+    return replace(found, labels=kept, scores=found.scores[~missing], roles=roles), said
 
 
 def _missing(labels: NDArray[Any]) -> NDArray[np.bool_]:

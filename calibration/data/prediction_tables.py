@@ -12,6 +12,7 @@ from pandas.api import types
 
 from calibration.data.frames import check_names, read_frame, read_texts
 from calibration.data.prediction_files import LABELS, Found, Reading, ScoreKind
+from calibration.data.roles import Roles, check_roles
 
 PREFIXES: dict[str, ScoreKind] = {
     "logit_": "logits",
@@ -35,11 +36,17 @@ def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
     that is missing, too many or of the wrong kind.
     """
     frame = read_frame(path)
-    for role, given in (("label", reading.label), ("score", reading.score)):
+    for role, given in {"label": reading.label, "score": reading.score, **reading.roles}.items():
         if given is not None:
             check_names([given], frame, str(path), role)
     target = reading.label or _label_column(frame, path, labelled)
-    others = [name for name in frame.columns if name != target]
+    used_otherwise = {target: "the labels", reading.score: "the score"}
+    check_roles(
+        Roles(**reading.roles), str(path), {n: use for n, use in used_otherwise.items() if n}
+    )
+    described = {role: (name, frame[name]) for role, name in reading.roles.items()}
+    no_scores = {target, *reading.roles.values(), *reading.aside}
+    others = [name for name in frame.columns if name not in no_scores]
     kind, names, prefix = _score_columns(frame, others, target, path, reading, labelled)
     if not names:
         raise ValueError(
@@ -47,11 +54,12 @@ def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
             f"; {_REMEDY}"
         )
     _check_numbers(frame, names, path)
-    ignored = [name for name in others if name not in names]
+    used = {*names, target, *reading.roles.values()}
+    ignored = [name for name in frame.columns if name not in used]
     kept = ignored if target is None else [*ignored, target]
     single = len(names) == 1
     shown = f"column {names[0]!r}" if single else f"columns {names[0]} … {names[-1]}"
-    used = () if not ignored else (f"{path}: not used: {', '.join(ignored)}",)
+    unused = () if not ignored else (f"{path}: not used: {', '.join(ignored)}",)
     return Found(
         path=path,
         scores=frame[names].to_numpy(np.float64),
@@ -61,10 +69,11 @@ def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
         labels_name=f"column {target!r}",
         class_names=None if single else tuple(name.removeprefix(prefix) for name in names),
         taken=shown,
-        notes=used if labelled else (),
+        notes=unused if labelled else (),
         column=True,
         # With labels something is fitted, and rows go nowhere that anything could stay with.
         carried={} if labelled else read_texts(path, frame, kept),
+        roles=described,
     )
 
 

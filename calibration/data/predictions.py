@@ -34,7 +34,9 @@ class StoredPredictions:
     Probabilities have become logits: their logarithms. ``class_names`` are those of the
     file's columns, or the numbers 0…K−1; ``notes`` say what was taken and what was changed.
     ``carried`` are the file's other columns or arrays of one value per row; ``score`` is what was
-    declared of a single score, if there was one.
+    declared of a single score, if there was one. ``groups`` (N,) names what each row belongs to,
+    ``weights`` (N,) is how much it counts; None where the user said nothing of them.
+    ``roles`` are the columns or arrays that they came from.
     """
 
     name: str
@@ -45,6 +47,9 @@ class StoredPredictions:
     notes: tuple[str, ...]
     carried: Mapping[str, Any] = field(default_factory=dict, repr=False)
     score: dict[str, str] | None = None
+    groups: NDArray[np.str_] | None = field(default=None, repr=False)
+    weights: NDArray[np.float64] | None = field(default=None, repr=False)
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def classes(self) -> int:
@@ -78,14 +83,23 @@ def read_labelled_predictions(
     parts = [_checked(found, how, labelled=True) for found in _found(path, how, labelled=True)]
     if len(parts) == 1:
         return parts[0], None
-    check_same_classes(parts[0], parts[1], f"{path}: val_…", f"{path}: test_…")
+    check_both(parts[0], parts[1], f"{path}: val_…", f"{path}: test_…")
     return parts[0], parts[1]
 
 
-def check_same_classes(
-    one: StoredPredictions, other: StoredPredictions, first: str, second: str
-) -> None:
-    """Raise ``ValueError`` unless both have the same classes in the same order."""
+def check_both(one: StoredPredictions, other: StoredPredictions, first: str, second: str) -> None:
+    """Raise ``ValueError`` unless both have the same classes in the same order, and no group both.
+
+    Measured on a group that it was fitted on, a calibrator would not meet a new one.
+    """
+    if one.groups is not None and other.groups is not None:
+        shared = np.intersect1d(one.groups, other.groups)
+        if len(shared):
+            raise ValueError(
+                f"{second}: group {str(shared[0])!r} is also in {first} ({len(shared)} such "
+                "groups); divide the rows by groups, or give all of them as one file, which is "
+                "cross-fitted by groups"
+            )
     if one.classes != other.classes:
         raise ValueError(
             f"{first} has {one.classes} classes, but {second} has {other.classes}; "
@@ -136,10 +150,15 @@ def _checked(found: Found, reading: Reading, *, labelled: bool) -> StoredPredict
     made = _single(found, reading) if found.is_single else _of_every_class(found, reading)
     scores, names, kind, taken, notes = made
     taken = f"{found.path}: {len(scores)} × {scores.shape[1]}, {taken}"
-    labels = None
+    labels, groups, weights = None, None, None
     if labelled:
         labels, way = class_numbers(found, names)
         taken += f", labels as {way}"
+    if labels is not None and found.roles:
+        from calibration.data.prediction_roles import described_rows  # pandas takes a second
+
+        groups, weights, of_rows = described_rows(found, labels, names)
+        taken += of_rows
     said = [taken, *found.notes, *([left_out] if left_out else []), *notes]
     logits = scores
     if kind == "probabilities":
@@ -151,7 +170,10 @@ def _checked(found: Found, reading: Reading, *, labelled: bool) -> StoredPredict
     if found.is_single:
         declared = dict(zip(("kind", "positive"), map(str, reading.single), strict=True))
     return StoredPredictions(
-        found.path.stem, logits, labels, names, kind, tuple(said), found.carried, declared
+        *(found.path.stem, logits, labels, names, kind, tuple(said), found.carried, declared),
+        groups=groups,
+        weights=weights,
+        roles=reading.roles,
     )
 
 

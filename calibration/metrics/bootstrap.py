@@ -156,24 +156,34 @@ def interval_of(
     group nothing is known: the interval is all that the metric can be.
     """
     estimate, values, bias = resampled
-    tail = (1 - level) / 2
     if not estimate.isfinite():
         return float(estimate), float(estimate)
     metric = METRICS[name]
     if groups is not None and groups < 2:
         return metric.bounds
-    low, high = (values - values.mean()).quantile(values.new_tensor([tail, 1 - tail]))
-    if groups is not None:
-        student = float(special.stdtrit(groups - 1, 1 - tail)) * math.sqrt(groups / (groups - 1))
-        if groups < FEW_GROUPS:
-            high = student * values.std(correction=0)
-            low = -high
-        else:
-            wider = student / float(special.ndtri(1 - tail))
-            low, high = wider * low, wider * high
+    low, high = deviations(values, level, groups)
     # Few resamples may all lie on one side of their mean's rounding error.
     lower, upper = estimate - bias + low.clamp(max=0), estimate + high.clamp(min=0)
     return metric.clipped(float(lower)), metric.clipped(float(upper))
+
+
+def deviations(
+    values: Tensor, level: float = 0.95, groups: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """How far below and above its mean a value on resamples (R) lies, with this probability.
+
+    If it was ``groups`` that were resampled, at least two, as far as for new ones.
+    """
+    tail = (1 - level) / 2
+    low, high = (values - values.mean()).quantile(values.new_tensor([tail, 1 - tail]))
+    if groups is None:
+        return low, high
+    student = float(special.stdtrit(groups - 1, 1 - tail)) * math.sqrt(groups / (groups - 1))
+    if groups < FEW_GROUPS:
+        high = student * values.std(correction=0)
+        return -high, high
+    wider = student / float(special.ndtri(1 - tail))
+    return wider * low, wider * high
 
 
 # --- how each metric is resampled

@@ -79,9 +79,18 @@ def _confidence(values: Data) -> Tensor:
 def design_effects(
     confidence: Tensor, correct: Tensor, groups: Tensor, bins: int, weights: Tensor | None = None
 ) -> Tensor:
-    """By how much groups raise the variance of each bin's gap (bins), 1 where they do not."""
-    index = width_index(confidence, bins)
+    """By how much groups raise the variance of each bin's gap (bins), 1 where they do not.
+
+    The bins are those of ``noise_floor``, of equal width.
+    """
     gap = confidence - correct.double()
+    return effects_of_groups(gap, width_index(confidence, bins), groups, bins, weights)
+
+
+def effects_of_groups(
+    gap: Tensor, index: Tensor, groups: Tensor, bins: int, weights: Tensor | None = None
+) -> Tensor:
+    """``design_effects`` of samples with this ``gap`` (N) in the bins ``index`` (N)."""
     rows = torch.bincount(index, minlength=bins).double()
     if weights is None:
         rest = gap - (torch.bincount(index, gap, minlength=bins) / rows.clamp(min=1))[index]

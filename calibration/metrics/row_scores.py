@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from calibration.metrics.class_view import ClassView
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.proper_scores import brier_losses, nll_losses
 
@@ -23,7 +24,8 @@ class RowScores(NamedTuple):
     ``nll`` and ``brier`` are None for a calibrator that gives no probability rows. ``labels`` is
     a digest of the rows' labels, by which two sets of test rows are distinguished; ``groups`` are
     those that rows belong to, as int64, None if to none; ``weights`` how much they count, with a
-    mean of 1, None if all the same.
+    mean of 1, None if all the same. ``classes`` are the tables of the ``ClassView``, which single
+    rows do not tell; None without probability rows.
     """
 
     confidence: Tensor
@@ -33,6 +35,12 @@ class RowScores(NamedTuple):
     labels: str
     groups: Tensor | None = None
     weights: Tensor | None = None
+    classes: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def class_view(self) -> ClassView | None:
+        """Each class's reliability, where there are probabilities."""
+        return None if self.classes is None else ClassView.of(*self.classes)
 
     def of(self, metric: str) -> Tensor | None:
         """Each row's part of a metric that is a mean over rows, in float64; None if unknown.

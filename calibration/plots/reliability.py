@@ -20,11 +20,12 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from scipy import stats
+from torch import Tensor
 
 from calibration import metrics
 from calibration.metrics.checks import Data, check_pairs
 from calibration.plots import style
+from calibration.plots.bands import group_effects, noise_band, wilson_interval
 
 _Floats = NDArray[np.float64]
 
@@ -36,13 +37,17 @@ _BAND_ALPHA = 0.3
 
 @dataclass(frozen=True)
 class _Cell:
-    """What one diagram shows; arrays hold the non-empty bins only."""
+    """What one diagram shows; arrays hold the non-empty bins only.
+
+    ``effect`` is by how much groups raise the variance of a bin's accuracy.
+    """
 
     left: _Floats
     width: float
     count: _Floats
     confidence: _Floats
     accuracy: _Floats
+    effect: _Floats
     samples: int
     mean_confidence: float
     mean_accuracy: float
@@ -54,7 +59,12 @@ class _Cell:
 
 @style.styled
 def reliability_diagram(
-    confidence: Data, correct: Data, *, bins: int = 15, title: str | None = None
+    confidence: Data,
+    correct: Data,
+    *,
+    bins: int = 15,
+    groups: Tensor | None = None,
+    title: str | None = None,
 ) -> Figure:
     """Accuracy against confidence in equal-width bins, over the histogram of confidence.
 
@@ -62,15 +72,16 @@ def reliability_diagram(
     Lines are 95 % Wilson intervals of the accuracy; the grey band is where it would fall in
     95 % of draws if the model were calibrated, the quantiles of Binomial(n_m, conf_m) / n_m
     (Bröcker & Smith 2007). ECE stands beside its noise floor. The histogram underneath carries
-    the counts (up to 30 bins) and, dashed, mean accuracy and mean confidence.
+    the counts (up to 30 bins) and, dashed, mean accuracy and mean confidence. Samples of one of
+    the ``groups`` (N) err together: with them intervals, band and floor are those of new groups.
 
     Raises ``ValueError`` for malformed input, as the metrics do.
     """
     figure = style.new_figure(6, 6, title)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3.4, 1))
-    cell = _cell(confidence, correct, bins)
+    cell = _cell(confidence, correct, bins, groups)
     _draw_diagram(upper, cell)
-    upper.set_title(_verdict(confidence, correct, bins), loc="left")
+    upper.set_title(_verdict(confidence, correct, bins, groups), loc="left")
     upper.set_title(f"n = {cell.samples:,}, {bins} bins", loc="right", color=style.MUTED)
     upper.set_ylabel("accuracy")
     _draw_histogram(lower, cell, cell.share.max(), columns=1)
@@ -82,11 +93,16 @@ def reliability_diagram(
 
 @style.styled
 def reliability_grid(
-    named: Mapping[str, tuple[Data, Data]], *, bins: int = 15, title: str | None = None
+    named: Mapping[str, tuple[Data, Data]],
+    *,
+    bins: int = 15,
+    groups: Mapping[str, Tensor | None] | None = None,
+    title: str | None = None,
 ) -> Figure:
     """A reliability diagram for each name's (confidence, correct), side by side on one scale.
 
-    Raises ``ValueError`` if ``named`` is empty or any input is malformed.
+    ``groups`` are those of a name's samples, where they have any. Raises ``ValueError`` if
+    ``named`` is empty or any input is malformed.
     """
     style.check_named(named, "(confidence, correct)")
     rows = math.ceil(len(named) / _COLUMNS)
@@ -97,14 +113,16 @@ def reliability_grid(
     )
     for axes in grid.flat:
         axes.set_visible(False)
-    cells = {name: _cell(*pair, bins) for name, pair in named.items()}
+    known = groups or {}
+    cells = {name: _cell(*pair, bins, known.get(name)) for name, pair in named.items()}
     top = max(cell.share.max() for cell in cells.values())
     for index, (name, cell) in enumerate(cells.items()):
         row, column = divmod(index, columns)
         upper, lower = grid[2 * row, column], grid[2 * row + 1, column]
         _draw_diagram(upper, cell)
         lines = textwrap.fill(style.fitting(name, 4 * 26), 26)
-        upper.set_title(f"{lines}\n{_verdict(*named[name], bins)}", loc="left")
+        verdict = _verdict(*named[name], bins, known.get(name))
+        upper.set_title(f"{lines}\n{verdict}", loc="left")
         _draw_histogram(lower, cell, top, columns=columns)
         for axes in (upper, lower):
             axes.set_visible(True)
@@ -123,13 +141,14 @@ def reliability_by_bins(
     named: Mapping[str, tuple[Data, Data]],
     *,
     bins: Sequence[int] = (20, 50, 100),
+    groups: Mapping[str, Tensor | None] | None = None,
     title: str | None = None,
 ) -> Figure:
     """Each name's (confidence, correct) as reliability diagrams with more and more bins.
 
     A row for each name, a column for each number of bins ("Towards Unbiased Calibration using
-    Meta-Regularization", Fig. 4). Raises ``ValueError`` if ``named`` or ``bins`` is empty or any
-    input is malformed.
+    Meta-Regularization", Fig. 4). ``groups`` are those of a name's samples, where they have any.
+    Raises ``ValueError`` if ``named`` or ``bins`` is empty or any input is malformed.
     """
     style.check_named(named, "(confidence, correct)")
     if not bins:
@@ -137,10 +156,12 @@ def reliability_by_bins(
     figure = style.new_figure(3.2 * len(bins), 2.9 * len(named) + 0.4, title)
     grid = figure.subplots(len(named), len(bins), squeeze=False, sharex=True, sharey=True)
     for line, (name, pair) in zip(grid, named.items(), strict=True):
+        of_name = (groups or {}).get(name)
         for axes, number in zip(line, bins, strict=True):
-            _draw_diagram(axes, _cell(*pair, number))
+            _draw_diagram(axes, _cell(*pair, number, of_name))
             heading = style.fitting(name, 30) if axes is line[0] else ""
-            axes.set_title(f"{heading}\n{number} bins: {_verdict(*pair, number)}", loc="left")
+            verdict = _verdict(*pair, number, of_name)
+            axes.set_title(f"{heading}\n{number} bins: {verdict}", loc="left")
         line[0].set_ylabel("accuracy")
     for axes in grid[-1]:
         axes.set_xlabel("confidence")
@@ -166,28 +187,7 @@ def confidence_histogram(
     return figure
 
 
-def wilson_interval(successes: _Floats, trials: _Floats) -> tuple[_Floats, _Floats]:
-    """95 % interval of a proportion (Wilson 1927)."""
-    z = float(stats.norm.ppf(0.975))
-    share = successes / trials
-    centre = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
-    spread = z * np.sqrt(share * (1 - share) / trials + z**2 / (4 * trials**2))
-    half = spread / (1 + z**2 / trials)
-    # At 0 and 1 the bounds equal the share; rounding must not put them on its other side.
-    return np.minimum(centre - half, share), np.maximum(centre + half, share)
-
-
-def noise_band(confidence: _Floats, count: _Floats) -> tuple[_Floats, _Floats]:
-    """Where accuracies of bins would fall in 95 % of draws from a calibrated model.
-
-    Within a bin confidences are taken as equal to their mean; the true spread is smaller by
-    less than the squared width of a bin.
-    """
-    calibrated = stats.binom(count, np.clip(confidence, 0, 1))
-    return calibrated.ppf(0.025) / count, calibrated.ppf(0.975) / count
-
-
-def _cell(confidence: Data, correct: Data, bins: int) -> _Cell:
+def _cell(confidence: Data, correct: Data, bins: int, groups: Tensor | None = None) -> _Cell:
     checked, hits = check_pairs(confidence, correct)
     if checked.ndim != 1:
         raise ValueError(
@@ -201,23 +201,25 @@ def _cell(confidence: Data, correct: Data, bins: int) -> _Cell:
         count=curve.count[full].cpu().numpy(),
         confidence=curve.confidence[full].cpu().numpy(),
         accuracy=curve.accuracy[full].cpu().numpy(),
+        effect=group_effects(checked, hits, groups, bins)[full.cpu().numpy()],
         samples=len(checked),
         mean_confidence=float(checked.double().mean()),
         mean_accuracy=float(hits.double().mean()),
     )
 
 
-def _verdict(confidence: Data, correct: Data, bins: int) -> str:
+def _verdict(confidence: Data, correct: Data, bins: int, groups: Tensor | None = None) -> str:
     error = float(metrics.ece(confidence, correct, bins=bins))
-    floor = metrics.noise_floor(confidence, bins=bins)
+    hits = check_pairs(confidence, correct)[1]
+    floor = metrics.noise_floor(confidence, bins=bins, correct=hits, groups=groups)
     return f"ECE {error:.3f}, noise floor {floor.mean:.3f}"
 
 
 def _draw_diagram(axes: Axes, cell: _Cell) -> None:
     centre = cell.left + cell.width / 2
     stroke = 1.2 * min(1, 25 * cell.width)
-    low, high = wilson_interval(cell.accuracy * cell.count, cell.count)
-    band_low, band_high = noise_band(cell.confidence, cell.count)
+    low, high = wilson_interval(cell.accuracy * cell.count, cell.count, cell.effect)
+    band_low, band_high = noise_band(cell.confidence, cell.count, cell.effect)
     axes.bar(
         centre,
         cell.accuracy,

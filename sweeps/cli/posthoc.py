@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,15 @@ def add(commands: Subparsers) -> None:
         default="refuse",
         help="what to do with rows without a label (default: refuse)",
     )
+    posthoc.add_argument(
+        "--weights", metavar="NAME", help="the column or array with the weight of each row"
+    )
+    posthoc.add_argument(
+        "--group",
+        metavar="NAME",
+        help="the column or array with the group of each row (a customer, a patient): groups are "
+        "cross-fitted and resampled as wholes",
+    )
     posthoc.add_argument("--seed", type=int, default=0, help="of folds and resamples")
     posthoc.add_argument(
         "--out", type=Path, default=Path("posthoc"), metavar="DIR", help="(default: posthoc)"
@@ -102,15 +112,16 @@ def _reading(options: argparse.Namespace, saved: SavedCalibrator | None = None) 
     """How to read the files, by the options or else by the saved calibrator."""
     from calibration.data.prediction_files import Reading
 
-    return Reading(
+    how = Reading(
         label=options.label,
         score=options.score,
         kind=options.score_kind,
         positive=options.positive,
-        remembered=None if saved is None else saved.score,
-        classes=None if saved is None else saved.class_names,
-        drop_unlabelled=saved is None and options.missing_labels == "drop",
     )
+    if saved is not None:
+        return replace(how, remembered=saved.score, classes=saved.class_names, aside=saved.aside)
+    drop = options.missing_labels == "drop"
+    return replace(how, drop_unlabelled=drop, weight=options.weights, group=options.group)
 
 
 def _count(text: str) -> int:
@@ -128,10 +139,11 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
         from sweeps.posthoc import evaluate_stored
         from sweeps.posthoc.evaluation import notes_on
 
-        say(console, *notes_on(validation, test))
+        left_out = []
         if options.calibrators == "fast" and validation.classes > _MANY_CLASSES:
             calibrators, note = _without_maps_per_class(calibrators, validation.classes)
-            say(console, note)
+            left_out.append(note)
+        say(console, *notes_on(validation, test, calibrators), *left_out)
         evaluation = evaluate_stored(
             validation, test, calibrators, bins=options.bins, seed=options.seed
         )
@@ -148,7 +160,7 @@ def _posthoc(options: argparse.Namespace, console: Console) -> int:
 
 
 def _read(options: argparse.Namespace) -> tuple[StoredPredictions, StoredPredictions | None]:
-    from calibration.data.predictions import check_same_classes, read_labelled_predictions
+    from calibration.data.predictions import check_both, read_labelled_predictions
 
     reading = _reading(options)
     validation, test = read_labelled_predictions(options.validation, reading)
@@ -161,7 +173,7 @@ def _read(options: argparse.Namespace) -> tuple[StoredPredictions, StoredPredict
     test, second = read_labelled_predictions(options.test, reading)
     if second is not None:
         raise ValueError(f"{options.test} contains two sets; a test file has one")
-    check_same_classes(validation, test, str(options.validation), str(options.test))
+    check_both(validation, test, str(options.validation), str(options.test))
     return validation, test
 
 
@@ -217,7 +229,8 @@ def _prior(options: argparse.Namespace, validation: StoredPredictions) -> dict[s
     import torch
 
     wanted = parsed_prior(options.prior)
-    shares = class_shares(torch.from_numpy(validation.labels), validation.classes)
+    weights = None if validation.weights is None else torch.from_numpy(validation.weights)
+    shares = class_shares(torch.from_numpy(validation.labels), validation.classes, weights)
     deployment_prior(wanted, validation.class_names, shares)
     return wanted
 

@@ -144,7 +144,11 @@ class TrialEvaluation:
         confidence, predicted = test.logits.double().softmax(-1).max(-1)
         try:
             figure = plots.reliability_diagram(
-                confidence, predicted == test.labels, bins=self.evaluation.bins, title=title
+                confidence,
+                predicted == test.labels,
+                bins=self.evaluation.bins,
+                groups=test.groups,
+                title=title,
             )
             picture = plots.png(figure)
         except Exception as error:

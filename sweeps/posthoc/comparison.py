@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from calibration.metrics import METRICS
-from calibration.metrics.bootstrap import Resampled
+from calibration.metrics.bootstrap import Resampled, deviations
 from calibration.metrics.row_scores import COUNTED
 from sweeps.analysis.statistics import Estimate, claim_tests, quantum_variance
 from sweeps.analysis.statistics.equivalence import NO_TESTS
@@ -30,7 +29,11 @@ UNCALIBRATED = "identity"
 
 
 def comparisons(
-    calibrators: Mapping[str, Mapping[str, Resampled]], dataset: str, method: str, rows: int
+    calibrators: Mapping[str, Mapping[str, Resampled]],
+    dataset: str,
+    method: str,
+    rows: int,
+    groups: int | None = None,
 ) -> pd.DataFrame:
     """Every calibrator against ``identity`` in every metric both have.
 
@@ -40,7 +43,8 @@ def comparisons(
     calibrators in one metric as a family. They are about new rows for this very network.
     Resampling adds the same noise to both, so the smaller of two calibration errors is
     overstated more: the test is conservative. ``effect`` is the difference divided by its
-    deviation from row to row, s·√rows.
+    deviation from row to row, s·√rows. If ``groups`` of rows were resampled, they take the place
+    of rows, and verdicts are about new groups; resamples of G vary by (G − 1)/G of what those do.
     """
     lines: list[dict[str, Any]] = []
     questions: list[Question] = []
@@ -52,7 +56,7 @@ def comparisons(
             if name not in measured:
                 continue
             least = quantum_variance(rows) if name in COUNTED else 0.0
-            found, line = _compared(measured[name], baseline[name], rows, least)
+            found, line = _compared(measured[name], baseline[name], rows, groups, least)
             place = {"dataset": dataset, "row": method, "calibrator": calibrator, "metric": name}
             tests = claim_tests(found, region)
             if calibrator == UNCALIBRATED:
@@ -79,29 +83,34 @@ def _verdict(line: Mapping[str, Any], judged_so: str) -> str:
 
 
 def _compared(
-    ours: Resampled, baseline: Resampled, rows: int, least: float
+    ours: Resampled, baseline: Resampled, rows: int, groups: int | None, least: float
 ) -> tuple[Estimate, dict[str, float]]:
+    units, grouped = groups or rows, groups is not None
     mean, reference = float(ours.estimate), float(baseline.estimate)
-    line = {"pairs": rows, "mean": mean, "baseline_mean": reference}
+    line = {"pairs": units, "mean": mean, "baseline_mean": reference}
     difference = mean - reference
     if not (math.isfinite(mean) and math.isfinite(reference)):
         unknown = dict.fromkeys(("low", "high", "effect"), math.nan)
-        nothing = Estimate(difference, math.nan, math.nan, 0, rows)
+        nothing = Estimate(difference, math.nan, math.nan, 0, units, grouped=grouped)
         return nothing, line | {"difference": difference} | unknown
-    deviations = (ours.values - baseline.values).numpy()
-    deviations = deviations - deviations.mean()
-    error = float(np.sqrt(np.square(deviations).mean()))
-    low, high = np.quantile(deviations, [0.025, 0.975])
+    resampled = (ours.values - baseline.values).double()
+    error = float(resampled.std(correction=0)) * math.sqrt(units / (units - 1) if grouped else 1)
+    low, high = (float(end) for end in deviations(resampled, groups=groups))
     if error <= _ROUNDING and abs(difference) <= _ROUNDING:
         difference = error = low = high = 0.0
     # By rows alone: one network has no seeds, and more rows are all that could decide.
     variance = max(error**2, least)
-    found = Estimate(difference, variance, rows - 1, 0, rows, by_seed=0.0, by_row=variance * rows)
+    found = Estimate(
+        *(difference, variance, units - 1, 0, units),
+        by_seed=0.0,
+        by_row=variance * units,
+        grouped=grouped,
+    )
     return found, line | {
         "difference": difference,
-        "low": difference + min(float(low), 0.0),
-        "high": difference + max(float(high), 0.0),
-        "effect": difference / error / math.sqrt(rows)
+        "low": difference + min(low, 0.0),
+        "high": difference + max(high, 0.0),
+        "effect": difference / error / math.sqrt(units)
         if error
         else 0.0
         if not difference

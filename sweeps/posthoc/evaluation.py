@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -13,11 +13,13 @@ import torch
 from numpy.typing import NDArray
 
 from calibration.calibrators import Calibrator
-from calibration.data.predictions import StoredPredictions, check_same_classes
+from calibration.data.predictions import StoredPredictions, check_both
 from calibration.evaluation import LabelledLogits
 from calibration.memory import COPIES, available_memory, check_fits
 from calibration.metrics.bootstrap import resample_counts
+from calibration.metrics.class_view import ClassView
 from calibration.metrics.rare import class_shares
+from calibration.row_notes import notes_on_groups, notes_on_weights
 from calibration.text import visible
 from calibration.threads import threads
 from sweeps.analysis.results import leaderboard
@@ -32,7 +34,6 @@ from sweeps.posthoc.verdicts import (
     resamples_for,
 )
 from sweeps.report.blindness import blind_sentences
-from sweeps.report.class_view import ClassView
 from sweeps.report.wording import listed
 
 METHOD = "predictions"
@@ -50,6 +51,8 @@ class StoredEvaluation:
     ``folds`` is the number of folds of the validation rows, ``resamples`` that of the bootstrap
     resamples of the measured rows. ``fitted_shares`` and ``measured_shares`` are the classes'
     shares of the rows fitted and measured on, ``score`` the declared meaning of a single score.
+    ``groups`` (N,) are those of the measured rows, None if they belong to none; ``weighted`` says
+    that rows have weights, ``roles`` where both came from.
     """
 
     name: str
@@ -71,6 +74,9 @@ class StoredEvaluation:
     score: dict[str, str] | None
     failed: dict[str, str]
     notes: tuple[str, ...]
+    groups: NDArray[np.int64] | None = None
+    weighted: bool = False
+    roles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def winner(self) -> str:
@@ -104,12 +110,13 @@ def evaluate_stored(
     """Fit ``calibrators`` on ``validation`` and measure them on ``test``.
 
     Without ``test`` every row is measured by calibrators fitted on the folds without it.
-    ``identity``, the uncalibrated predictions, is always included. ``workers`` calibrators run at
-    a time, by default one per core. Raises ``ValueError`` if the two sets do not match, or if
-    every calibrator fails.
+    ``identity``, the uncalibrated predictions, is always included. Groups of rows are kept together
+    when they are cross-fitted and resampled; weights count wherever they can. ``workers``
+    calibrators run at a time, by default one per core. Raises ``ValueError`` if the two sets do
+    not match, or if every calibrator fails.
     """
     if test is not None:
-        check_same_classes(validation, test, validation.name, test.name)
+        check_both(validation, test, validation.name, test.name)
     setting = EvaluationSetup(
         _predictions(validation),
         None if test is None else _predictions(test),
@@ -138,7 +145,7 @@ def evaluate_stored(
         resamples=setting.resamples,
         results=tidy,
         leaderboard=leaderboard(tidy, select(tidy)),
-        comparisons=comparisons(resampled, name, METHOD, rows),
+        comparisons=comparisons(resampled, name, METHOD, rows, setting.groups),
         calibrators={calibrator: found.calibrator for calibrator, found in judged.items()},
         confidences={
             calibrator: (found.confidence.numpy(), found.correct.numpy())
@@ -150,12 +157,19 @@ def evaluate_stored(
             if found.classes is not None
         },
         class_names=validation.class_names,
-        fitted_shares=tuple(class_shares(setting.validation.labels, validation.classes)),
-        measured_shares=tuple(class_shares(setting.measured.labels, validation.classes)),
+        fitted_shares=_shares(setting.validation),
+        measured_shares=_shares(setting.measured),
         score=validation.score,
         failed=failed,
-        notes=notes_on(validation, test),
+        notes=notes_on(validation, test, names),
+        groups=None if setting.measured.groups is None else setting.measured.groups.numpy(),
+        weighted=validation.weights is not None,
+        roles=validation.roles,
     )
+
+
+def _shares(rows: LabelledLogits) -> tuple[float, ...]:
+    return tuple(class_shares(rows.labels, rows.logits.shape[1], rows.weights))
 
 
 def _workers(setting: EvaluationSetup, wanted: int) -> int:
@@ -170,34 +184,53 @@ def _workers(setting: EvaluationSetup, wanted: int) -> int:
     return max(1, min(wanted, available_memory() // (COPIES * of_one)))
 
 
-def notes_on(validation: StoredPredictions, test: StoredPredictions | None) -> tuple[str, ...]:
-    """The notes of the files' readers, and classes missing among the rows to fit on."""
-    notes = validation.notes + (() if test is None else test.notes)
+def notes_on(
+    validation: StoredPredictions, test: StoredPredictions | None, calibrators: Sequence[str]
+) -> tuple[str, ...]:
+    """The notes of the files' readers, on groups and weights, and on classes without rows to fit.
+
+    ``calibrators`` are those that are fitted.
+    """
+    notes = [*validation.notes, *(() if test is None else test.notes)]
+    measured = test or validation
+    if measured.groups is not None:
+        notes += notes_on_groups(len(np.unique(measured.groups)), "the measured rows")
+    if validation.weights is not None:
+        notes += notes_on_weights("in what is fitted and measured", calibrators)
     there = set() if validation.labels is None else set(validation.labels.tolist())
     absent = [name for k, name in enumerate(validation.class_names) if k not in there]
-    if not absent:
-        return notes
-    one = len(absent) == 1
-    return (
-        *notes,
-        f"{validation.name}: no validation row is of the class{'' if one else 'es'} "
-        f"{listed(absent)}; calibrators with a parameter per class learn never to predict "
-        f"{'it' if one else 'them'}",
-    )
+    if absent:
+        one = len(absent) == 1
+        notes.append(
+            f"{validation.name}: no validation row is of the class{'' if one else 'es'} "
+            f"{listed(absent)}; calibrators with a parameter per class learn never to predict "
+            f"{'it' if one else 'them'}"
+        )
+    return tuple(notes)
 
 
 def _predictions(stored: StoredPredictions) -> LabelledLogits:
     if stored.labels is None:
         raise ValueError(f"{stored.name}: no labels")
-    # Once for all calibrators, which work in double precision.
-    return LabelledLogits(torch.from_numpy(stored.logits).double(), torch.from_numpy(stored.labels))
+    groups = weights = None
+    if stored.groups is not None:
+        groups = torch.from_numpy(np.unique(stored.groups, return_inverse=True)[1])
+    if stored.weights is not None:
+        weights = torch.from_numpy(stored.weights)
+    return LabelledLogits(
+        torch.from_numpy(stored.logits).double(),  # once for all calibrators, which work in it
+        torch.from_numpy(stored.labels),
+        groups=groups,
+        weights=weights,
+    )
 
 
 def _judged(
     names: Sequence[str], setting: EvaluationSetup, workers: int
 ) -> tuple[dict[str, Judged], dict[str, str]]:
     # Drawn before the threads start, or each would draw the same ones.
-    resample_counts(len(setting.measured.labels), setting.resamples, setting.seed)
+    units = setting.groups or len(setting.measured.labels)
+    resample_counts(units, setting.resamples, setting.seed)
     judged: dict[str, Judged] = {}
     failed: dict[str, str] = {}
     # Threads, not processes: numpy and torch release the GIL while they work.

@@ -45,7 +45,8 @@ class SavedCalibrator(NamedTuple):
     """A calibrator from a file, and the values saved with it, if any.
 
     ``shares`` are those of the classes among the rows it was fitted on, ``prior`` those by class
-    for which its probabilities are corrected, ``score`` the declared meaning of a single score.
+    for which its probabilities are corrected, ``score`` the declared meaning of a single score,
+    ``aside`` the columns of groups and weights, which are no scores.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class SavedCalibrator(NamedTuple):
     shares: tuple[float, ...] | None
     prior: dict[str, float] | None
     score: tuple[DeclaredKind, str] | None
+    aside: tuple[str, ...] = ()
 
     def prior_for(self, wanted: Mapping[str, float] | None) -> Prior | None:
         """The correction for ``wanted``, or else for the saved prior; None if there is neither.
@@ -97,6 +99,8 @@ def saved_winner(evaluation: StoredEvaluation, prior: Mapping[str, float] | None
     }
     if evaluation.score is not None:
         about["score"] = evaluation.score
+    if evaluation.roles:
+        about["rows"] = dict(evaluation.roles)
     if prior is not None:
         check_correctable(calibrator)
         deployment_prior(prior, evaluation.class_names, evaluation.fitted_shares)
@@ -122,6 +126,7 @@ def read_calibrator(path: Path) -> SavedCalibrator:
         raise ValueError(f"{path}: {error}") from error
     found = saved.get(ABOUT)
     about: dict[str, Any] = found if isinstance(found, dict) else {}
+    roles = about.get("rows")
     names, shares = (_of_classes(about.get(n), saved) for n in ("class_names", "class_shares"))
     try:
         return SavedCalibrator(
@@ -131,6 +136,7 @@ def read_calibrator(path: Path) -> SavedCalibrator:
             None if shares is None else tuple(map(float, shares)),
             _numbers(about.get("prior")),
             _score(about.get("score")),
+            tuple(map(str, roles.values())) if isinstance(roles, dict) else (),
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {ABOUT}: {error}") from error

@@ -7,20 +7,21 @@ from typing import Any
 
 import pandas as pd
 import torch
+from torch import Tensor
 
+from calibration.metrics.class_view import ClassView
 from calibration.text import count
 from sweeps.analysis.results import label
 from sweeps.posthoc.evaluation import METHOD, StoredEvaluation
 from sweeps.posthoc.wording import FLATTERED, procedure
 from sweeps.report.attempts import Attempts
 from sweeps.report.chart import looks
-from sweeps.report.class_view import ClassView
 from sweeps.report.document import PageBudget, PagePart, document
 from sweeps.report.leaderboard_table import RowVerdict, leaderboard_table
 from sweeps.report.section import DrawnPredictions
 from sweeps.report.sections.bins import bins_and_abstention
 from sweeps.report.sections.classes import class_reliability
-from sweeps.report.sections.reliability import reliability_diagrams
+from sweeps.report.sections.reliability import reliability_diagrams, remarks_on
 from sweeps.report.templates import NOTHING, macro
 from sweeps.report.wording import number
 
@@ -41,6 +42,8 @@ def evaluation_page(evaluation: StoredEvaluation) -> str:
         evaluation.bins,
         {named[calibrator]: view for calibrator, view in evaluation.classes.items()},
         evaluation.class_names,
+        None if evaluation.groups is None else torch.from_numpy(evaluation.groups),
+        weighted=evaluation.weighted,
     )
 
 
@@ -54,6 +57,9 @@ def posthoc_page(
     bins: int,
     classes: Mapping[str, ClassView] | None = None,
     class_names: Sequence[str] = (),
+    groups: Tensor | None = None,
+    *,
+    weighted: bool = False,
 ) -> str:
     """One HTML file on the calibrators that were tried on stored predictions.
 
@@ -88,7 +94,11 @@ def posthoc_page(
     )
     diagrams = attempts.part(
         "the reliability diagrams",
-        lambda: reliability_diagrams(room, shown, bins, "", "figures/predictions"),
+        lambda: reliability_diagrams(
+            *(room, shown, bins, " ".join(remarks_on(groups is not None, weighted))),
+            "figures/predictions",
+            dict.fromkeys(shown, groups),
+        ),
         NOTHING,
     )
     won = rows[rows["winner"]] if "winner" in rows else rows

@@ -9,12 +9,19 @@ from typing import Any
 
 from torch import Tensor
 
-from calibration import calibrators, metrics
+from calibration import metrics
 from calibration.calibrators import Calibrator
-from calibration.evaluation import FOLDS, LabelledLogits, cross_fitted, interval_metrics, scores
+from calibration.evaluation import (
+    FOLDS,
+    LabelledLogits,
+    cross_fitted,
+    fitted_calibrator,
+    interval_metrics,
+    scores,
+)
 from calibration.metrics import METRICS, Shown
 from calibration.metrics.bootstrap import Resampled, interval_of, resampled_metrics
-from sweeps.report.class_view import ClassView, class_view
+from calibration.metrics.class_view import ClassView, class_view
 
 MANY_ROWS = 20_000
 
@@ -38,6 +45,12 @@ class EvaluationSetup:
     def measured(self) -> LabelledLogits:
         """The rows that the tables are about."""
         return self.test or self.validation
+
+    @cached_property
+    def groups(self) -> int | None:
+        """The number of groups among the measured rows, None if they belong to none."""
+        groups = self.measured.groups
+        return None if groups is None else len(groups.unique())
 
     @cached_property
     def fitted_classes(self) -> Tensor:
@@ -71,20 +84,33 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
     """Fit the calibrator ``name`` and measure it; raises whatever the calibrator raises."""
     validation, bins, seed = setting.validation, setting.bins, setting.seed
     start = time.perf_counter()
-    fitted = calibrators.fit(name, validation.logits, validation.labels)
+    fitted = fitted_calibrator(name, validation)
     seconds = time.perf_counter() - start
     held_back = cross_fitted(
-        name, validation.logits, validation.labels, seed=seed, folds=setting.folds
+        name,
+        validation.logits,
+        validation.labels,
+        seed=seed,
+        folds=setting.folds,
+        groups=validation.groups,
+        weights=validation.weights,
     )
     # With a test set the validation rows only choose: all metrics would take too long.
     only = None if setting.test is None else METRICS.names(Shown.LEADERBOARD)
-    chosen_by = scores(held_back, validation.labels, setting.fitted_classes, bins=bins, only=only)
+    chosen_by = scores(
+        held_back,
+        validation.labels,
+        setting.fitted_classes,
+        bins=bins,
+        only=only,
+        weights=validation.weights,
+    )
     test = setting.measured
     output, measured = held_back, chosen_by
     predicted = setting.measured_classes
     if setting.test is not None:
         output = fitted(test.logits)
-        measured = scores(output, test.labels, predicted, bins=bins)
+        measured = scores(output, test.labels, predicted, bins=bins, weights=test.weights)
     top_label = output.ndim == 1
     correct = (predicted if top_label else output.argmax(-1)) == test.labels
     resampled = resampled_metrics(
@@ -94,18 +120,24 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
         bins=bins,
         resamples=setting.resamples,
         seed=seed,
+        groups=test.groups,
+        weights=test.weights,
     )
-    floor = metrics.noise_floor(output, bins=bins, seed=seed)
+    floor = metrics.noise_floor(
+        output, bins=bins, seed=seed, correct=correct, groups=test.groups, weights=test.weights
+    )
     row: dict[str, Any] = dict(measured)
     for metric, values in resampled.items():
-        row[f"{metric}_low"], row[f"{metric}_high"] = interval_of(metric, values)
+        row[f"{metric}_low"], row[f"{metric}_high"] = interval_of(
+            metric, values, groups=setting.groups
+        )
     row |= {"floor": floor.mean, "floor_q95": floor.q95}
     row |= {f"validation/{metric}": value for metric, value in chosen_by.items()}
     row |= {"converged": fitted.converged, "fit_seconds": seconds}
     confidence = output if top_label else output.amax(-1)
     main = METRICS.names(Shown.HEADLINE)
     compared = {metric: resampled[metric] for metric in main if metric in resampled}
-    classes = class_view(output, test.labels, bins)
+    classes = class_view(output, test.labels, bins, test.groups)
     return Judged(fitted, row, compared, confidence, correct, classes)
 
 

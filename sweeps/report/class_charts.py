@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
-
-from calibration.plots.reliability import noise_band, wilson_interval
+from calibration.metrics.class_view import ClassBins, ClassSummary
+from calibration.plots.bands import noise_band, wilson_interval
 from sweeps.report.chart import Chart, words
 
-MOST_BINS = 10
-LEAST_EXPECTED = 5.0
-_Floats = NDArray[np.float64]
 
-
-class ClassBins(NamedTuple):
-    """Bins of a class's probability: rows, mean probability, share of the class, each (M)."""
-
-    rows: _Floats
-    mean: _Floats
-    share: _Floats
-
-
-def class_bins(probability: Tensor, positive: Tensor) -> ClassBins:
-    """Bins with about equally many expected rows of the class (Σp) in each.
-
-    Bins of equal width or of equal mass put nearly all positives of a rare class into one. There
-    are at most ten, and fewer if a bin would have less than five expected rows. The bin edges do
-    not depend on the labels; rows of equal probability stay together.
-    """
-    level, group = probability.double().unique(return_inverse=True)
-    ones = torch.ones_like(probability, dtype=torch.float64)
-    size = torch.zeros_like(level).scatter_add_(0, group, ones)
-    hits = torch.zeros_like(level).scatter_add_(0, group, positive.double())
-    mass = (size * level).cumsum(0)
-    total = float(mass[-1])
-    bins = int(min(MOST_BINS, max(1.0, total // LEAST_EXPECTED)))
-    middle = mass - size * level / 2
-    place = (middle / max(total, 1e-300) * bins).long().clamp(0, bins - 1)
-    sums = [
-        torch.zeros(bins, dtype=torch.float64).scatter_add_(0, place, values)
-        for values in (size, size * level, hits)
-    ]
-    full = sums[0] > 0
-    count, expected, found = (each[full].numpy() for each in sums)
-    return ClassBins(count, expected / count, found / count)
-
-
-def class_chart(title: str, name: str, probability: Tensor, positive: Tensor) -> Chart:
+def class_chart(title: str, name: str, bins: ClassBins, summary: ClassSummary) -> Chart:
     """The share of the class by its probability, with intervals; axes end where the bins do."""
-    bins = class_bins(probability, positive)
-    low, high = wilson_interval(bins.share * bins.rows, bins.rows)
-    band_low, band_high = noise_band(bins.mean, bins.rows)
+    low, high = wilson_interval(bins.share * bins.rows, bins.rows, bins.effect)
+    band_low, band_high = noise_band(bins.mean, bins.rows, bins.effect)
     over = bins.mean > bins.share
     end = min(1.0, 1.15 * float(max(bins.mean.max(), bins.share.max(), 1e-4)))
     hover = [
@@ -103,10 +61,9 @@ def class_chart(title: str, name: str, probability: Tensor, positive: Tensor) ->
             | {"line": {"color": "--muted", "width": 1, "dash": "dash"}}
         ],
     }
-    rows, share = int(positive.sum()), float(positive.double().mean())
     about = (
-        f"Reliability of the probability of {name}: {rows} of {len(positive)} test points belong "
-        f"to it ({100 * share:.3g} %), and the mean probability is "
-        f"{float(probability.double().mean()):.4f}"
+        f"Reliability of the probability of {name}: {summary.rows} of {int(bins.rows.sum())} test "
+        f"points belong to it ({100 * summary.share:.3g} %), and the mean probability is "
+        f"{summary.mean:.4f}"
     )
     return Chart(title, about, [band, points], layout, height=250, small=True)

@@ -46,14 +46,15 @@ def figures(sweep: SweepRecords, store: Store, gathered: Gathered) -> Iterator[D
     """
     for dataset, loaded in sweep.loaded.datasets.items():
         shown = {name: row.pair for name, row in gathered.shown[dataset].items()}
+        groups = {name: row.groups for name, row in gathered.shown[dataset].items()}
         if not shown:
             continue
         start = file_name(dataset)
-        grid = partial(plots.reliability_grid, shown, bins=sweep.spec.bins)
+        grid = partial(plots.reliability_grid, shown, bins=sweep.spec.bins, groups=groups)
         yield Drawing(f"{start}_reliability", dataset, grid)
         yield Drawing(f"{start}_bins", dataset, partial(plots.bin_robustness, shown))
         if sweep.spec.table is not None:  # a figure of papers; few need it on every page
-            by_bins = partial(plots.reliability_by_bins, shown)
+            by_bins = partial(plots.reliability_by_bins, shown, groups=groups)
             yield Drawing(f"{start}_reliability-by-bins", dataset, by_bins)
         yield Drawing(f"{start}_coverage", dataset, partial(plots.risk_coverage, shown))
         for column, name in _FILES.items():

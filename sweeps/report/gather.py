@@ -11,11 +11,11 @@ from typing import NamedTuple
 import pandas as pd
 from torch import Tensor
 
+from calibration.metrics.class_view import ClassView
 from sweeps.analysis.records import ConfirmedTrial, SweepRecords
 from sweeps.analysis.results import failed_calibrators, headline_rows, label
 from sweeps.errors import UserError
 from sweeps.report.attempts import Attempts
-from sweeps.report.class_view import ClassView, class_view_of_scores
 from sweeps.spec import ORACLE
 
 CURVES = {
@@ -30,7 +30,8 @@ _Points = list[tuple[float, float]]
 class ShownRow(NamedTuple):
     """One row of the leaderboard on the test data of one seed.
 
-    ``classes`` is None where the stored scores of its rows do not tell each class's probability.
+    ``classes`` is None of a calibrator without probabilities; ``groups`` are those of the rows,
+    None if they belong to none.
     """
 
     row: str
@@ -39,6 +40,7 @@ class ShownRow(NamedTuple):
     confidence: Tensor
     correct: Tensor
     classes: ClassView | None = None
+    groups: Tensor | None = None
 
     @property
     def pair(self) -> tuple[Tensor, Tensor]:
@@ -148,11 +150,8 @@ def drawn_row(
             f"trial {trial.key}: what its test rows scored with {calibrator!r} is not stored; "
             "the sweep's next run evaluates it again"
         )
-    data = sweep.loaded.datasets[dataset]
-    labels = data.test(trial.config.seed).labels if data.classes == 2 else None
-    classes = class_view_of_scores(scores, labels, sweep.spec.bins)
     pair = scores.confidence.double(), scores.correct
-    return ShownRow(row, calibrator, int(first["seed"]), *pair, classes)
+    return ShownRow(row, calibrator, int(first["seed"]), *pair, scores.class_view, scores.groups)
 
 
 def _curves(sweep: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:

@@ -9,30 +9,42 @@ import numpy as np
 from torch import Tensor
 
 from calibration import metrics
-from calibration.plots.reliability import noise_band, wilson_interval
+from calibration.plots.bands import group_effects, noise_band, wilson_interval
 from sweeps.report.chart import Chart
 
 
-def reliability_charts(shown: Mapping[str, tuple[Tensor, Tensor]], bins: int) -> dict[str, Chart]:
+def reliability_charts(
+    shown: Mapping[str, tuple[Tensor, Tensor]],
+    bins: int,
+    groups: Mapping[str, Tensor | None] | None = None,
+) -> dict[str, Chart]:
     """A diagram for each name's (confidence, correct); histograms share the tallest one's scale.
 
-    Raises ``ValueError`` for malformed input, as the metrics do.
+    ``groups`` are those of a name's rows, where they have any. Raises ``ValueError`` for
+    malformed input, as the metrics do.
     """
     curves = {name: metrics.reliability_curve(*pair, bins=bins) for name, pair in shown.items()}
     shares = [float(curve.count.max() / curve.count.sum()) for curve in curves.values()]
     top = max(shares, default=1.0)
-    return {name: _diagram(name, *pair, bins=bins, top=top) for name, pair in shown.items()}
+    known = groups or {}
+    return {
+        name: _diagram(name, *pair, known.get(name), bins=bins, top=top)
+        for name, pair in shown.items()
+    }
 
 
-def _diagram(name: str, confidence: Tensor, correct: Tensor, *, bins: int, top: float) -> Chart:
+def _diagram(
+    name: str, confidence: Tensor, correct: Tensor, groups: Tensor | None, *, bins: int, top: float
+) -> Chart:
     curve = metrics.reliability_curve(confidence, correct, bins=bins)
     full = curve.count > 0
     count = curve.count[full].double().cpu().numpy()
     mean = curve.confidence[full].double().cpu().numpy()
     accuracy = curve.accuracy[full].double().cpu().numpy()
     centre = curve.edges[:-1][full].double().cpu().numpy() + 0.5 / bins
-    low, high = wilson_interval(accuracy * count, count)
-    band_low, band_high = noise_band(mean, count)
+    effect = group_effects(confidence, correct, groups, bins)[full.cpu().numpy()]
+    low, high = wilson_interval(accuracy * count, count, effect)
+    band_low, band_high = noise_band(mean, count, effect)
     over = mean > accuracy
     hover = [
         f"confidence {c:.3f}, accuracy {a:.3f}<br>95 % interval {lo:.3f} to {hi:.3f}<br>"

@@ -201,14 +201,16 @@ def checked_scores(values: Mapping[str, Any], evaluation: EvaluationRecord) -> R
     """Stored row scores, if their means match the evaluation. Raises ``DamagedError``."""
     try:
         # Scores of data without groups or weights may have been stored before they existed.
-        known = {"groups": None, "weights": None, **values}
+        known = {"groups": None, "weights": None, "classes": None, **values}
         scores = RowScores(**{name: known[name] for name in RowScores._fields})
         means = {metric: scores.of(metric) for metric in ROW_MEANS}
         shapes = {tuple(scores.confidence.shape), tuple(scores.correct.shape)}
         shapes |= {tuple(rows.shape) for rows in means.values() if rows is not None}
         described = (rows for rows in (scores.groups, scores.weights) if rows is not None)
         shapes |= {tuple(rows.shape) for rows in described}
-    except (KeyError, AttributeError, TypeError, RuntimeError) as error:
+        drawn = {} if scores.class_view is None else scores.class_view.drawn
+        shapes |= {(int(bins.rows.sum()),) for bins in drawn.values()}
+    except (AttributeError, LookupError, TypeError, ValueError, RuntimeError) as error:
         raise DamagedError(f"no evaluation leaves such scores ({error})") from error
     if len(shapes) != 1 or len(*shapes) != 1:
         raise DamagedError("its scores are not one for each test row")

@@ -22,7 +22,7 @@ from scipy import stats
 
 from calibration import metrics, plots
 from calibration.plots import style
-from calibration.plots.reliability import noise_band, wilson_interval
+from calibration.plots.bands import noise_band, wilson_interval
 
 Pair = tuple[NDArray[np.float64], NDArray[np.bool_]]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
+from calibration.metrics.class_view import ClassSummary, ClassView
 from sweeps.analysis.results import label
 from sweeps.report.class_charts import class_chart
-from sweeps.report.class_view import ClassSummary, ClassView
 from sweeps.report.document import PageBudget
 from sweeps.report.section import ReportContext, Section
 from sweeps.report.table import Head, SortableTable, TableCell, TableRow
@@ -33,18 +33,21 @@ def class_reliability(
     panels = []
     for row, view in shown.items():
         by_number = {summary.number: summary for summary in view.summaries}
-        for k, pair in view.drawn.items():
+        for k, bins in view.drawn.items():
             title = row if two else names[k]
-            about = _about(by_number[k])
-            panels.append(room.chart(class_chart(title, names[k], *pair), about=about))
-    drawn = names[next(iter(views[lead].drawn))]
+            chart = class_chart(title, names[k], bins, by_number[k])
+            panels.append(room.chart(chart, about=_about(by_number[k])))
+    drawn = list(views[lead].drawn)
+    each = "each class's probability"
+    if len(drawn) < len(views[lead].summaries):
+        each = f"the probabilities of the {len(drawn)} rarest classes"
     made = rendered(
         "classes",
         panels=panels,
         few=_FEW_PANELS,
         table=classes_table(views[lead].summaries, names, lead),
         row=lead,
-        of=f"the probability of {drawn}" if two else f"each class's probability, by {lead}",
+        of=f"the probability of {names[drawn[0]]}" if two else f"{each}, by {lead}",
         left=len(names) - len(views[lead].summaries),
     )
     return room.take(made)

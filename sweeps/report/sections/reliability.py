@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from markupsafe import Markup
+from torch import Tensor
 
 from calibration import metrics
 from sweeps.report.document import PageBudget
@@ -14,25 +17,51 @@ FEW_PANELS = 8
 
 
 def reliability_diagrams(
-    room: PageBudget, shown: DrawnPredictions, bins: int, seeds: str, files: str
+    room: PageBudget,
+    shown: DrawnPredictions,
+    bins: int,
+    remarks: str,
+    files: str,
+    groups: Mapping[str, Tensor | None] | None = None,
 ) -> Markup:
-    """Reliability diagrams side by side; more than a few are hidden behind a button."""
+    """Reliability diagrams side by side; more than a few are hidden behind a button.
+
+    ``groups`` are those of a name's rows, where they have any.
+    """
     if not shown:
         return NOTHING
     panels = []
-    for name, chart in reliability_charts(shown, bins).items():
-        error = float(metrics.ece(*shown[name], bins=bins))
-        floor = float(metrics.noise_floor(shown[name][0], bins=bins).mean)
-        about = f"ECE {error:.3f} · floor {floor:.3f}"
+    known = groups or {}
+    for name, chart in reliability_charts(shown, bins, known).items():
+        confidence, correct = shown[name]
+        error = float(metrics.ece(confidence, correct, bins=bins))
+        floor = metrics.noise_floor(confidence, bins=bins, correct=correct, groups=known.get(name))
+        about = f"ECE {error:.3f} · floor {floor.mean:.3f}"
         panels.append(room.chart(chart, about=about, instead=f"{files}_reliability.png"))
-    return rendered("reliability", panels=panels, few=FEW_PANELS, seeds=seeds)
+    return rendered("reliability", panels=panels, few=FEW_PANELS, remarks=remarks)
 
 
 def _reliability(context: ReportContext) -> Markup:
-    bins, seeds = context.sweep.spec.bins, _seeds(context)
-    if context.sweep.loaded.datasets[context.dataset].weighted:
-        seeds = f"{seeds} Diagrams, with the ECE and floor above them, show rows unweighted."
-    return reliability_diagrams(context.room, context.shown, bins, seeds, context.files)
+    data = context.sweep.loaded.datasets[context.dataset]
+    groups = {name: row.groups for name, row in context.gathered.shown[context.dataset].items()}
+    return reliability_diagrams(
+        context.room,
+        context.shown,
+        context.sweep.spec.bins,
+        " ".join([_seeds(context), *remarks_on(data.test_groups is not None, data.weighted)]),
+        context.files,
+        groups,
+    )
+
+
+def remarks_on(grouped: bool, weighted: bool) -> list[str]:
+    """What a reader of diagrams must know of rows with groups or weights."""
+    found = []
+    if grouped:
+        found.append("Rows of a group err together: intervals, band and floor are of new groups.")
+    if weighted:
+        found.append("Diagrams, with the ECE and floor above them, show rows unweighted.")
+    return found
 
 
 def _seeds(context: ReportContext) -> str:

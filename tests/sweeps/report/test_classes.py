@@ -10,10 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibration import metrics
-from calibration.metrics.row_scores import row_scores
+from calibration.evaluation import LabelledLogits, evaluate_calibrator
+from calibration.metrics.class_view import (
+    LEAST_EXPECTED,
+    MOST_BINS,
+    class_bins,
+    class_view,
+)
 from sweeps.report.blindness import blind_sentences
-from sweeps.report.class_charts import LEAST_EXPECTED, MOST_BINS, class_bins
-from sweeps.report.class_view import class_view, class_view_of_scores
 from sweeps.report.document import PageBudget
 from sweeps.report.sections.classes import class_reliability
 
@@ -71,16 +75,51 @@ def test_summaries_are_those_of_each_class_against_the_rest(classes: int) -> Non
     assert class_view(rows.amax(-1), labels, 15) is None
 
 
-def test_two_classes_are_seen_again_in_the_stored_scores_of_rows() -> None:
-    rows, labels = drawn(2)
-    scores = row_scores(rows, labels, rows.argmax(-1))
-    stored, direct = class_view_of_scores(scores, labels, 15), class_view(rows, labels, 15)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_an_evaluation_leaves_the_view_of_its_classes(classes: int) -> None:
+    rows, labels = drawn(classes)
+    part = LabelledLogits(rows.log(), labels)
+    stored, top_label = (
+        evaluate_calibrator(name, part, part).rows for name in ("identity", "isotonic_top_label")
+    )
     assert stored is not None
+    assert top_label is not None
+    assert top_label.class_view is None
+    found, direct = stored.class_view, class_view(rows, labels, 15)
+    assert found is not None
     assert direct is not None
-    for one, other in zip(stored.summaries, direct.summaries, strict=True):
-        assert one == pytest.approx(other, abs=1e-5)  # scores are stored in float32
-    assert class_view_of_scores(scores, labels.flip(0), 15) is None
-    assert class_view_of_scores(scores, None, 15) is None
+    for one, other in zip(found.summaries, direct.summaries, strict=True):
+        assert one == pytest.approx(other)
+    assert list(found.drawn) == list(direct.drawn)
+    for number, bins in direct.drawn.items():
+        for mine, theirs in zip(found.drawn[number], bins, strict=True):
+            assert mine == pytest.approx(theirs)
+
+
+def test_of_many_classes_the_rarest_are_drawn_and_more_are_listed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(2000, 60, generator=generator).double().softmax(-1)
+    labels = (torch.rand(2000, generator=generator).square() * 59).long()  # none of the last class
+    view = class_view(rows, labels, 15)
+    assert view is not None
+    assert len(view.drawn) == 8
+    assert len(view.summaries) == 50
+    by_share = torch.bincount(labels, minlength=60)[:59].sort().values.tolist()
+    assert [one.rows for one in view.summaries] == by_share[:50]
+    room = PageBudget()
+    html = class_reliability(room, {"a": view}, [f"k{n}" for n in range(60)], "a")
+    assert len(room.charts) == 8
+    assert "the probabilities of the 8 rarest classes, by a" in html
+    assert "Not listed: 10" in html
+
+
+def test_groups_widen_the_bands_of_classes() -> None:
+    """Of every row four copies: a bin's share varies as that of a quarter of its rows."""
+    rows, labels = drawn(2)
+    probability, positive = (v.repeat_interleave(4, 0) for v in (rows[:, 1], labels == 1))
+    groups = torch.arange(800).repeat_interleave(4)
+    assert class_bins(probability, positive, groups).effect == pytest.approx(np.full(10, 4.0))
+    assert (class_bins(probability, positive).effect == 1).all()
 
 
 def test_the_section_names_classes_and_escapes_them() -> None:
