@@ -40,7 +40,7 @@ def described_rows(found: Found, labels: NDArray[np.int64], names: tuple[str, ..
         if number < 2:
             raise ValueError(
                 f"{origin}, group column {name!r}: all {len(groups)} rows are of group "
-                f"{groups[0]!r}; at least two groups are needed to cross-fit and to resample"
+                f"{str(groups[0])!r}; at least two groups are needed to cross-fit and to resample"
             )
         taken += f", {number} groups by {name!r}"
     if "weight" in columns:

@@ -21,6 +21,7 @@ from calibration.data.prediction_files import Found, Reading, ScoreKind, npz_par
 from calibration.data.prediction_labels import class_numbers, is_number, without_missing
 from calibration.data.rounding import SUM_TOLERANCE, logarithms, rounding_of
 from calibration.data.single_scores import two_classes
+from calibration.text import count
 
 __all__ = ["Reading", "StoredPredictions", "read_labelled_predictions", "read_predictions"]
 
@@ -95,10 +96,10 @@ def check_both(one: StoredPredictions, other: StoredPredictions, first: str, sec
     if one.groups is not None and other.groups is not None:
         shared = np.intersect1d(one.groups, other.groups)
         if len(shared):
+            number = count(len(shared), "such group")
             raise ValueError(
-                f"{second}: group {str(shared[0])!r} is also in {first} ({len(shared)} such "
-                "groups); divide the rows by groups, or give all of them as one file, which is "
-                "cross-fitted by groups"
+                f"{second}: group {str(shared[0])!r} is also in {first} ({number}); divide the "
+                "rows by groups, or give all of them as one file, which is cross-fitted by groups"
             )
     if one.classes != other.classes:
         raise ValueError(

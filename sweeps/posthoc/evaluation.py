@@ -214,7 +214,7 @@ def _predictions(stored: StoredPredictions) -> LabelledLogits:
         raise ValueError(f"{stored.name}: no labels")
     groups = weights = None
     if stored.groups is not None:
-        groups = torch.from_numpy(np.unique(stored.groups, return_inverse=True)[1])
+        groups = torch.from_numpy(pd.factorize(stored.groups)[0])
     if stored.weights is not None:
         weights = torch.from_numpy(stored.weights)
     return LabelledLogits(

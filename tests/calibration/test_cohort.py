@@ -68,6 +68,18 @@ def run_of(
     )
 
 
+def weighted(place: int, method: str, batch_size: Any) -> TrainingRun:
+    """Rows with weights of the member's own; every fourth member has none."""
+    run = run_of(place, method, batch_size=batch_size)
+    generator = torch.Generator().manual_seed(place % 3)
+    for name in ("train", "validation", "held_out") if place % 4 != 3 else ():
+        part = getattr(run, name)
+        if part is not None:
+            weights = torch.rand(len(part.labels), generator=generator, dtype=torch.float64)
+            setattr(run, name, part._replace(weights=weights))
+    return run
+
+
 def counted(place: int, **config: Any) -> TrainingRun:
     run = run_of(place, **config)
     run.method = Counted(run.method.hyperparameters)
@@ -107,6 +119,20 @@ def test_twenty_members_are_what_they_are_alone(settings: dict[str, Any]) -> Non
     trained(members)
     for place, member in enumerate(members):
         assert difference(untimed(finished(run_of(place, **settings))), untimed(member)) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "batch_size"), [("standard", 32), ("standard", "full"), ("fl_gamma", 32)]
+)
+def test_members_with_weights_are_what_they_are_alone(method: str, batch_size: Any) -> None:
+    """Their rows are drawn one by one, and their steps are taken together all the same."""
+    members = [weighted(place, method, batch_size) for place in range(6)]
+    trained(members)
+    for place, member in enumerate(members):
+        alone = finished(weighted(place, method, batch_size))
+        assert difference(untimed(alone), untimed(member)) is None
+    plain = finished(run_of(0, method, batch_size=batch_size))
+    assert difference(untimed(plain)["state"], untimed(members[0])["state"]) is not None
 
 
 def test_members_step_together_where_bits_allow(monkeypatch: pytest.MonkeyPatch) -> None:
