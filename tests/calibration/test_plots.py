@@ -190,6 +190,32 @@ def test_intervals_and_noise_band_are_those_of_the_bins() -> None:
         assert (bar.get_y(), bar.get_y() + bar.get_height()) == pytest.approx((bottom, top))
 
 
+def test_groups_widen_intervals_band_and_floor() -> None:
+    """Of every point four copies: they tell as much as the points do once."""
+    confidence, correct = (np.asarray(v)[:300] for v in SITUATIONS["calibrated"])
+    groups = torch.arange(300).repeat_interleave(4)
+    copies = np.repeat(confidence, 4), np.repeat(correct, 4)
+    once, grouped, naive = (
+        plots.reliability_diagram(confidence, correct),
+        plots.reliability_diagram(*copies, groups=groups),
+        plots.reliability_diagram(*copies),
+    )
+
+    def intervals(figure: Figure) -> NDArray[np.float64]:
+        (lines,) = (c for c in figure.axes[0].collections if c.get_label() == "_intervals")
+        return np.array([segment[:, 1] for segment in lines.get_segments()])  # type: ignore[attr-defined]
+
+    assert intervals(grouped) == pytest.approx(intervals(once))
+    assert np.diff(intervals(naive)).sum() < 0.7 * np.diff(intervals(once)).sum()
+    floors = [float(f.axes[0].get_title("left").split()[-1]) for f in (once, grouped, naive)]
+    assert floors[1] == pytest.approx(floors[0], rel=0.15)
+    assert floors[2] < 0.7 * floors[0]
+    level, rows, four = np.array([0.6]), np.array([400.0]), np.array([4.0])
+    (low, high), (alone, _) = noise_band(level, rows, four), noise_band(level, rows)
+    assert low == pytest.approx(0.6 - 2 * (0.6 - alone))
+    assert high > low
+
+
 def test_wilson_interval_at_the_ends() -> None:
     low, high = wilson_interval(np.array([0.0, 5.0]), np.array([5.0, 5.0]))
     assert low[0] == 0

@@ -13,6 +13,7 @@ from rich.console import Console
 from sweeps.export.choice import choose
 from sweeps.export.package import Wish, assemble
 from sweeps.report.terminal import print_leaderboard
+from sweeps.report.write import write_report
 from sweeps.spec import load_spec
 from sweeps.spec.reading import SpecError
 from tests.trained import train_sweep
@@ -32,11 +33,15 @@ protocol: nested
 """
 
 
+CLASSES = ("ant", "bee", "cat")
+
+
 def write(folder: Path, customers: int = 80) -> None:
     rng = np.random.default_rng(0)
     rows = 6 * customers
-    labels = rng.integers(0, 2, rows)
-    frame = pd.DataFrame({"x": labels + rng.normal(size=rows), "y": labels})
+    labels = rng.integers(0, 3, rows)
+    names = np.array(CLASSES)[labels]
+    frame = pd.DataFrame({"x": labels + rng.normal(size=rows), "y": names})
     frame.assign(who=np.arange(rows) // 6, day=np.arange(rows) // 6).to_csv(
         folder / "t.csv", index=False
     )
@@ -73,6 +78,13 @@ def test_what_belongs_together_reaches_the_verdicts(tmp_path: Path, role: str) -
     assert ("new groups (20 in the test part)" in said) == grouped
     assert ("fewer than 30 groups" in said) == grouped
     assert ("the same for every seed" in said) == (not grouped)
+    if not grouped:
+        return
+    files: dict[str, bytes] = {}
+    write_report(sweep.records, sweep.store, write=files.__setitem__)
+    page = files["report.html"].decode()
+    assert "intervals, band and floor are of new groups" in page
+    assert all(f"Reliability of the probability of {name}" in page for name in CLASSES)
 
 
 def test_groups_that_cannot_be_divided_are_refused_before_anything_starts(tmp_path: Path) -> None:
