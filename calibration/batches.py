@@ -34,6 +34,8 @@ class Batches:
     train: Part
     held_out: Part | None
     epoch: int
+    held_epochs: int = 0
+    """For how many a pretrained network under the head stays as it is."""
     train_transform: Callable[[Tensor], Tensor] | None
     _by_batch: bool
     """Whether inputs are transformed when they are used, to save memory."""
@@ -68,7 +70,9 @@ class Batches:
     def _windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
         samples, weights = len(self.train.labels), self.train.weights
         if self._full_batch:
-            passes = min(self.method.window, self.config.epochs - self.epoch)
+            held = self.epoch < self.held_epochs
+            end = self.held_epochs if held else self.config.epochs
+            passes = min(self.method.window, end - self.epoch)
             if weights is not None:
                 drawn = [_drawn(weights, samples, generator) for _ in range(passes)]
                 yield [self._batch(*self._taken(self.train, rows), generator) for rows in drawn]

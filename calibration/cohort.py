@@ -256,12 +256,7 @@ Company = tuple[Hashable, int, str]
 
 def company(run: TrainingRun) -> Company:
     """What members that train together have in common: their kind, epoch and phase."""
-    values = run.method.hyperparameters.model_dump()
-    discrete = tuple(
-        (name, value)
-        for name, value in values.items()
-        if not isinstance(value, float) or name in run.method.read_by_the_host
-    )
+    discrete = tuple(run.method.shared.items())
     parts = [part for part in (run.train, run.held_out) if part is not None]
     rows = tuple((part.inputs.shape, part.inputs.dtype) for part in parts)
     kind = (type(run.method), discrete, run.architecture, rows, run.config, str(run.device))

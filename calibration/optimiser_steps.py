@@ -1,4 +1,4 @@
-"""What is done around an optimiser's step: gradients clipped by norm, weights averaged.
+"""What is done around an optimiser's step: gradients clipped, weights averaged, two rates.
 
 Each wraps an optimiser and is one, so that methods, bilevel engines and cohorts need not know.
 The norm is that of one network: under ``torch.vmap`` every member of a cohort has its own.
@@ -6,6 +6,7 @@ The norm is that of one network: under ``torch.vmap`` every member of a cohort h
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -135,6 +136,122 @@ class Averaged:
 
         average = torch.lerp(state[AVERAGE], moved, 1 - self.decay)
         return moved, after | {AVERAGE: average}, pullback
+
+
+@dataclass(frozen=True)
+class TwoRates:
+    """The first ``size`` parameters, a backbone's, move at ``rate`` times the learning rate.
+
+    Both groups have a state of their own, as torch.optim's have. At the rate 0 the first stays
+    as it is, its state included.
+    """
+
+    version: ClassVar[int] = 1
+    optimiser: Optimiser
+    size: int
+    rate: float
+
+    def initial(self, parameters: Tensor) -> OptimiserState:
+        """The optimiser's own of either group."""
+        groups = self._groups(parameters)
+        return _joined(*(self.optimiser.initial(group.clone()) for group in groups))
+
+    def update(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState]:
+        """The optimiser's step of either group."""
+        moved: list[Tensor] = []
+        after: list[OptimiserState] = []
+        for values, slope, known, rate in self._steps(parameters, gradient, state, lr):
+            if rate is None:
+                found = values, known
+            else:
+                found = self.optimiser.update(
+                    values, slope, known, lr=rate, weight_decay=weight_decay
+                )
+            moved.append(found[0])
+            after.append(found[1])
+        return torch.cat(moved), _joined(*after)
+
+    def linearise(
+        self,
+        parameters: Tensor,
+        gradient: Tensor,
+        state: OptimiserState,
+        *,
+        lr: Tensor,
+        weight_decay: Tensor,
+    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        """The optimiser's adjoint of either group."""
+        moved: list[Tensor] = []
+        after: list[OptimiserState] = []
+        adjoints: list[Pullback] = []
+        for values, slope, known, rate in self._steps(parameters, gradient, state, lr):
+            if rate is None:
+                found = values, known, _unmoved
+            else:
+                found = self.optimiser.linearise(
+                    values, slope, known, lr=rate, weight_decay=weight_decay
+                )
+            moved.append(found[0])
+            after.append(found[1])
+            adjoints.append(found[2])
+
+        def pullback(
+            moved_bar: Tensor, state_bar: OptimiserState
+        ) -> tuple[Tensor, Tensor, OptimiserState]:
+            bars = [
+                adjoint(bar, _of_group(state_bar, group))
+                for adjoint, bar, group in zip(
+                    adjoints, self._groups(moved_bar), _GROUPS, strict=True
+                )
+            ]
+            values, slopes, states = zip(*bars, strict=True)
+            return torch.cat(values), torch.cat(slopes), _joined(*states)
+
+        return torch.cat(moved), _joined(*after), pullback
+
+    def _steps(
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, lr: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor, OptimiserState, Tensor | None]]:
+        """Of either group: parameters, gradient, state, and its rate unless it does not move."""
+        rates = (lr * self.rate if self.rate else None, lr)
+        return zip(
+            self._groups(parameters),
+            self._groups(gradient),
+            (_of_group(state, group) for group in _GROUPS),
+            rates,
+            strict=True,
+        )
+
+    def _groups(self, values: Tensor) -> tuple[Tensor, ...]:
+        return values.split((self.size, values.shape[-1] - self.size), dim=-1)
+
+
+_GROUPS = ("backbone", "head")
+
+
+def _joined(*states: OptimiserState) -> OptimiserState:
+    return {
+        f"{group}.{name}": value
+        for group, state in zip(_GROUPS, states, strict=True)
+        for name, value in state.items()
+    }
+
+
+def _of_group(state: OptimiserState, group: str) -> OptimiserState:
+    start = f"{group}."
+    return {n.removeprefix(start): value for n, value in state.items() if n.startswith(start)}
+
+
+def _unmoved(moved_bar: Tensor, state_bar: OptimiserState) -> tuple[Tensor, Tensor, OptimiserState]:
+    return moved_bar, torch.zeros_like(moved_bar), state_bar
 
 
 def averaged(parameters: Tensor, state: OptimiserState) -> Tensor:

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from calibration.data import Part, Splits
 from calibration.data.mapped import in_pieces, is_mapped, kept_on, sent_by_batch
 from calibration.data.transforms import category_blocks, encoded, on_device
 from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
-from calibration.models import FunctionalModel, Output, build_embedded
+from calibration.models import FunctionalModel, Output, build_embedded, own_preparation
 from calibration.optimiser_steps import averaged
 from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.row_weights import drawn_by_weight
@@ -70,12 +71,15 @@ class TrainingRun(Batches):
             config = config.model_copy(update={"optimiser": inputs.optimiser})
         self.config = config
         self.seed = seed
+        self.epoch = 0
         self.device = torch.device(device)
-        self.transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
+        own = own_preparation(model, model_options)
+        self.transform = own or encoded(splits, inputs.numeric_inputs, inputs.input_bins)
         # Images, and what lies on the disk, are prepared batch by batch, to save memory.
         self._by_batch = splits.train.inputs.dtype == torch.uint8 or is_mapped(splits.train.inputs)
         self.train_transform = splits.train_transform
         self._by_batch |= self.train_transform is not None  # it gets rows as they are
+        self._by_batch |= own is not None  # resized images would take many times their memory
         if splits.train.inputs.dtype != torch.uint8:
             check_augmentations(config)
         if self._by_batch:
@@ -102,13 +106,7 @@ class TrainingRun(Batches):
             )
             functional = FunctionalModel(module.to(self.device))
             parameters, buffers = functional.initial()
-            self.learner = Learner(
-                functional,
-                config.make_optimiser(),
-                classes,
-                samples=len(self.train.labels),
-                mixed_precision=config.mixed_precision,
-            )
+            self._set_learners(functional, classes)
             self.state = TrainState(
                 parameters,
                 buffers,
@@ -116,7 +114,6 @@ class TrainingRun(Batches):
                 method.initial(self.learner, parameters),
             )
         self.numbers = method.numbers(dtype=parameters.dtype, device=self.device)
-        self.epoch = 0
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
         self.snapshots: list[dict[str, Tensor]] = []
@@ -124,6 +121,11 @@ class TrainingRun(Batches):
         self.best = self.state
         self.best_score = (math.inf, math.inf)  # what the rule measured, and what breaks a tie
         self.best_epoch = 0
+
+    @property
+    def learner(self) -> Learner:
+        """The surroundings of the next epoch's steps."""
+        return self._held if self.epoch < self.held_epochs else self._whole
 
     @property
     def done(self) -> bool:
@@ -303,6 +305,25 @@ class TrainingRun(Batches):
         self.snapshots, self.curve, self.epoch, self.seconds = snapshots, curve, epoch, seconds
         self.looks = looks
 
+    def _set_learners(self, model: FunctionalModel, classes: int) -> None:
+        """The surroundings of steps that leave a backbone as it is, and of those that do not."""
+        config, chosen = self.config, self.method.hyperparameters
+        whole = Learner(
+            model,
+            config.make_optimiser(),
+            classes,
+            samples=len(self.train.labels),
+            mixed_precision=config.mixed_precision,
+            backbone_lr=chosen.backbone_lr,
+        )
+        self._held, self._whole = (
+            replace(part, optimiser=config.make_optimiser(part.grouped))
+            for part in (replace(whole, held=True), whole)
+        )
+        if model.backbone:
+            frozen = chosen.freeze_epochs if chosen.backbone_lr else config.epochs
+            self.held_epochs = min(frozen, config.epochs)
+
     def _kernels(self) -> AbstractContextManager[None]:
         return bfloat16_kernels(self.device) if self.config.mixed_precision else nullcontext()
 
@@ -329,11 +350,12 @@ class TrainingRun(Batches):
 
     @torch.no_grad()
     def _see(self, state: TrainState, part: Part) -> Output:
+        rows = self.learner.model.rows_at_once or PREDICTION_BATCH
         chunks = [
             self.learner.forward(
                 state.parameters, state.buffers, self._prepare(inputs), training=False
             )[0]
-            for inputs in in_pieces(part.inputs, PREDICTION_BATCH)
+            for inputs in in_pieces(part.inputs, rows)
         ]
         return Output(*(torch.cat(pieces) for pieces in zip(*chunks, strict=True)))
 

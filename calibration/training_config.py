@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
@@ -85,9 +86,14 @@ class TrainingConfig(Settings):
         """The optimiser alone. Raises ``ValueError`` if there is none of this name."""
         return make_optimiser(self.optimiser, self.momentum)
 
-    def make_optimiser(self) -> Optimiser:
-        """The optimiser of the network's own parameters, with what is done around its steps."""
-        made = self.named_optimiser()
+    def make_optimiser(
+        self, grouped: Callable[[Optimiser], Optimiser] = lambda alone: alone
+    ) -> Optimiser:
+        """The optimiser of the network's own parameters, with what is done around its steps.
+
+        ``grouped`` gives groups of parameters rates of their own. Clipped is the whole gradient.
+        """
+        made = grouped(self.named_optimiser())
         if self.clip_norm is not None:
             made = Clipped(made, self.clip_norm)
         return made if self.ema_decay is None else Averaged(made, self.ema_decay)

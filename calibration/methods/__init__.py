@@ -24,6 +24,7 @@ from calibration.methods.loss_method import LossMethod
 from calibration.methods.method import (
     METHODS,
     Batch,
+    BackboneHyperparameters,
     InputHyperparameters,
     Learner,
     Method,
@@ -37,6 +38,7 @@ from calibration.methods.method import (
 __all__ = [
     "METHODS",
     "Batch",
+    "BackboneHyperparameters",
     "InputHyperparameters",
     "Learner",
     "LossMethod",

@@ -38,7 +38,7 @@ from calibration.methods.method import (
 )
 from calibration.methods.side_variables import adam_step, concern, side_variable
 from calibration.models import Output
-from calibration.optimisers import SGD
+from calibration.optimisers import SGD, Optimiser
 from calibration.seeds import replayed
 
 
@@ -263,9 +263,13 @@ _Found = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]
 _Ahead = tuple[InnerProblem, OuterLoss, Tensor]
 
 
-def _problem(loss: InnerLoss, numbers: Numbers) -> InnerProblem:
-    """One plain gradient step; the network's own momentum takes no part in the look-ahead."""
-    return InnerProblem(loss, SGD(momentum=0.0), numbers["lr"], numbers["weight_decay"], steps=1)
+_PLAIN = SGD(momentum=0.0)
+"""The network's own momentum takes no part in the look-ahead."""
+
+
+def _problem(loss: InnerLoss, numbers: Numbers, optimiser: Optimiser = _PLAIN) -> InnerProblem:
+    """One plain gradient step."""
+    return InnerProblem(loss, optimiser, numbers["lr"], numbers["weight_decay"], steps=1)
 
 
 def _head_ahead(
@@ -321,7 +325,7 @@ def _all_ahead(
         shown, _ = learner.forward(parameters, state.buffers, held_out.inputs, training=False)
         return method.outer_loss(shown, held_out.labels, numbers)
 
-    return _problem(loss, numbers), judge, state.parameters
+    return _problem(loss, numbers, learner.grouped(_PLAIN)), judge, state.parameters
 
 
 def _head(learner: Learner, parameters: Tensor) -> tuple[Tensor, Tensor | None]:

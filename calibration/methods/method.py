@@ -26,9 +26,10 @@ from calibration.bfloat16 import bfloat16_kernels
 from calibration.complexity import MethodComplexity
 from calibration.data import Part
 from calibration.data.encodings import NumericInputs
-from calibration.hyperparameters import Hyperparameters, LogUniform, When
+from calibration.hyperparameters import Hyperparameters, LogUniform, Value, When
 from calibration.models import FunctionalModel, Output
 from calibration.models.dense import Dense
+from calibration.optimiser_steps import TwoRates
 from calibration.optimisers import Optimiser, OptimiserState, make_optimiser
 from calibration.registry import Registry
 
@@ -39,6 +40,19 @@ Numbers = dict[str, Tensor]
 
 The trainer adds ``progress``, the share of all epochs that is already behind.
 """
+
+
+class BackboneHyperparameters(Hyperparameters):
+    """How a pretrained network is fine-tuned; searched only if a spec says so.
+
+    ``backbone_lr``: its learning rate, as a multiple of the head's ``lr``. ``freeze_epochs``: for
+    how many epochs only the head is trained. As long as it is frozen, and always at the rate 0,
+    a backbone runs as in predictions, and neither its weights nor the statistics of its batch
+    normalisation change.
+    """
+
+    backbone_lr: Annotated[float, Field(ge=0, le=100)] = 0.1
+    freeze_epochs: Annotated[int, Field(ge=0, le=100_000)] = 0
 
 
 class InputHyperparameters(Hyperparameters):
@@ -54,22 +68,13 @@ class InputHyperparameters(Hyperparameters):
     input_bins: Annotated[int, Field(ge=2, le=1000), When("numeric_inputs", "piecewise")] = 32
     category_embedding: Annotated[int, Field(ge=0, le=1000)] = 0
 
-    @model_serializer(mode="wrap")
-    def _those_in_use(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Trials that leave them at their defaults keep the keys they had before there were any."""
-        unused = {name: field.default for name, field in InputHyperparameters.model_fields.items()}
-        if self.numeric_inputs == "piecewise":
-            del unused["input_bins"]
-        written: dict[str, Any] = write(self)
-        return {n: v for n, v in written.items() if n not in unused or v != unused[n]}
-
 
 def _known_optimiser(name: str) -> str:
     make_optimiser(name, momentum=0.0)
     return name
 
 
-class MethodHyperparameters(InputHyperparameters):
+class MethodHyperparameters(InputHyperparameters, BackboneHyperparameters):
     """The hyperparameters every method has, whatever its loss."""
 
     lr: Annotated[float, Field(gt=0, le=10), LogUniform(1e-3, 1e-1)] = 0.01
@@ -77,6 +82,19 @@ class MethodHyperparameters(InputHyperparameters):
     optimiser: Annotated[
         Annotated[str, AfterValidator(_known_optimiser)] | None, WithJsonSchema({"type": "string"})
     ] = None
+
+    @model_serializer(mode="wrap")
+    def _those_in_use(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Trials that leave them at their defaults keep the keys they had before there were any."""
+        unused = {
+            name: field.default
+            for kind in (InputHyperparameters, BackboneHyperparameters)
+            for name, field in kind.model_fields.items()
+        }
+        if self.numeric_inputs == "piecewise":
+            del unused["input_bins"]
+        written: dict[str, Any] = write(self)
+        return {n: v for n, v in written.items() if n not in unused or v != unused[n]}
 
 
 class TrainState(NamedTuple):
@@ -120,6 +138,17 @@ class Learner:
     classes: int
     samples: int
     mixed_precision: bool = False
+    held: bool = False
+    """Whether a pretrained network under the head stays as it is."""
+    backbone_lr: float = 1.0
+    """Its learning rate otherwise, as a multiple of the head's."""
+
+    def grouped(self, optimiser: Optimiser) -> Optimiser:
+        """``optimiser`` with the rate of a backbone, where the network has one."""
+        size = self.model.backbone
+        return (
+            TwoRates(optimiser, size, 0.0 if self.held else self.backbone_lr) if size else optimiser
+        )
 
     @property
     def dense(self) -> Dense | None:
@@ -131,11 +160,13 @@ class Learner:
     ) -> tuple[Output, dict[str, Tensor]]:
         """Apply the network; logits and features come back in float32 at least."""
         if not self.mixed_precision:
-            return self.model.apply(parameters, buffers, inputs, training=training)
+            return self.model.apply(parameters, buffers, inputs, training=training, held=self.held)
         # bfloat16 has float32's exponent range, so gradients need no loss scaling.
         autocast = torch.autocast(inputs.device.type, dtype=torch.bfloat16)
         with autocast, bfloat16_kernels(inputs.device):
-            output, buffers = self.model.apply(parameters, buffers, inputs, training=training)
+            output, buffers = self.model.apply(
+                parameters, buffers, inputs, training=training, held=self.held
+            )
         return Output(output.logits.float(), output.features.float()), buffers
 
 
@@ -198,6 +229,16 @@ class Method(ABC):
         A branch on the value of a tensor would wait for the device in every step.
         """
         return ""
+
+    @property
+    def shared(self) -> dict[str, Value]:
+        """The hyperparameters that members of a cohort have in common."""
+        by_the_host = {*self.read_by_the_host, *BackboneHyperparameters.model_fields}
+        return {
+            name: value
+            for name, value in self.hyperparameters.model_dump(exclude_none=True).items()
+            if not isinstance(value, float) or name in by_the_host
+        }
 
     def numbers(self, *, dtype: torch.dtype, device: torch.device) -> Numbers:
         """The real-valued hyperparameters as tensors, to be passed to ``step``."""

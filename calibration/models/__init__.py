@@ -7,7 +7,13 @@ from calibration.models import backbones, mlp, resnet, small_cnn, wide_resnet
 from calibration.models.backbones import Backbone, Encoder, backbone_of, encoder_of
 from calibration.models.category_embedding import build_embedded
 from calibration.models.functional import FunctionalModel
-from calibration.models.model import MODELS, ModelOptions, build_model, model_version
+from calibration.models.model import (
+    MODELS,
+    ModelOptions,
+    build_model,
+    model_version,
+    own_preparation,
+)
 from calibration.models.output import Network, Output, WithFeatures
 
 __all__ = [
@@ -26,6 +32,7 @@ __all__ = [
     "encoder_of",
     "mlp",
     "model_version",
+    "own_preparation",
     "resnet",
     "small_cnn",
     "wide_resnet",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from calibration.models.batch_norm import assign_statistics, assigns_statistics
+from calibration.models.fine_tuned import FineTuned
 from calibration.models.output import Network, Output, WithFeatures
 
 # A module's table of parameters or buffers, and a name in it.
@@ -29,7 +30,8 @@ class FunctionalModel:
     ``names`` lists the parameters in the order of the vector, ``slices`` says where each lies,
     ``size`` is the vector's length and ``head`` names the parameters of the last layer: the
     last ``nn.Linear`` or, without one, the last module with trainable parameters of its own.
-    ``dense`` is the same function by hand, for networks of linear layers and ReLUs.
+    ``dense`` is the same function by hand, for networks of linear layers and ReLUs. Of a
+    fine-tuned network, the first ``backbone`` entries of the vector are the backbone's.
 
     Raises ``ValueError`` if the module has no trainable parameters, has them in several dtypes
     or on several devices, or has lazy layers that have not seen a batch yet.
@@ -62,7 +64,14 @@ class FunctionalModel:
         self._exposed = {name for name, buffer in buffers.items() if id(buffer) not in safe}
         self._placeholders = _hollow_out([*self._parameter_places, *self._buffer_places.values()])
         self._network = skeleton if isinstance(skeleton, Network) else WithFeatures(skeleton)
-        self._mode: bool | None = None
+        self._mode: tuple[bool, bool] | None = None
+        self._of_backbone = (
+            sum(name.startswith("backbone.") for name in self.names)
+            if isinstance(self._network, FineTuned)
+            else 0
+        )
+        self.backbone = sum(self._sizes[: self._of_backbone])
+        self.rows_at_once = self._network.rows_at_once
         # Frozen parameters are not in the vector.
         self.dense = self._network.dense_form if not buffers else None
 
@@ -86,22 +95,34 @@ class FunctionalModel:
         return mask
 
     def apply(
-        self, parameters: Tensor, buffers: dict[str, Tensor], inputs: Tensor, *, training: bool
+        self,
+        parameters: Tensor,
+        buffers: dict[str, Tensor],
+        inputs: Tensor,
+        *,
+        training: bool,
+        held: bool = False,
     ) -> tuple[Output, dict[str, Tensor]]:
         """The network's output on ``inputs`` and the buffers after it.
 
-        Neither ``buffers`` nor its tensors are changed; new buffers carry no gradient.
+        Neither ``buffers`` nor its tensors are changed; new buffers carry no gradient. ``held``,
+        a backbone is a constant, and runs as in predictions.
         Raises ``ValueError`` if parameters or buffers are not this model's.
         """
         if buffers.keys() != self._buffer_places.keys():
             raise ValueError(
                 f"buffers must be {sorted(self._buffer_places)}; got {sorted(buffers)}"
             )
-        if training is not self._mode:
+        if (training, held) != self._mode:
+            if isinstance(self._network, FineTuned):
+                self._network.held = held
             self._network.train(training)
-            self._mode = training
+            self._mode = training, held
+        views = list(self._views(parameters))
+        if held:  # nothing is differentiated there, and autograd need not go through it
+            views[: self._of_backbone] = [view.detach() for view in views[: self._of_backbone]]
         try:
-            for places, value in zip(self._parameter_places, self._views(parameters), strict=True):
+            for places, value in zip(self._parameter_places, views, strict=True):
                 for container, key in places:
                     container[key] = value
             for name, places in self._buffer_places.items():

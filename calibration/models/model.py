@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from calibration.data.dataset import Transform
 from calibration.hyperparameters import Settings
 from calibration.models.output import Network, WithFeatures
 from calibration.registry import Registry
@@ -32,6 +33,17 @@ class ModelOptions(Settings, ABC):
         Draws from torch's global random generator. Raises ``ValueError`` if the model cannot
         take such inputs.
         """
+
+    def build_as(self, name: str, input_shape: tuple[int, ...], classes: int) -> Network:
+        """``build``, of the member called ``name`` where a family of networks is registered."""
+        return self.build(input_shape, classes)
+
+    def prepare_as(self, name: str) -> Transform | None:
+        """What makes raw inputs into those of the network called ``name``.
+
+        None for most: theirs are transformed as the training rows suggest.
+        """
+        return None
 
 
 MODELS: Registry[type[ModelOptions]] = Registry("model", "calsweep.models")
@@ -59,8 +71,19 @@ def build_model(
         raise ValueError(f"classes must be a whole number of at least 2; got {classes!r}")
     entry: Any = MODELS[name]
     if inspect.isclass(entry) and issubclass(entry, ModelOptions):
-        return entry.checked(options, f"model {name!r}").build(shape, classes)
+        return entry.checked(options, f"model {name!r}").build_as(name, shape, classes)
     return _from_factory(name, entry, options, shape, classes)
+
+
+def own_preparation(name: str, options: dict[str, Any]) -> Transform | None:
+    """What makes raw inputs into a model's, if it does not leave that to the data.
+
+    Raises ``ValueError`` as ``build_model`` does.
+    """
+    entry: Any = MODELS[name]
+    if not (inspect.isclass(entry) and issubclass(entry, ModelOptions)):
+        return None
+    return entry.checked(options, f"model {name!r}").prepare_as(name)
 
 
 def model_version(name: str) -> int:

@@ -18,7 +18,12 @@ class Output(NamedTuple):
 
 
 class Network(nn.Module, ABC):
-    """A module whose forward returns an ``Output``."""
+    """A module whose forward returns an ``Output``.
+
+    ``rows_at_once``: the most rows that it is to predict at once, if its layers take much memory.
+    """
+
+    rows_at_once: int | None = None
 
     @property
     def dense_form(self) -> Dense | None:

@@ -141,10 +141,8 @@ def _shape(config: TrialConfig) -> Shape | None:
     method = make_method(config.method, config.hyperparameters)
     if method.alone:
         return None
-    discrete = {
-        name: value
-        for name, value in config.hyperparameters.items()
-        if not isinstance(value, float) or name in method.read_by_the_host
+    common: dict[str, Any] = determining(config) | {
+        "method/hyperparameters": method.shared,
+        "seed": "",
     }
-    common: dict[str, Any] = determining(config) | {"method/hyperparameters": discrete, "seed": ""}
     return hashlib.sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:32]

@@ -87,7 +87,8 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     all_layers, largest_layer = (size / len(one) for size in _output_bytes(network, one))
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
     # A step keeps what every layer made, a prediction only what goes into and out of one of them.
-    kept = max(batch * method.window * all_layers, min(rows, PREDICTION_BATCH) * largest_layer)
+    predicted = min(rows, network.rows_at_once or PREDICTION_BATCH)
+    kept = max(batch * method.window * all_layers, predicted * largest_layer)
     parts = (splits.train, splits.validation, splits.meta_validation)
     # Images stay there as they are stored, a byte for each value, and are prepared batch by batch.
     stored = splits.train.inputs[:2] if splits.train.inputs.dtype == torch.uint8 else one

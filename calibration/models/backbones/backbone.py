@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from pydantic import Field
 
-from calibration.data.dataset import Kind
+from calibration.data.dataset import Kind, Transform
 from calibration.models.backbones.encoder import Encoder
+from calibration.models.fine_tuned import FineTuned
 from calibration.models.mlp import MLP
 from calibration.models.model import MODELS, ModelOptions
 from calibration.models.output import Network
+from calibration.seeds import seeded
 
 
 class Backbone(ModelOptions):
     """Base of the families of pretrained networks, registered as ``family:``.
 
     A frozen one embeds every row once; what a trial trains is the head, whose inputs are
-    standardised embeddings.
+    standardised embeddings. One that is not is trained with its head from the given weights on,
+    and sees its inputs in every epoch.
     """
 
     takes: ClassVar[Kind]
@@ -30,12 +33,16 @@ class Backbone(ModelOptions):
     """What must be installed, with the extra of the family's name."""
     imports: ClassVar[tuple[str, ...]]
     """The packages that embedding imports."""
+    tunable: ClassVar[bool] = False
+    """Whether its networks can be trained, not only their heads."""
 
     weights: Annotated[
         Path | Literal["default"],
         Field(description="a file or directory; default: the library's own, from the network"),
     ]
-    frozen: Annotated[bool, Field(description="whether only the head is trained")] = True
+    frozen: Annotated[
+        bool, Field(description="whether only the head is trained; false: the whole network")
+    ] = True
     head: Annotated[
         Literal["linear", "mlp"], Field(description="what is trained on the embeddings")
     ] = "linear"
@@ -44,13 +51,36 @@ class Backbone(ModelOptions):
         Field(min_length=1, description="units of each hidden layer of an mlp head"),
     ] = (256,)
     batch_size: Annotated[
-        int, Field(ge=1, le=65_536, description="inputs that are embedded at once")
+        int, Field(ge=1, le=65_536, description="inputs that are embedded or predicted at once")
     ] = 64
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> Network:
         """The head, for embeddings of ``input_shape``."""
         widths = () if self.head == "linear" else self.widths
         return MLP(widths=widths).build(input_shape, classes)
+
+    def build_as(self, name: str, input_shape: tuple[int, ...], classes: int) -> Network:
+        """The head; or, if it is not frozen, the network called ``name`` under a new head."""
+        if self.frozen:
+            return self.build(input_shape, classes)
+        found = self._thawed(name)
+        with torch.no_grad():
+            vectors = found.network(torch.zeros(1, *input_shape, device="cpu"))
+        head = self.build(found.vector_shape(vectors), classes)
+        return FineTuned(found.trainable(), head, self.batch_size)
+
+    def prepare_as(self, name: str) -> Transform | None:
+        """What comes before a network that is trained; embeddings are transformed like any data."""
+        return None if self.frozen else self._thawed(name).prepared
+
+    def _thawed(self, name: str) -> Encoder:
+        if not self.tunable:
+            family = name.partition(":")[0]
+            raise ValueError(
+                f"frozen: false is not possible with {family}: networks, of which only heads can "
+                "be trained; leave it out"
+            )
+        return _encoder(name, self)
 
     @abstractmethod
     def encoder(self, name: str) -> Encoder:
@@ -88,16 +118,19 @@ def encoder_of(name: str, options: dict[str, Any]) -> Encoder:
 
     Raises ``ValueError`` if the package or the weights are missing, or do not fit.
     """
-    return _encoder(name, json.dumps(options, sort_keys=True, default=str))
+    found = backbone_of(name, options)
+    if found is None:
+        raise ValueError(f"model {name!r} is not a pretrained network")
+    return _encoder(name, found)
 
 
 @lru_cache(maxsize=2)
-def _encoder(name: str, options: str) -> Encoder:
-    found = backbone_of(name, json.loads(options))
-    if found is None:
-        raise ValueError(f"model {name!r} is not a pretrained network")
+def _encoder(name: str, found: Backbone) -> Encoder:
     found.check_installed()
     family, _, member = name.partition(":")
     if not member:
         raise ValueError(f"model {name!r}: write {family}:NAME")
-    return found.encoder(member)
+    # Made once, it must not take from the numbers that a head is drawn from; and a caller may be
+    # building on a device without memory.
+    with seeded(0, "encoder"), torch.device("cpu"):
+        return found.encoder(member)

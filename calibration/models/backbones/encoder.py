@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy, deepcopy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +19,7 @@ EMBEDDING_VERSION = 1
 
 
 class Encoder(ABC):
-    """Embeds raw inputs with a network that is not trained.
+    """Embeds raw inputs with a network that is not trained; a copy of it may be.
 
     ``preprocessing`` are plain values that say all that happens before the network.
     """
@@ -28,6 +29,7 @@ class Encoder(ABC):
 
     def __init__(self, name: str, network: nn.Module, preprocessing: dict[str, Any]) -> None:
         self.name = name
+        self._trainable = {n for n, p in network.named_parameters() if p.requires_grad}
         self.network = network.float().eval().requires_grad_(False)
         self.preprocessing = preprocessing
 
@@ -37,6 +39,10 @@ class Encoder(ABC):
 
         Raises ``ValueError`` for inputs that are not of its kind.
         """
+
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """What a network that can be trained is given for raw inputs."""
+        raise NotImplementedError
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -49,6 +55,31 @@ class Encoder(ABC):
         used = [(name, tensor) for name, tensor in state if not name.startswith(self.unused)]
         description = [self.name, self.preprocessing, [name for name, _ in used]]
         return fingerprint(description, [tensor.cpu() for _, tensor in used])
+
+    def vector_shape(self, vectors: Tensor) -> tuple[int, ...]:
+        """The shape of one of the network's outputs. Raises ``ValueError`` if it is no vector."""
+        if vectors.ndim != 2:
+            raise ValueError(
+                f"{self.name} gives outputs of shape {tuple(vectors.shape[1:])} for an input; a "
+                "backbone gives one vector"
+            )
+        return tuple(vectors.shape[1:])
+
+    def trainable(self) -> nn.Module:
+        """A copy of the network whose parameters can be trained."""
+        network = deepcopy(self.network)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name in self._trainable)
+        return network
+
+    def with_weights(self, weights: Mapping[str, Tensor]) -> Encoder:
+        """The same encoder with the weights that training has come to."""
+        made = copy(self)
+        made.__dict__.pop("digest", None)
+        made.network = deepcopy(self.network)
+        kept = {name: weights[name] for name in made.network.state_dict() if name in weights}
+        made.network.load_state_dict(kept, strict=False)  # of tied tensors one is named
+        return made
 
     @torch.no_grad()
     def embed(
@@ -72,11 +103,7 @@ class Encoder(ABC):
         finally:
             self.network.to("cpu")
         found = torch.cat(pieces)
-        if found.ndim != 2:
-            raise ValueError(
-                f"{self.name} gives outputs of shape {tuple(found.shape[1:])} for an input; a "
-                "backbone gives one vector"
-            )
+        self.vector_shape(found)
         if not bool(found.isfinite().all()):
             row = int((~found.isfinite()).any(1).nonzero()[0])
             raise ValueError(

@@ -31,6 +31,7 @@ class ImageBackbone(Backbone):
     """A family of networks for images."""
 
     takes: ClassVar[Kind] = "image"
+    tunable: ClassVar[bool] = True
 
     size: Annotated[
         int | None,
