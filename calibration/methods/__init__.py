@@ -23,8 +23,8 @@ from calibration.methods import (  # noqa: F401  (importing a method registers i
 from calibration.methods.loss_method import LossMethod
 from calibration.methods.method import (
     METHODS,
-    Batch,
     BackboneHyperparameters,
+    Batch,
     InputHyperparameters,
     Learner,
     Method,
@@ -37,8 +37,8 @@ from calibration.methods.method import (
 
 __all__ = [
     "METHODS",
-    "Batch",
     "BackboneHyperparameters",
+    "Batch",
     "InputHyperparameters",
     "Learner",
     "LossMethod",

@@ -129,10 +129,14 @@ def _opening(text: str) -> str:
 def methods(options: argparse.Namespace, console: Console) -> int:
     """List the methods and the estimators."""
     from calibration.learners import learner, learner_names
-    from calibration.methods import InputHyperparameters
+    from calibration.methods import BackboneHyperparameters, InputHyperparameters
     from sweeps.engine.progress import format_value
 
-    of_all = InputHyperparameters.model_fields
+    of_tables, of_backbones = (
+        InputHyperparameters.model_fields,
+        BackboneHyperparameters.model_fields,
+    )
+    of_all = of_tables.keys() | of_backbones.keys()
     table = Table("method", "what it is", "hyperparameters (default; searched by default)")
     for name in learner_names():
         hyperparameters = learner(name).Hyperparameters
@@ -154,7 +158,12 @@ def methods(options: argparse.Namespace, console: Console) -> int:
         ]
         table.add_row(name, learner(name).description, "\n".join(described))
     console.print(table)
-    say(console, "", f"on tables each also takes {', '.join(of_all)}: calsweep methods NAME")
+    say(
+        console,
+        "",
+        f"on tables each also takes {', '.join(of_tables)}, and of a pretrained network with "
+        f"frozen: false {', '.join(of_backbones)}: calsweep methods NAME",
+    )
     return 0
 
 

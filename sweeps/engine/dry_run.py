@@ -114,6 +114,8 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> tuple[float, list[str]]:
     chosen = space.fixed | {
         hyperparameter: extremes(domain)[0] for hyperparameter, domain in space.searched.items()
     }
+    if chosen.get("freeze_epochs"):
+        chosen["freeze_epochs"] = 1  # of two: what begins after it is tried too
     method = make_learner(spec.methods[row].method, chosen)
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
     config = spec.row_training(row)

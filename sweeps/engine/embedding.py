@@ -22,7 +22,7 @@ from calibration.data import Dataset, FixedDataset, Part, Splits
 from calibration.data.embedded import EmbeddedDataset
 from calibration.data.transforms import Standardise
 from calibration.kernels import chosen_kernels
-from calibration.models import Backbone, backbone_of, encoder_of
+from calibration.models import Backbone, Encoder, backbone_of, encoder_of, own_preparation
 from calibration.models.backbones import EMBEDDING_VERSION
 from calibration.threads import threads
 from sweeps.engine.identity import TrialConfig
@@ -92,10 +92,14 @@ def few_embedded(model: Component, splits: Splits) -> Splits:
 
 
 def stand_in(model: Component, splits: Splits) -> Splits:
-    """Splits with random numbers for embeddings: enough to know time and memory."""
+    """Splits with random numbers for embeddings: enough to know time and memory.
+
+    Those of a network that prepares its own inputs are said to be transformed so.
+    """
     options = frozen_backbone(model)
     if options is None:
-        return splits
+        own = own_preparation(model.name, model.options)
+        return splits if own is None else replace(splits, transform=own)
     first = splits.train.inputs[:1]
     width = encoder_of(model.name, model.options).embed(first, batch_size=1).shape[1]
     drawn = torch.Generator().manual_seed(0)
@@ -168,18 +172,24 @@ def _embed(config: TrialConfig, inputs: Tensor, after_batch: Callable[[], None])
     options, model = frozen_backbone(config.model), config.model
     assert options is not None
     assert model is not None
-    encoder = encoder_of(model.name, model.options)
-    if encoder.digest != config.encoder:
-        raise ValueError(
-            f"model {model.name!r}: the weights at {options.weights} are not those that the sweep "
-            "was started with, or are read by another version of the library; every machine needs "
-            "the same"
-        )
+    encoder = checked_encoder(model, config.encoder)
     training = config.training
     with threads(training.threads), chosen_kernels(training.kernels):
         return encoder.embed(
             inputs, batch_size=options.batch_size, device=config.device, after_batch=after_batch
         )
+
+
+def checked_encoder(model: Component, digest: str) -> Encoder:
+    """The model's pretrained network. Raises ``ValueError`` unless it has this digest."""
+    encoder = encoder_of(model.name, model.options)
+    if encoder.digest != digest:
+        raise ValueError(
+            f"model {model.name!r}: the weights at {model.options.get('weights')} are not those "
+            "that the sweep was started with, or are read by another version of the library; "
+            "every machine needs the same"
+        )
+    return encoder
 
 
 def _remembered(key: str, make: Callable[[], Tensor]) -> Tensor:

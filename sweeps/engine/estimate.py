@@ -60,8 +60,13 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
         middle = {
             hyperparameter: _middle(domain) for hyperparameter, domain in space.searched.items()
         }
+        chosen = space.fixed | middle
+        if "freeze_epochs" in chosen:
+            chosen["freeze_epochs"] = (
+                0  # epochs without the backbone's gradient are the shorter ones
+            )
         try:
-            method = make_learner(spec.methods[row].method, space.fixed | middle)
+            method = make_learner(spec.methods[row].method, chosen)
             held_out = method.needs_held_out
             if held_out not in parts:
                 parts[held_out] = dataset.split(spec.protocol, spec.seed, held_out=held_out)

@@ -19,7 +19,7 @@ from calibration.learners import learner
 from calibration.learners.estimator_training import ESTIMATOR_LOOP_VERSION
 from calibration.metrics import METRICS
 from calibration.models import backbone_of, model_version
-from calibration.optimiser_steps import Averaged, Clipped
+from calibration.optimiser_steps import Averaged, Clipped, TwoRates
 from calibration.training import TRAINING_LOOP_VERSION
 from calibration.training_config import TrainingConfig
 from sweeps.spec.schema import Component, Device
@@ -47,7 +47,7 @@ class TrialConfig(BaseModel):
     objective: tuple[str, ...] = ()
     """The metrics that a search trial is compared by."""
     encoder: str = ""
-    """The digest of a frozen backbone: its weights and preprocessing."""
+    """The digest of a pretrained network: its weights and preprocessing."""
     any_seed: bool = False
     """The seed changes nothing: neither the learner nor the parts depend on it."""
 
@@ -120,6 +120,8 @@ def _of_network(config: TrialConfig, model: Component) -> dict[str, Any]:
     }
     if config.encoder:
         items["model/encoder"] = config.encoder
+    if (backbone := backbone_of(model.name, model.options)) is not None and not backbone.frozen:
+        items["training/fine-tuning/version"] = TwoRates.version
     if training.reliability_snapshots and config.phase == "confirm":
         # They change no number, but a record made without them has none to show.
         items["training/reliability snapshots"] = training.reliability_snapshots

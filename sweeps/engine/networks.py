@@ -10,7 +10,7 @@ from calibration.data import Dataset, Splits, load_dataset
 from calibration.deployment import NETWORK
 from calibration.learners import EstimatorTraining, begin, estimator_files, make_learner
 from calibration.training import TrainingRun
-from sweeps.engine.embedding import embedded_dataset
+from sweeps.engine.embedding import checked_encoder, embedded_dataset, frozen_backbone
 from sweeps.engine.identity import TrialConfig
 from sweeps.store import Store, StoreError, TrialRecord, encode_tensors
 
@@ -22,6 +22,8 @@ def fresh_run(
 ) -> TrainingRun | EstimatorTraining:
     """The trial's training before its first epoch; embeddings are those of ``store``."""
     dataset, model = dataset_of(config, store), config.model
+    if model is not None and config.encoder and frozen_backbone(model) is None:
+        checked_encoder(model, config.encoder)
     return begin(
         make_learner(config.method, config.hyperparameters),
         splits_of(config, store),

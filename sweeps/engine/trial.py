@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from calibration.kernels import chosen_kernels
 from calibration.learners import EstimatorTraining, learner
+from calibration.models import backbone_of
 from calibration.threads import threads
 from calibration.training import TrainingRun
 from sweeps.engine.embedding import frozen_backbone
@@ -178,7 +179,9 @@ class TrialRun:
         return company | ({"apart": self.apart} if self.apart else {})
 
     def _environment(self) -> dict[str, str]:
-        source = frozen_backbone(self.config.model) or learner(self.config.method)
+        model = self.config.model
+        backbone = None if model is None else backbone_of(model.name, model.options)
+        source = backbone or learner(self.config.method)
         return environment(self.config.device, getattr(source, "package", ""))
 
     def take_up(self) -> bool:

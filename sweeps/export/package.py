@@ -38,6 +38,7 @@ from calibration.methods import Method
 from calibration.metrics.rare import class_shares
 from calibration.models import MODELS, Encoder, backbone_of, encoder_of
 from calibration.prior import Prior, deployment_prior
+from sweeps.engine.embedding import frozen_backbone
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import splits_of, stored_model
 from sweeps.engine.predictions import labelled
@@ -45,6 +46,7 @@ from sweeps.errors import UserError
 from sweeps.export.bundling import Bundle, bundle
 from sweeps.export.checks import check_calibrator_output, check_network
 from sweeps.export.choice import Chosen
+from sweeps.export.fine_tuned import separated
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store
 
@@ -100,14 +102,19 @@ def assemble(
     dataset = loaded.datasets[chosen.dataset]
     made = make_learner(config.method, config.hyperparameters)
     splits = dataset.split(config.protocol, config.seed, held_out=made.needs_held_out)
+    arrays, model = store.predictions(record), stored_model(config, record, store)
     encoder = _encoder(config)
-    if encoder is not None:  # raw rows, and the transform of their embeddings
+    if encoder is not None and frozen_backbone(config.model) is not None:
+        # Raw rows, and the transform of their embeddings.
         splits = replace(splits, transform=splits_of(config, store).transform)
+    elif encoder is not None and config.model is not None:
+        row = splits.train.inputs[:1]
+        encoder, model, between = separated(config.model, model, encoder, row, dataset.classes)
+        splits = replace(splits, transform=between)
     if isinstance(made, Method):
         inputs = made.hyperparameters
         transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)
         splits = replace(splits, transform=transform)
-    arrays, model = store.predictions(record), stored_model(config, record, store)
     validation, test_rows = labelled("validation", arrays), labelled("test", arrays)
     logits, labels = validation.logits, validation.labels
     if validation.weights is not None and wish != Wish():
@@ -261,12 +268,11 @@ def _description(
 def _network(config: TrialConfig) -> Named | None:
     if config.model is None:
         return None
-    # Where weights lay is of no use elsewhere, and nobody's business there.
-    options = {
-        k: v for k, v in config.model.options.items() if k != "weights" or not config.encoder
-    }
+    options = dict(config.model.options)
     if config.encoder:
-        options["weights"] = BACKBONE
+        # Where weights lay is of no use elsewhere, and nobody's business there. Nothing is trained
+        # any more: a network that was fine-tuned is a frozen one with weights of its own.
+        options |= {"weights": BACKBONE, "frozen": True}
     return Named(name=config.model.name, options=options)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calibration.data import Dataset, FixedDataset
 from calibration.learners import trains_network
+from calibration.methods import BackboneHyperparameters
 from calibration.models import Backbone, backbone_of, encoder_of
 from calibration.training_config import TrainingConfig
 from sweeps.spec.reading import Location, ProblemError
@@ -35,16 +36,44 @@ def encoder_digest(spec: Spec) -> str:
 
 
 def check_backbone(spec: Spec) -> None:
-    """Raise ``ProblemError`` unless the spec's pretrained network is there, and stays frozen."""
+    """Raise ``ProblemError`` unless the spec's pretrained network, if any, can be used as asked."""
     chosen = chosen_backbone(spec)
+    _check_fine_tuning(spec, chosen)
     if chosen is None:
         return
-    if not chosen.frozen:
+    if chosen.frozen:
+        _check_unaugmented(spec)
+    elif not chosen.tunable:
         raise ProblemError(
             (*_MODEL, "frozen"),
-            "found false; the weights of a pretrained network stay as they are: leave it out, and "
-            "train a head, or train a network of 'calsweep models' from scratch",
+            f"found false; of {spec.model.name.partition(':')[0]}: networks only heads can be "
+            "trained; leave it out",
         )
+    named(_MODEL, lambda: encoder_of(spec.model.name, spec.model.options))
+
+
+def _check_fine_tuning(spec: Spec, chosen: Backbone | None) -> None:
+    """Whether rows speak of a backbone that is trained, and train it at all."""
+    for row, written in spec.methods.items():
+        for name in BackboneHyperparameters.model_fields:
+            if not any(name in point for point in (written.hyperparameters, *written.grid)):
+                continue
+            if chosen is None or chosen.frozen:
+                raise ProblemError(
+                    ("methods", row, name),
+                    "there is no pretrained network to train; leave it out, or write frozen: false "
+                    "in 'model' beside timm:NAME or torchvision:NAME",
+                )
+        frozen, epochs = written.hyperparameters.get("freeze_epochs"), spec.row_training(row).epochs
+        if isinstance(frozen, int) and frozen >= epochs:
+            raise ProblemError(
+                ("methods", row, "freeze_epochs"),
+                f"found {frozen}, and there are {epochs} epochs: the network would never be "
+                "trained; write fewer, or frozen: true in 'model', which is much faster",
+            )
+
+
+def _check_unaugmented(spec: Spec) -> None:
     plain = TrainingConfig.model_fields["augmentation"].default
     for row, written in spec.methods.items():
         if trains_network(written.method) and spec.row_training(row).augmentation != plain:
@@ -52,28 +81,33 @@ def check_backbone(spec: Spec) -> None:
             raise ProblemError(
                 (*own, "training", "augmentation"),
                 "a frozen backbone sees every row once, before any training: there is nothing to "
-                f"augment; write {plain!r}",
+                f"augment; write {plain!r}, or frozen: false in 'model'",
             )
-    named(_MODEL, lambda: encoder_of(spec.model.name, spec.model.options))
 
 
-def embedded_shape(
+def network_shape(
     spec: Spec, chosen: Backbone, dataset: Dataset, location: Location
 ) -> tuple[int, ...]:
-    """The shape of an embedding of the dataset's rows. Raises ``ProblemError`` if it has none."""
+    """The shape of what is trained on: of an embedding, or of an input of the whole network.
+
+    Raises ``ProblemError`` if the dataset's rows are none of its inputs.
+    """
     if dataset.kind != chosen.takes or not isinstance(dataset, FixedDataset):
         raise ProblemError(
             location,
-            f"{spec.model.name} embeds {_NOUNS[chosen.takes]} that are given once and for all, and "
+            f"{spec.model.name} takes {_NOUNS[chosen.takes]} that are given once and for all, and "
             f"{dataset.name!r} has {_NOUNS[dataset.kind]}; choose another dataset or model",
         )
+    encoder, first = encoder_of(spec.model.name, spec.model.options), dataset.pool.inputs
+    if not chosen.frozen:
+        prepared = named(_MODEL, lambda: encoder.prepared(first[:_TRIED_ROWS]))
+        return tuple(prepared.shape[1:])
     if dataset.train_transform is not None:
         raise ProblemError(
             location,
             f"{dataset.name!r} has a train_transform, and a frozen backbone sees every row once, "
             "before any training; leave it out",
         )
-    encoder, first = encoder_of(spec.model.name, spec.model.options), dataset.pool.inputs
     embedded = named(
         _MODEL, lambda: encoder.embed(first[:_TRIED_ROWS], batch_size=chosen.batch_size)
     )

@@ -47,7 +47,7 @@ class LoadedSpec:
     """A checked spec, its text, its datasets, what to tell, and the values as they were written.
 
     Relative paths among its datasets' and its model's options were taken from ``directory``.
-    ``encoder`` is the digest of its frozen backbone, empty without one.
+    ``encoder`` is the digest of its pretrained network, empty without one.
     """
 
     spec: Spec

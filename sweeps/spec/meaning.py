@@ -22,7 +22,7 @@ from sweeps.spec.backbone_checks import (
     check_backbone,
     check_texts,
     chosen_backbone,
-    embedded_shape,
+    network_shape,
 )
 from sweeps.spec.reading import Location, ProblemError, shortened
 from sweeps.spec.row_checks import check_rows, named
@@ -321,7 +321,7 @@ def _check_model(spec: Spec, dataset: Dataset, location: Location) -> None:
     if pretrained is None:
         shape = tuple(splits.transform(splits.train.inputs[:1]).shape[1:])
     else:
-        shape = embedded_shape(spec, pretrained, dataset, location)
+        shape = network_shape(spec, pretrained, dataset, location)
 
     def build() -> int:
         model = build_model(chosen.name, chosen.options, shape, dataset.classes)
