@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from calibration.optimiser_steps import AVERAGE, Averaged, Clipped, averaged
+from calibration.optimiser_steps import AVERAGE, Averaged, Clipped, TwoRates, averaged
 from calibration.optimisers import (
     SGD,
     Adam,
@@ -105,6 +105,8 @@ def test_the_default_eps_root_cannot_be_seen_at_ordinary_gradients() -> None:
         SGD(nesterov=True),
         Clipped(SGD(), 0.5),
         Averaged(SGD(), 0.9),
+        TwoRates(Adam(), 2, 0.3),
+        TwoRates(SGD(), 2, 0.0),
     ],
     ids=str,
 )
@@ -146,6 +148,8 @@ def test_a_dead_unit_gives_no_nan_in_the_derivative_of_adam() -> None:
         Clipped(Adam(), 0.5),
         Clipped(AdamW(), 100.0),
         Averaged(Clipped(Own(), 1.0), 0.9),
+        Averaged(Clipped(TwoRates(AdamW(), 2, 0.3), 1.0), 0.9),
+        TwoRates(SGD(nesterov=True), 1, 0.0),
     ],
     ids=str,
 )
@@ -166,7 +170,7 @@ def test_linearise_is_the_update_and_autograd_through_it(
     inputs = [v.requires_grad_() for v in (parameters, slope, *(state[n] for n in vectors))]
     moved, after = optimiser.update(parameters, slope, state, lr=LR, weight_decay=DECAY)
     outputs = [moved, *(after[name] for name in vectors)]
-    bars = [normal() for _ in outputs]
+    bars = [normal()[: len(output)] for output in outputs]
     expected = torch.autograd.grad(outputs, inputs, bars)
 
     with torch.no_grad():
