@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import timm
 import torch
+from sklearn.datasets import load_digits
 
 TIMM, TORCHVISION = "test_resnet.r160_in1k", "shufflenet_v2_x0_5"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -26,6 +27,26 @@ search: {{sampler: random, trials: 3}}
 confirm_seeds: 2
 calibrators: [temperature]
 """
+
+TUNED = f"""\
+name: tuned
+datasets: [{{name: arrays, path: few.npz}}]
+model: {{name: "timm:{TIMM}", weights: weights.pt, size: 16, frozen: false}}
+methods:
+  standard: {{lr: 0.01, weight_decay: 0, backbone_lr: {{loguniform: [0.1, 1]}}, freeze_epochs: 1}}
+training: {{epochs: 3, batch_size: 64, augmentation: [crop]}}
+search: {{sampler: random, trials: 2}}
+confirm_seeds: 1
+calibrators: [temperature]
+"""
+"""The whole network, on what ``few_digits`` writes."""
+
+
+def few_digits(path: Path) -> None:
+    """Images of four digits."""
+    digits = load_digits(n_class=4)
+    images = (digits.images * 15).astype(np.uint8)
+    np.savez(path, inputs=images[:240], labels=digits.target[:240])
 
 
 def timm_weights(path: Path, seed: int = 0) -> Any:

@@ -269,14 +269,13 @@ REFUSED = {
         HEADS.replace("epochs: 3", "epochs: 3, augmentation: crop_flip"),
         "training.augmentation.*a frozen backbone sees every row once",
     ),
-    "thawed": (HEADS.replace("size: 16", "frozen: false"), "model.frozen.*found false"),
     "no weights": (
         HEADS.replace("weights.pt", "nowhere.pt"),
         "nowhere.pt: there is no such",
     ),
     "not said": (HEADS.replace("weights: weights.pt, ", ""), "option 'weights' is required"),
-    "a table": (HEADS.replace("[digits]", "[iris]"), r"datasets.0.*embeds images.*'iris' has a"),
-    "points": (HEADS.replace("[digits]", "[bac]"), "embeds images"),
+    "a table": (HEADS.replace("[digits]", "[iris]"), r"datasets.0.*takes images.*'iris' has a"),
+    "points": (HEADS.replace("[digits]", "[bac]"), "takes images"),
     "columns": (HEADS.replace("gamma: 2", "gamma: 2, numeric_inputs: robust"), "no columns"),
     "mistyped": (HEADS.replace("size: 16", "siz: 16"), "unknown option 'siz'; did you mean 'size'"),
 }

@@ -1,4 +1,4 @@
-"""An export under a frozen backbone: backbone, preprocessing and head, loaded without calsweep."""
+"""Exports with a backbone, frozen or fine-tuned: it and its head load without calsweep."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from calibration import calibrators
-from calibration.data import FixedDataset
 from sweeps.export.choice import choose
 from sweeps.export.package import Wish, assemble
 from sweeps.export.writing import write
 from tests.exported import described
-from tests.pretrained import HEADS, timm_weights
+from tests.pretrained import HEADS, TUNED, few_digits, timm_weights
 from tests.trained import train_sweep
 
 pytestmark = pytest.mark.slow
@@ -30,42 +31,60 @@ sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in f"{{f}} {{f.__
 sys.path[:] = [p for p in sys.path if "editable" not in p and p != {str(ROOT)!r}]
 assert importlib.util.find_spec("sweeps") is None, sys.path
 import mlflow, numpy
-found = mlflow.pyfunc.load_model("model").predict(numpy.load("rows.npy"))
+found = {{}}
+for name in ("heads", "tuned"):
+    made = mlflow.pyfunc.load_model(f"{{name}}/model").predict(numpy.load(f"{{name}}/rows.npy"))
+    found[name] = made["probabilities"].tolist()
 import calibration
-print(json.dumps({{"rows": found["probabilities"].tolist(), "code": calibration.__file__}}))
+print(json.dumps(found | {{"code": calibration.__file__}}))
 """
 
 
-def test_an_exported_head_takes_its_backbone_along(tmp_path: Path) -> None:
-    timm_weights(tmp_path / "weights.pt")
-    sweep = train_sweep(tmp_path, HEADS)
+class Exported(NamedTuple):
+    directory: Path
+    expected: Tensor
+
+
+def exported(directory: Path, text: str) -> Exported:
+    """A model beside some test rows, and what the record says of them."""
+    directory.mkdir()
+    timm_weights(directory / "weights.pt")
+    few_digits(directory / "few.npz")
+    sweep = train_sweep(directory, text)
     chosen = choose(sweep.records, sweep.analysis, None, None, None)
     package = assemble(sweep.loaded, sweep.store, chosen, Wish())
-    model = tmp_path / "model"
-    write(package, model)
-    (tmp_path / "weights.pt").unlink()  # nothing of it is needed any more
+    write(package, directory / "model")
+    (directory / "weights.pt").unlink()  # nothing of it is needed any more
+    dataset = next(iter(sweep.loaded.datasets.values()))
+    np.save(directory / "rows.npy", dataset.test(0).inputs[:40].numpy())
+    arrays = sweep.store.predictions(chosen.record)
+    fitted = calibrators.fit(
+        described(directory / "model")["about"]["calibrator"],
+        arrays["validation_logits"],
+        arrays["validation_labels"],
+    )
+    return Exported(directory, fitted(arrays["test_logits"][:40]))
 
-    about = described(model)
-    assert about["embeds"]
-    assert str(tmp_path) not in (model / "artifacts" / "model.json").read_text()
-    wanted = (model / "requirements.txt").read_text()
-    assert all(f"{name}==" in wanted for name in ("timm", "torchvision", "torch"))
 
-    dataset = sweep.loaded.datasets["digits"]
-    assert isinstance(dataset, FixedDataset)
-    np.save(tmp_path / "rows.npy", dataset.test(0).inputs[:40].numpy())
+def test_exported_models_take_their_backbones_along(tmp_path: Path) -> None:
+    both = {
+        "heads": exported(tmp_path / "heads", HEADS),
+        "tuned": exported(tmp_path / "tuned", TUNED),
+    }
+    for directory, _ in both.values():
+        model = directory / "model"
+        assert described(model)["embeds"]
+        assert str(tmp_path) not in (model / "artifacts" / "model.json").read_text()
+        wanted = (model / "requirements.txt").read_text()
+        assert all(f"{name}==" in wanted for name in ("timm", "torchvision", "torch"))
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert Path(found["code"]).is_relative_to(model)
-    arrays = sweep.store.predictions(chosen.record)
-    fitted = calibrators.fit(
-        about["about"]["calibrator"], arrays["validation_logits"], arrays["validation_labels"]
-    )
-    expected = fitted(arrays["test_logits"][:40])
-    # Rows are embedded in other batches than they were in the sweep, which rounds otherwise.
-    torch.testing.assert_close(
-        torch.tensor(found["rows"], dtype=expected.dtype), expected, rtol=1e-3, atol=1e-3
-    )
+    assert Path(found["code"]).is_relative_to(both["heads"].directory / "model")
+    for name, (_, expected) in both.items():
+        # Rows are embedded in other batches than they were in the sweep, which rounds otherwise.
+        torch.testing.assert_close(
+            torch.tensor(found[name], dtype=expected.dtype), expected, rtol=1e-3, atol=1e-3
+        )
