@@ -2,7 +2,8 @@
 
 A cache entry is a directory named by a hash of what it was made of: the files' names, sizes and
 times, and the form of the images. It is written beside its place and moved there whole, so that
-of several processes one succeeds and the others use its work. Entries can be deleted at any time.
+of several processes one succeeds and the others use its work. What a killed process has begun is
+removed by the next that writes. Entries can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -27,11 +27,12 @@ from torch import Tensor
 
 from calibration.data.files import DataFileError
 from calibration.data.mapped import MappedFile, mapped_rows
+from calibration.leftovers import remove_leftovers, temporary_name
 from calibration.prefetch import ahead
 
 CACHE_VERSION = 1
 """Raise it when images are decoded to other values."""
-_PIXELS, _ABOUT = "pixels.bin", "about.json"
+_PIXELS, _ABOUT, _DRAFT = "pixels.bin", "about.json", ".draft-"
 _EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
 
 OnError = Literal["refuse", "skip"]
@@ -161,7 +162,9 @@ def _write(
     draft: Path | None = None
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=place.parent))
+        remove_leftovers(place.parent, _DRAFT)
+        draft = place.parent / temporary_name(_DRAFT)
+        draft.mkdir(mode=0o700)
         about = _decode(draft / _PIXELS, sources(), form, on_error, remedy)
         (draft / _ABOUT).write_text(json.dumps(about))
         draft.chmod(0o755)

@@ -1,8 +1,9 @@
 """A dataset under a frozen backbone: embedded once for all trials, and kept in the store.
 
 Training and validation rows have one key, test rows another, which is asked for when a confirm
-trial has been trained. Of several workers one embeds and the others wait; should it fall silent,
-another takes over. That two embed at once costs time and nothing else: the first to file counts.
+trial has been trained. Of several workers one embeds and the others wait; should it die or fall
+silent, another takes over. That two embed at once costs time and nothing else: the first to file
+counts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from calibration.data import Dataset, FixedDataset, Part, Splits
 from calibration.data.embedded import EmbeddedDataset
 from calibration.data.transforms import Standardise
 from calibration.kernels import chosen_kernels
+from calibration.leftovers import made_by_the_dead
 from calibration.models import Backbone, Encoder, backbone_of, encoder_of, own_preparation
 from calibration.models.backbones import EMBEDDING_VERSION
 from calibration.threads import threads
@@ -32,7 +34,7 @@ from sweeps.store import Store
 POLL_SECONDS = 0.5
 SIGN_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""After which another worker takes over. Its own clock counts: those of others may differ."""
+"""After which a worker takes over from another machine's. Its own clock counts, not the other's."""
 _Part = Literal["training", "test"]
 _KEPT = 4
 _ARRAYS: OrderedDict[str, Tensor] = OrderedDict()
@@ -136,8 +138,9 @@ def _stored(config: TrialConfig, key: str, inputs: Tensor, store: Store) -> Tens
     """What the store has under the key, made now if nobody has made it or is about to."""
     seen, since = store.embeddings_claim(key), time.monotonic()
     while (found := store.embeddings(key)) is None:
+        gone = made_by_the_dead((store.embeddings_claim(key) or b"").decode())
         silent = time.monotonic() - since > SILENT_SECONDS
-        if store.claim_embeddings(key, anew=silent):
+        if store.claim_embeddings(key, anew=gone or silent):
             return _file(config, key, inputs, store)
         time.sleep(POLL_SECONDS)
         sign = store.embeddings_claim(key)

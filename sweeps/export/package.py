@@ -38,7 +38,6 @@ from calibration.methods import Method
 from calibration.metrics.rare import class_shares
 from calibration.models import MODELS, Encoder, backbone_of, encoder_of
 from calibration.prior import Prior, deployment_prior
-from sweeps.engine.embedding import frozen_backbone
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import splits_of, stored_model
 from sweeps.engine.predictions import labelled
@@ -104,13 +103,15 @@ def assemble(
     splits = dataset.split(config.protocol, config.seed, held_out=made.needs_held_out)
     arrays, model = store.predictions(record), stored_model(config, record, store)
     encoder = _encoder(config)
-    if encoder is not None and frozen_backbone(config.model) is not None:
-        # Raw rows, and the transform of their embeddings.
-        splits = replace(splits, transform=splits_of(config, store).transform)
-    elif encoder is not None and config.model is not None:
-        row = splits.train.inputs[:1]
-        encoder, model, between = separated(config.model, model, encoder, row, dataset.classes)
-        splits = replace(splits, transform=between)
+    if encoder is not None and config.model is not None:
+        pretrained = backbone_of(config.model.name, config.model.options)
+        if pretrained is not None and pretrained.frozen:
+            # Raw rows, and the transform of their embeddings.
+            splits = replace(splits, transform=splits_of(config, store).transform)
+        else:
+            row = splits.train.inputs[:1]
+            encoder, model, between = separated(config.model, model, encoder, row, dataset.classes)
+            splits = replace(splits, transform=between)
     if isinstance(made, Method):
         inputs = made.hyperparameters
         transform = encoded(splits, inputs.numeric_inputs, inputs.input_bins)

@@ -11,11 +11,12 @@ import torch
 
 from calibration.calibrators.saving import save_calibrator
 from calibration.deployment import BACKBONE, DESCRIPTION, NETWORK, SAVED_CALIBRATOR
+from calibration.leftovers import remove_leftovers
 from sweeps.errors import UserError
 from sweeps.export.card import card
 from sweeps.export.package import Package
 from sweeps.export.signature import example, signature
-from sweeps.host.scratch import directory_in, remove_leftovers
+from sweeps.host.scratch import directory_in
 
 CARD = "README.md"
 _DRAFT = ".calsweep-export-"

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from calibration.leftovers import remove_leftovers, temporary_name
 from sweeps.host import reaper, workspace
-from sweeps.host.leftovers import is_leftover, temporary_name
 
 _PREFIX = f"{workspace.WORKSPACE_PREFIX}scratch-"
 """With this prefix a driver, too, removes those of dead processes; see ``workspace``."""
@@ -40,14 +40,3 @@ def directory_in(place: Path, prefix: str) -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def remove_leftovers(place: Path, prefix: str) -> None:
-    """Remove leftovers of dead processes in ``place``, as far as possible."""
-    try:
-        found = [path for path in place.iterdir() if path.name.startswith(prefix)]
-    except OSError:  # a directory that is missing or not readable
-        return
-    for path in found:
-        if is_leftover(path):
-            shutil.rmtree(path, ignore_errors=True)

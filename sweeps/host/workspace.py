@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from calibration.leftovers import is_leftover, temporary_name
 from sweeps.errors import UserError
 from sweeps.host import reaper
 from sweeps.host.environment import variables
-from sweeps.host.leftovers import is_leftover, temporary_name
 
 WORKSPACE_PREFIX = "csw-"
 _LONGEST = 41

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from sweeps.host.leftovers import token
+from calibration.leftovers import token
 from sweeps.store.codec import DamagedError, encode_checkpoint
 from sweeps.store.layout import checked_key
 from sweeps.store.opened import OpenedStore
@@ -52,7 +52,7 @@ class EmbeddingFiles(OpenedStore):
         return self._files.create(_claim(key), sign)
 
     def embeddings_claim(self, key: str) -> bytes | None:
-        """The last sign of life of whoever makes them; None if nobody does."""
+        """The last sign of life of whoever makes them, a token; None if nobody does."""
         return self._files.read(_claim(key))
 
     def release_embeddings(self, key: str) -> None:

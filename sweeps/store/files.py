@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from calibration.leftovers import is_leftover, temporary_name
 from sweeps.errors import UserError
-from sweeps.host.leftovers import is_leftover, temporary_name
 
 DRAFT = ".draft-"
 MODE = 0o644

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sweeps.host.leftovers import UNKNOWN, is_dead, machine, started
+from calibration.leftovers import UNKNOWN, is_dead, machine, started
 from sweeps.store.files import Files, LocalFiles, StoreError
 
 _TRIES = 10

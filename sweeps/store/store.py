@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sweeps.host.leftovers import is_leftover, token
+from calibration.leftovers import is_leftover, token
 from sweeps.store.embeddings import EmbeddingFiles
 from sweeps.store.files import clear_drafts
 from sweeps.store.layout import (

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from calibration.leftovers import token
 from calibration.metrics.row_scores import RowScores
-from sweeps.host.leftovers import token
 from sweeps.store.codec import DamagedError, decode_arrays, decode_tensors, digest
 from sweeps.store.files import StoreError
 from sweeps.store.layout import (

@@ -85,7 +85,7 @@ class Trace:
             shutil.rmtree(self.temporary, ignore_errors=True)
 
     def _names(self) -> list[str]:
-        """Patterns of the drivers' temporary names: ``sweeps.host.leftovers`` makes them."""
+        """Patterns of the drivers' temporary names: ``calibration.leftovers`` makes them."""
         return [rf"-[0-9a-f]{{8}}{pid & 0xFFFFFF:06x}[0-9a-f]{{18}}" for pid in self.pids]
 
 

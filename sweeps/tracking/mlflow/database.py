@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from sweeps.host.scratch import directory_in, remove_leftovers
+from calibration.leftovers import remove_leftovers
+from sweeps.host.scratch import directory_in
 from sweeps.tracking.mlflow.database_file import SCHEMA_REVISION, check_database_file, database_path
 
 SQLITE_PREFIX = "sqlite:///"

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from calibration.leftovers import temporary_name
 from sweeps.errors import UserError
 from sweeps.host import reaper
-from sweeps.host.leftovers import temporary_name
 from sweeps.host.secrets import masked, without_secrets
 from sweeps.tracking.mlflow.drivers import with_driver
 

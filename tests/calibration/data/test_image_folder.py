@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import multiprocessing
 import os
+import signal
+import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +33,7 @@ from calibration.training_config import TrainingConfig
 
 RNG = np.random.default_rng(0)
 CLASSES = ("cat", "dog", "owl")
+FORK = multiprocessing.get_context("fork")
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (12, 10)) -> Image.Image:
@@ -114,6 +120,34 @@ def test_images_are_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     os.utime(path, ns=(1, 1))  # whatever the clock's resolution
     assert load(folder, size=8).fingerprint != before.fingerprint
     assert not list(cache(folder).glob(".draft-*"))
+
+
+def _decode_until_killed(folder: Path, begun: Connection) -> None:
+    def stuck(self: ImageForm, source: Any) -> NDArray[np.uint8]:
+        begun.send_bytes(b"!")
+        time.sleep(600)
+        raise AssertionError("it is killed before")
+
+    with patch.object(ImageForm, "decode", stuck):
+        load(folder, size=8)
+
+
+def test_what_a_killed_decoding_has_begun_is_removed_by_the_next(folder: Path) -> None:
+    here, there = FORK.Pipe()
+    child = FORK.Process(target=_decode_until_killed, args=(folder, there))
+    child.start()
+    try:
+        here.recv_bytes()
+        (draft,) = cache(folder).glob(".draft-*")
+        load(folder, size=7)
+        assert draft.exists(), "its maker lives"
+    finally:
+        os.kill(child.pid or 0, signal.SIGKILL)
+        child.join()
+    load(folder, size=7)
+    assert draft.exists(), "nothing was written"
+    load(folder, size=8)
+    assert [path.name[0] for path in cache(folder).iterdir()].count(".") == 0
 
 
 def cache(folder: Path) -> Path:

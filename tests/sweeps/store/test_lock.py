@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sweeps.host.leftovers import machine, started
+from calibration.leftovers import machine, started
 from sweeps.store import Store, StoreError
 from sweeps.store.files import Files, LocalFiles, open_files
 from sweeps.store.lock import LeaseTimes, LockedError, SweepLock, sweep_lock

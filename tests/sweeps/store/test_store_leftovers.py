@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.engine.plan import Options, Plan
-from sweeps.host.leftovers import (
+from calibration.leftovers import (
     FOREIGN_SECONDS,
     is_dead,
     is_leftover,
@@ -21,6 +20,7 @@ from sweeps.host.leftovers import (
     temporary_name,
     token,
 )
+from sweeps.engine.plan import Options, Plan
 from sweeps.spec import load_spec
 from sweeps.store import Store
 from sweeps.store.files import DRAFT, LocalFiles, clear_drafts

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import secrets
+import shutil
 import socket
 import time
 import uuid
@@ -59,6 +60,17 @@ def is_leftover(path: Path) -> bool:
         return time.time() - path.lstat().st_mtime > FOREIGN_SECONDS
     except OSError:
         return False
+
+
+def remove_leftovers(place: Path, prefix: str) -> None:
+    """Remove leftovers of dead processes in ``place``, as far as possible."""
+    try:
+        found = [path for path in place.iterdir() if path.name.startswith(prefix)]
+    except OSError:  # a directory that is missing or not readable
+        return
+    for path in found:
+        if is_leftover(path):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 @cache
