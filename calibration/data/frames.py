@@ -14,6 +14,9 @@ import numpy as np
 import pandas as pd
 
 from calibration.data.paths import check_file
+from calibration.memory import TooLargeError, check_fits
+
+_CELL_BYTES = 8
 
 
 def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
@@ -27,6 +30,7 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     kinds = {suffix.lower() for suffix in path.suffixes}
     try:
         if kinds & {".parquet", ".pq"}:
+            _check_size(path)
             frame = pd.read_parquet(path)
         elif kinds & {".csv", ".tsv", ".txt"}:
             found = separator or _separator(path)
@@ -36,6 +40,11 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
             )
         else:
             raise ValueError("not a .csv, .tsv, .txt or .parquet file")
+    except TooLargeError as error:
+        raise TooLargeError(
+            f"{error}; leave columns out, or write numbers as arrays into an NPY file, which stays "
+            "on the disk"
+        ) from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 text ({error.reason}); save it as UTF-8") from None
     except pd.errors.ParserError as error:
@@ -51,6 +60,16 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     if frame.empty:
         raise ValueError(f"{path}: there are no rows")
     return frame
+
+
+def _check_size(path: Path) -> None:
+    """A table is held whole, in float64: what cannot be is refused by what its footer says."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    about = pq.read_metadata(path)
+    cells = about.num_rows * about.num_columns
+    rows = f"{path}: its {about.num_rows} rows of {about.num_columns} columns take"
+    check_fits(_CELL_BYTES * cells, rows)
 
 
 def read_texts(path: Path, frame: pd.DataFrame, names: list[str]) -> dict[str, Any]:

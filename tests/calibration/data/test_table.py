@@ -10,6 +10,7 @@ import torch
 from calibration.data import PROTOCOLS, Dataset, load_dataset
 from calibration.data.columns import MISSING_CODE, UNKNOWN_CODE, encode_columns, infer_columns
 from calibration.data.frames import read_frame, repeated_names
+from calibration.memory import TooLargeError
 
 HONEST = PROTOCOLS["honest"]
 
@@ -311,3 +312,15 @@ def test_encoding_matches_pandas_dtypes() -> None:
     nan = float("nan")
     expected = [[1, 1, 1, 0, 1], [nan, nan, MISSING_CODE, 1, 2], [3, 0, 0, 0, 3]]
     np.testing.assert_array_equal(found, torch.tensor(expected))
+
+
+def test_a_parquet_file_that_cannot_fit_into_memory_is_refused_by_its_footer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, people(), "people.parquet")
+    needed = 2 * 8 * 60 * 7
+    monkeypatch.setattr("calibration.memory.available_memory", lambda: needed)
+    assert len(read_frame(path)) == 60
+    monkeypatch.setattr("calibration.memory.available_memory", lambda: needed - 1)
+    with pytest.raises(TooLargeError, match=r"its 60 rows of 7 columns take 3.36 kB.*an NPY file"):
+        read_frame(path)
