@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -23,7 +25,7 @@ class FineTuned(Network):
         self.rows_at_once = rows_at_once
         self.held = False
 
-    def train(self, mode: bool = True) -> FineTuned:
+    def train(self, mode: bool = True) -> Self:
         """Set the mode of the head, and that of a backbone that is not held."""
         super().train(mode)
         self.backbone.train(mode and not self.held)

@@ -61,10 +61,8 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
             hyperparameter: _middle(domain) for hyperparameter, domain in space.searched.items()
         }
         chosen = space.fixed | middle
-        if "freeze_epochs" in chosen:
-            chosen["freeze_epochs"] = (
-                0  # epochs without the backbone's gradient are the shorter ones
-            )
+        if "freeze_epochs" in chosen:  # epochs that train the head alone are shorter
+            chosen["freeze_epochs"] = 0
         try:
             method = make_learner(spec.methods[row].method, chosen)
             held_out = method.needs_held_out

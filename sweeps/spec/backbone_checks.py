@@ -64,8 +64,8 @@ def _check_fine_tuning(spec: Spec, chosen: Backbone | None) -> None:
                     "there is no pretrained network to train; leave it out, or write frozen: false "
                     "in 'model' beside timm:NAME or torchvision:NAME",
                 )
-        frozen, epochs = written.hyperparameters.get("freeze_epochs"), spec.row_training(row).epochs
-        if isinstance(frozen, int) and frozen >= epochs:
+        frozen = written.hyperparameters.get("freeze_epochs")
+        if isinstance(frozen, int) and frozen >= (epochs := spec.row_training(row).epochs):
             raise ProblemError(
                 ("methods", row, "freeze_epochs"),
                 f"found {frozen}, and there are {epochs} epochs: the network would never be "

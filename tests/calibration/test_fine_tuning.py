@@ -261,3 +261,6 @@ def test_what_cannot_be_tuned_is_refused(options: dict[str, Any], tmp_path: Path
     torch.save(state | {"conv1.0.weight": torch.zeros(3, 3)}, tmp_path / "bad.pt")
     with pytest.raises(ValueError, match=r"bad.pt: conv1.0.weight has shape \(3, 3\), and in timm"):
         build_model(NAME, options | {"weights": str(tmp_path / "bad.pt")}, (3, 16, 16), 2)
+    torch.save(state | {"conv1.0.weight": state["conv1.0.weight"] / 0}, tmp_path / "endless.pt")
+    with pytest.raises(ValueError, match=r"its output is not finite; are the weights damaged"):
+        build_model(NAME, options | {"weights": str(tmp_path / "endless.pt")}, (3, 16, 16), 2)

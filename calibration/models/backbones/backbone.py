@@ -66,6 +66,8 @@ class Backbone(ModelOptions):
         found = self._thawed(name)
         with torch.no_grad():
             vectors = found.network(torch.zeros(1, *input_shape, device="cpu"))
+        if not bool(vectors.isfinite().all()):
+            raise ValueError(f"{name}: its output is not finite; are the weights damaged?")
         head = self.build(found.vector_shape(vectors), classes)
         return FineTuned(found.trainable(), head, self.batch_size)
 
