@@ -194,14 +194,14 @@ class TwoRates:
         adjoints: list[Pullback] = []
         for values, slope, known, rate in self._steps(parameters, gradient, state, lr):
             if rate is None:
-                found = values, known, _unmoved
+                step: tuple[Tensor, OptimiserState, Pullback] = values, known, _unmoved
             else:
-                found = self.optimiser.linearise(
+                step = self.optimiser.linearise(
                     values, slope, known, lr=rate, weight_decay=weight_decay
                 )
-            moved.append(found[0])
-            after.append(found[1])
-            adjoints.append(found[2])
+            moved.append(step[0])
+            after.append(step[1])
+            adjoints.append(step[2])
 
         def pullback(
             moved_bar: Tensor, state_bar: OptimiserState
@@ -231,7 +231,8 @@ class TwoRates:
         )
 
     def _groups(self, values: Tensor) -> tuple[Tensor, ...]:
-        return values.split((self.size, values.shape[-1] - self.size), dim=-1)
+        groups: tuple[Tensor, ...] = values.split((self.size, values.shape[-1] - self.size), dim=-1)
+        return groups
 
 
 _GROUPS = ("backbone", "head")

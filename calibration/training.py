@@ -125,7 +125,7 @@ class TrainingRun(Batches):
     @property
     def learner(self) -> Learner:
         """The surroundings of the next epoch's steps."""
-        return self._held if self.epoch < self.held_epochs else self._whole
+        return self._head_learner if self.epoch < self.held_epochs else self._full_learner
 
     @property
     def done(self) -> bool:
@@ -316,7 +316,7 @@ class TrainingRun(Batches):
             mixed_precision=config.mixed_precision,
             backbone_lr=chosen.backbone_lr,
         )
-        self._held, self._whole = (
+        self._head_learner, self._full_learner = (
             replace(part, optimiser=config.make_optimiser(part.grouped))
             for part in (replace(whole, held=True), whole)
         )
