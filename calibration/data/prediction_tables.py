@@ -12,7 +12,6 @@ from pandas.api import types
 
 from calibration.data.frames import check_names, read_frame, read_texts
 from calibration.data.prediction_files import LABELS, Found, Reading, ScoreKind
-from calibration.data.roles import Roles, check_roles
 
 PREFIXES: dict[str, ScoreKind] = {
     "logit_": "logits",
@@ -40,10 +39,12 @@ def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
         if given is not None:
             check_names([given], frame, str(path), role)
     target = reading.label or _label_column(frame, path, labelled)
-    used_otherwise = {target: "the labels", reading.score: "the score"}
-    check_roles(
-        Roles(**reading.roles), str(path), {n: use for n, use in used_otherwise.items() if n}
-    )
+    if reading.roles:
+        from calibration.data.roles import Roles, check_roles  # torch takes seconds
+
+        used_otherwise = {target: "the labels", reading.score: "the score"}
+        named = {name: use for name, use in used_otherwise.items() if name}
+        check_roles(Roles(**reading.roles), str(path), named)
     described = {role: (name, frame[name]) for role, name in reading.roles.items()}
     no_scores = {target, *reading.roles.values(), *reading.aside}
     others = [name for name in frame.columns if name not in no_scores]

@@ -130,7 +130,7 @@ class PlanSearcher(Searcher):
     def add_stages(self, trial_id: str, result: dict[str, Any]) -> None:
         """Count a worker's seconds: once, as Tune may show a last result twice."""
         number = result.get("training_iteration", 0)
-        if "stages" in result and self._counted.get(trial_id) != number:
+        if self._counted.get(trial_id) != number:
             self._counted[trial_id] = number
             WORKERS.add(json.loads(result["stages"]))
 
@@ -152,7 +152,8 @@ class PlanSearcher(Searcher):
         """The records of all that are left lie in the store, unless their process died."""
         given = self._given.pop(trial_id)
         left = list(given.trials.values())
-        self.add_stages(trial_id, result or {})
+        if result and "stages" in result:
+            self.add_stages(trial_id, result)
         self._counted.pop(trial_id, None)
         if result and "unfit" in result:
             self._turn_away(left, result["unfit"])
@@ -251,7 +252,8 @@ class PlanScheduler(FIFOScheduler):
         self.searcher.attended |= not {"unfit", "store_error"} & result.keys()
         if "build" in result:
             self.searcher.compare_builds(str(result["node"]), str(result["build"]))
-        self.searcher.add_stages(trial.trial_id, result)
+        if "stages" in result:
+            self.searcher.add_stages(trial.trial_id, result)
         if "apart" in result:
             self.searcher.plan.keep_apart(str(result["apart"]))
         if "ended" in result:
