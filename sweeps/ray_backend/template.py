@@ -25,6 +25,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
+from sweeps.host.stages import THIS_PROCESS
 from sweeps.ray_backend.launch_worker import ANSWER, SOCKET
 from sweeps.spec import LoadedSpec
 
@@ -112,6 +113,7 @@ class _Server:
             os._exit(1)
         os.setsid()  # Ctrl-C in the terminal is for the driver
         atexit._clear()
+        THIS_PROCESS.take()  # those seconds the driver counts
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for workers is Ray
