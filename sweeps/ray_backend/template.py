@@ -124,6 +124,11 @@ class _Server:
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(nothing, standard)
+        # The driver may have replaced these, as doctest does; Ray asks them for their files.
+        sys.stdin, sys.stdout, sys.stderr = (
+            open(number, mode, closefd=False)  # noqa: SIM115  (as long as the process lives)
+            for number, mode in ((0, "r"), (1, "w"), (2, "w"))
+        )
         kept = os.dup2(self._control, 3)
         os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
         self._control = kept
