@@ -28,6 +28,7 @@ from typing import NoReturn
 from sweeps.host.stages import THIS_PROCESS
 from sweeps.ray_backend.launch_worker import ANSWER, SOCKET
 from sweeps.spec import LoadedSpec
+from sweeps.spec.schema import Spec
 
 _PR_SET_PDEATHSIG = 1
 
@@ -83,8 +84,13 @@ def _is_safe(loaded: LoadedSpec) -> bool:
         and threading.active_count() == 1
         and "ray" not in sys.modules
         and spec.resources.trains_on == "cpu"
-        and spec.training.threads == 1
+        and single_threaded(spec)
     )
+
+
+def single_threaded(spec: Spec) -> bool:
+    """Whether no row trains with several threads: those of a fork would wait for each other."""
+    return all(spec.row_training(row).threads == 1 for row in spec.methods)
 
 
 class _Server:
