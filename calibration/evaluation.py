@@ -18,14 +18,16 @@ from torch import Tensor
 
 from calibration import calibrators, metrics
 from calibration.metrics import METRICS, Shown
+from calibration.metrics.bootstrap import intervals_of, resampled_metrics
 from calibration.metrics.class_view import class_view
-from calibration.metrics.metric import Needs
+from calibration.metrics.panels import panel_of
+from calibration.metrics.predictions import Predictions
 from calibration.metrics.row_scores import RowScores, row_scores
 from calibration.row_weights import mean_one
 from calibration.seeds import derive_seed
 
 FOLDS = 5
-EVALUATION_VERSION = 3
+EVALUATION_VERSION = 4
 """Raise it when anything here is changed so that an evaluation comes to other numbers or leaves
 others: folds, the noise floor, how often and from which seed resamples are drawn, row scores and
 what they tell of classes."""
@@ -82,29 +84,26 @@ class LabelledLogits:
     weights: Tensor | None = field(default=None, repr=False)
 
 
-def scores(
-    prediction: Tensor,
-    labels: Tensor,
-    predicted: Tensor,
-    *,
-    bins: int,
-    only: Sequence[str] | None = None,
-    posterior: Tensor | None = None,
-    weights: Tensor | None = None,
-) -> dict[str, float]:
-    """The metric panel of a calibrator's output: probability rows, or top-label confidences.
+def predictions_of(output: Tensor, data: LabelledLogits) -> Predictions:
+    """A calibrator's output on these data, as the metrics take it.
 
-    ``predicted`` is the class each confidence speaks of when there are no rows; metrics
-    that need rows are then left out, as are those that ``only`` does not name.
+    It is probability rows, or confidences in the classes of the largest logits.
     """
-    rows = prediction.ndim == 2
-    known: Needs = "confidence" if not rows else "rows" if posterior is None else "posterior"
-    possible = METRICS.names(needs=known)
+    rows = output.ndim == 2
+    target = data.labels if rows else data.logits.argmax(-1) == data.labels
+    return Predictions.of(output, target, data.posterior, data.weights)
+
+
+def scores(
+    predictions: Predictions, *, bins: int, only: Sequence[str] | None = None
+) -> dict[str, float]:
+    """The metric panel of a calibrator's output.
+
+    Metrics that need more than is known are left out, as are those that ``only`` does not name.
+    """
+    possible = METRICS.names(needs=predictions.known)
     wanted = possible if only is None else [name for name in only if name in possible]
-    target = labels if rows else predicted == labels
-    return metrics.panel(
-        prediction, target, bins=bins, metrics=wanted, posterior=posterior, weights=weights
-    )
+    return panel_of(predictions, bins=bins, metrics=wanted)
 
 
 def fitted_calibrator(name: str, on: LabelledLogits) -> calibrators.Calibrator:
@@ -201,7 +200,8 @@ def evaluate_calibrator(
     fitted = fitted_calibrator(name, validation)
     fit_seconds = time.perf_counter() - start
     output = fitted(test.logits)
-    measured, intervals, floor = measure(output, test, bins=bins, seed=seed)
+    predictions = predictions_of(output, test)
+    measured, intervals, floor = measure(predictions, test, bins=bins, seed=seed)
     held_back = cross_fitted(
         name,
         validation.logits,
@@ -211,15 +211,9 @@ def evaluate_calibrator(
         times=validation.times,
         weights=validation.weights,
     )
-    judged = scores(
-        held_back,
-        validation.labels,
-        validation.logits.argmax(-1),
-        bins=bins,
-        weights=validation.weights,
-    )
+    judged = scores(predictions_of(held_back, replace(validation, posterior=None)), bins=bins)
     rows = row_scores(output, test.labels, test.logits.argmax(-1), test.groups, test.weights)
-    view = class_view(output, test.labels, bins, test.groups)
+    view = class_view(predictions, bins, test.groups)
     return CalibratorEvaluation(
         test=measured,
         intervals=intervals,
@@ -234,10 +228,7 @@ def evaluate_calibrator(
 
 def measure_large(output: Tensor, test: LabelledLogits, *, bins: int) -> dict[str, float]:
     """The metrics on a large draw, whose noise floor is near zero: no intervals are needed."""
-    predicted, posterior = test.logits.argmax(-1), test.posterior
-    return scores(
-        output, test.labels, predicted, bins=bins, only=large_metrics(), posterior=posterior
-    )
+    return scores(predictions_of(output, test), bins=bins, only=large_metrics())
 
 
 def large_metrics() -> list[str]:
@@ -259,29 +250,23 @@ def interval_metrics() -> list[str]:
 
 
 def measure(
-    output: Tensor, test: LabelledLogits, *, bins: int, seed: int
+    predictions: Predictions, test: LabelledLogits, *, bins: int, seed: int
 ) -> tuple[dict[str, float], dict[str, tuple[float, float]], tuple[float, float]]:
-    """Metrics, intervals and noise floor of probability rows or top-label confidences."""
-    predicted = test.logits.argmax(-1)
-    groups, weights = test.groups, test.weights
-    measured = scores(
-        output,
-        test.labels,
-        predicted,
-        bins=bins,
-        posterior=test.posterior,
-        weights=weights,
-    )
-    target = test.labels if output.ndim == 2 else (predicted == test.labels)
+    """Metrics, intervals and noise floor of a calibrator's output on test rows."""
+    measured = scores(predictions, bins=bins)
     wanted = [name for name in interval_metrics() if name in measured]
-    intervals = metrics.bootstrap_intervals(
-        output, target, metrics=wanted, bins=bins, seed=seed, groups=groups, weights=weights
+    resampled = resampled_metrics(
+        predictions, metrics=wanted, bins=bins, seed=seed, groups=test.groups
     )
-    correct = (output.argmax(-1) if output.ndim == 2 else predicted) == test.labels
     floor = metrics.noise_floor(
-        output, bins=bins, seed=seed, correct=correct, groups=groups, weights=weights
+        predictions.confidence,
+        bins=bins,
+        seed=seed,
+        correct=predictions.correct,
+        groups=test.groups,
+        weights=test.weights,
     )
-    return measured, intervals, (floor.mean, floor.q95)
+    return measured, intervals_of(resampled, test.groups), (floor.mean, floor.q95)
 
 
 def evaluate_oracle(
@@ -293,7 +278,7 @@ def evaluate_oracle(
     """
     exact = _as_oracle(test)
     output = exact.logits.exp()
-    measured, intervals, floor = measure(output, exact, bins=bins, seed=seed)
+    measured, intervals, floor = measure(predictions_of(output, exact), exact, bins=bins, seed=seed)
     found = {}
     if large is not None:
         draw = _as_oracle(large)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from scipy.special import betaln
@@ -27,33 +28,50 @@ class BayesianBinning(OneVsRest[StepFunction]):
     description = "Bayesian binning into quantiles, one-vs-rest (Naeini et al. 2015)"
     scaling = False
     fast = False
+    version = 2
 
     def _fit_map(self, score: Score, target: Floats) -> StepFunction:
         order = np.argsort(score.p, kind="stable")
         ordered, ones = score.p[order], np.concatenate([[0.0], np.cumsum(target[order])])
         root = len(target) ** (1 / 3)
         numbers = range(max(1, math.floor(root / 10)), math.ceil(10 * root) + 1)
-        models = [_posterior(ordered, ones, bins) for bins in numbers]
-        evidence = np.array([likelihood for _, likelihood in models])
+        models, evidence = _posteriors(ordered, ones, numbers)
         weights = np.exp(evidence - evidence.max())
         weights[weights < NEGLIGIBLE] = 0
-        return _average([bins for bins, _ in models], weights / weights.sum())
+        return _average(models, weights / weights.sum())
 
     def _apply_map(self, fitted: StepFunction, score: Score) -> Floats:
         return fitted(score.p)
 
 
-def _posterior(ordered: Floats, ones: Floats, bins: int) -> tuple[StepFunction, float]:
-    """The posterior means of one histogram and its log marginal likelihood (BDeu)."""
-    edges = equal_mass_edges(ordered, bins)
-    ends = np.concatenate([[0], np.searchsorted(ordered, edges, side="right"), [len(ordered)]])
-    count, positive = np.diff(ends), np.diff(ones[ends])
-    middle = np.convolve(np.concatenate([[0.0], edges, [1.0]]), [0.5, 0.5], mode="valid")
+def _posteriors(
+    ordered: Floats, ones: Floats, numbers: Iterable[int]
+) -> tuple[list[StepFunction], Floats]:
+    """The posterior means of each histogram, and their log marginal likelihoods (BDeu).
+
+    The bins of all histograms stand in one array, one histogram after the other.
+    """
+    edges = [equal_mass_edges(ordered, bins) for bins in numbers]
+    sizes = np.array([len(inner) + 1 for inner in edges])
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    left, right = (np.empty(sizes.sum()) for _ in range(2))
+    inside = np.concatenate(edges)
+    first = np.zeros(len(left), dtype=bool)
+    first[starts] = True
+    last = np.roll(first, -1)
+    left[first], left[~first], right[last], right[~last] = 0.0, inside, 1.0, inside
+    rank = np.searchsorted(ordered, inside, side="right")
+    begin, end = np.zeros(len(left), dtype=np.int64), np.full(len(left), len(ordered))
+    begin[~first], end[~last] = rank, rank
+    count, positive = end - begin, ones[end] - ones[begin]
+    prior = np.repeat(EQUIVALENT_SAMPLES / sizes, sizes)
     # A bin may reach from 0 to a number that rounds to 0: keep both prior counts positive.
-    alpha = EQUIVALENT_SAMPLES / len(count) * np.clip(middle, 1e-12, 1 - 1e-12)
-    beta = EQUIVALENT_SAMPLES / len(count) - alpha
+    alpha = prior * np.clip((left + right) / 2, 1e-12, 1 - 1e-12)
+    beta = prior - alpha
     evidence = betaln(positive + alpha, count - positive + beta) - betaln(alpha, beta)
-    return StepFunction(edges, (positive + alpha) / (count + alpha + beta)), float(evidence.sum())
+    means = np.split((positive + alpha) / (count + alpha + beta), starts[1:])
+    models = [StepFunction(inner, mean) for inner, mean in zip(edges, means, strict=True)]
+    return models, np.add.reduceat(evidence, starts)
 
 
 def _average(models: list[StepFunction], weights: Floats) -> StepFunction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +12,14 @@ from scipy.special import expit, log_expit
 from torch import Tensor
 
 from calibration.calibrators.calibrator import CALIBRATORS, Floats
-from calibration.calibrators.logistic import logistic_regression
+from calibration.calibrators.logistic import logistic_regression, logistic_regressions
 from calibration.calibrators.natural_spline import NaturalSplines
 from calibration.calibrators.one_vs_rest import OneVsRest, Score, scores, targets
 from calibration.complexity import CalibratorComplexity
 
 _KNOTS = 10
 _FOLDS = 5
+AT_ONCE = 2**22
 SMOOTHINGS = (1e-4, 1e-6, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12)
 """From the stiffest, in effect a straight line, to the loosest."""
 
@@ -44,7 +46,7 @@ class Spline(OneVsRest[SplineMap]):
     complexity = CalibratorComplexity.PIECES
     scaling = True
     fast = False
-    version = 2
+    version = 3
 
     smoothing: float
 
@@ -56,8 +58,9 @@ class Spline(OneVsRest[SplineMap]):
         fold = random_folds(logits, labels)
         log_total = np.full((len(SMOOTHINGS), samples), -np.inf)
         log_true = np.zeros((len(SMOOTHINGS), samples))
-        for score, target in zip(scores(logits), targets(labels, classes), strict=True):
-            log_odds = out_of_fold(score.log_odds, target, fold)
+        pairs = list(zip(scores(logits), targets(labels, classes), strict=True))
+        every = out_of_fold([(score.log_odds, target) for score, target in pairs], fold)
+        for log_odds, (_, target) in zip(every, pairs, strict=True):
             columns = [(log_odds, target)]
             if classes == 2:
                 columns.append((-log_odds, 1 - target))
@@ -69,7 +72,9 @@ class Spline(OneVsRest[SplineMap]):
 
     def _fit_map(self, score: Score, target: Floats) -> SplineMap:
         basis = SplineBasis(score.log_odds, target)
-        theta, converged = basis.fit(slice(None), self.smoothing)
+        theta, converged = logistic_regression(
+            basis.features, target, basis.penalty(self.smoothing), basis.straight
+        )
         self.converged = self.converged and converged
         return SplineMap(basis.splines.knots, basis.curves @ theta)
 
@@ -78,7 +83,7 @@ class Spline(OneVsRest[SplineMap]):
 
 
 class SplineBasis:
-    """The splines of one class, and the fit of their weights.
+    """The splines of one class, as features (d, N) of a logistic regression.
 
     They are straight lines, then curves of unit roughness: the penalty is diagonal.
     """
@@ -86,31 +91,65 @@ class SplineBasis:
     def __init__(self, s: Floats, target: Floats) -> None:
         self.splines = NaturalSplines(balanced_quantiles(s, target, _KNOTS))
         self.curves = self.splines.by_roughness()
-        self.features: Floats = self.curves.T @ self.splines(s).T
-        self.target = target
+        self.features: Floats = np.ascontiguousarray(self.curves.T @ self.splines(s).T)
 
-    def fit(
-        self, rows: slice | NDArray[np.int64], smoothing: float, start: Floats | None = None
-    ) -> tuple[Floats, bool]:
-        """The weights for these rows, and whether the solver converged."""
-        features, target = np.ascontiguousarray(self.features[:, rows]), self.target[rows]
-        size = len(features)
-        penalty = np.diag([1 / len(target)] * 2 + [2 * smoothing] * (size - 2))
-        return logistic_regression(features, target, penalty, np.eye(size)[0], start=start)
+    @property
+    def straight(self) -> Floats:
+        """The weights that change nothing."""
+        return np.eye(len(self.features))[0]
+
+    def penalty(self, smoothing: float, samples: float | None = None) -> Floats:
+        """λ on the curves; on the lines a prior worth one of ``samples``, by default all N."""
+        size = len(self.features)
+        prior = 1 / (samples or self.features.shape[1])
+        return np.diag([prior] * 2 + [2 * smoothing] * (size - 2))
 
 
-def out_of_fold(s: Floats, target: Floats, fold: NDArray[np.int64]) -> Floats:
-    """The new log-odds (smoothings, N) of every sample by splines fitted without its fold."""
-    basis = SplineBasis(s, target)
-    found = np.empty((len(SMOOTHINGS), len(s)))
-    for number in range(_FOLDS):
-        inside, others = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        theta: Floats | None = None
-        for smoothing, row in zip(SMOOTHINGS, found, strict=True):
-            # The solution for a stiffer spline is nearby.
-            theta, _ = basis.fit(others, smoothing, theta)
-            row[inside] = theta @ basis.features[:, inside]
-    return found
+def out_of_fold(
+    classes: Sequence[tuple[Floats, Floats]], fold: NDArray[np.int64]
+) -> Iterator[Floats]:
+    """For each class its new log-odds (smoothings, N), by splines fitted without a sample's fold.
+
+    Takes the log-odds and the target (N) of each class. The folds of several classes are fitted
+    at once, as long as these have as many splines.
+    """
+    bases = [SplineBasis(*one) for one in classes]
+    inside = fold == np.arange(_FOLDS)[:, None]
+    most = max(1, AT_ONCE // (_FOLDS * _KNOTS * len(fold)))
+    place = 0
+    while place < len(bases):
+        together = [bases[place]]
+        for basis in bases[place + 1 : place + most]:
+            if len(basis.features) != len(together[0].features):
+                break
+            together.append(basis)
+        target = np.stack([target for _, target in classes[place : place + len(together)]])
+        yield from _out_of_fold(together, target, inside)
+        place += len(together)
+
+
+def _out_of_fold(
+    bases: Sequence[SplineBasis], target: Floats, inside: NDArray[np.bool_]
+) -> Iterator[Floats]:
+    stacked = np.stack([basis.features for basis in bases])
+    features, targets_ = (np.repeat(part, _FOLDS, axis=0) for part in (stacked, target))
+    others = np.tile(~inside, (len(bases), 1)).astype(np.float64)
+    samples = others.shape[1] * (_FOLDS - 1) / _FOLDS
+    found, theta = [], None
+    for smoothing in SMOOTHINGS:
+        # The solution for a stiffer spline is nearby.
+        theta, _ = logistic_regressions(
+            features,
+            targets_,
+            bases[0].penalty(smoothing, samples),
+            bases[0].straight,
+            weights=others,
+            start=theta,
+        )
+        # A sample belongs to one fold: of the five log-odds the others are masked.
+        log_odds = (theta[:, None, :] @ features)[:, 0].reshape(len(bases), _FOLDS, -1)
+        found.append(np.where(inside, log_odds, 0).sum(1))
+    return iter(np.stack(found, axis=1))
 
 
 def random_folds(logits: Tensor, labels: Tensor) -> NDArray[np.int64]:

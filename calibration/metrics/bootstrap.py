@@ -8,7 +8,7 @@ many groups as there are, and more or fewer samples than N.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 # Gaps within this many standard errors of 0 count as noise when the bias is estimated.
 NOISE_WIDTH = 2.0
 KEPT_ELEMENTS = 2**26
+FLOAT_ELEMENTS = 2**22
 FEW_GROUPS = 30
 """With fewer groups, intervals use Student's t, and the report says so."""
 
@@ -74,15 +75,20 @@ def bootstrap_intervals(
     """
     check_positive(level, "level", most=1)
     found = resampled_metrics(
-        probabilities,
-        labels,
+        Predictions.of(probabilities, labels, weights=weights),
         metrics=metrics,
         bins=bins,
         resamples=resamples,
         seed=seed,
         groups=groups,
-        weights=weights,
     )
+    return intervals_of(found, groups, level)
+
+
+def intervals_of(
+    found: Mapping[str, Resampled], groups: Tensor | None, level: float = 0.95
+) -> dict[str, tuple[float, float]]:
+    """The interval of each metric from its values on resamples of the rows or groups."""
     number = None if groups is None else len(groups.unique())
     return {name: interval_of(name, resampled, level, number) for name, resampled in found.items()}
 
@@ -97,22 +103,19 @@ class Resampled(NamedTuple):
 
 @torch.no_grad()
 def resampled_metrics(
-    probabilities: Data,
-    labels: Data,
+    predictions: Predictions,
     *,
     metrics: Sequence[str] | None = None,
     bins: int = 15,
     resamples: int = 1000,
     seed: int = 0,
     groups: Tensor | None = None,
-    weights: Tensor | None = None,
 ) -> dict[str, Resampled]:
     """Each metric, by default all that have an interval, on resamples of the samples or groups.
 
     The resamples depend on N, the groups, their number and the seed alone, so that values of two
     sets of predictions of the same samples are paired. Raises as ``bootstrap_intervals`` does.
     """
-    predictions = Predictions.of(probabilities, labels, weights=weights)
     check_unbatched(predictions, "bootstrap_intervals")
     number = check_count(bins, "bins")
     names = _names(metrics, predictions)
@@ -285,14 +288,17 @@ def _scale(counts: Tensor) -> Tensor:
 def resample_counts(
     samples: int, resamples: int, seed: int, groups: Tensor | None = None
 ) -> Tensor:
-    """How often each resample (rows) contains each sample (columns), uint8; not to be changed.
+    """How often each resample (rows) contains each sample (columns); not to be changed.
 
     With ``groups`` (N), whole groups are drawn, as many as there are. The last are kept:
-    predictions of the same samples by several calibrators share them.
+    predictions of the same samples by several calibrators share them. They are float64, which
+    products with features take, or uint8 if there are too many.
     """
     if groups is not None:
         present, member = groups.cpu().unique(return_inverse=True)
-        return resample_counts(len(present), resamples, seed)[:, member]
+        drawn = resample_counts(len(present), resamples, seed)
+        few = resamples * len(member) <= FLOAT_ELEMENTS
+        return (drawn if few else drawn.to(torch.uint8))[:, member]
     large = samples * resamples > KEPT_ELEMENTS
     return (_drawn_counts.__wrapped__ if large else _drawn_counts)(samples, resamples, seed)
 
@@ -300,7 +306,8 @@ def resample_counts(
 @lru_cache(maxsize=1)
 def _drawn_counts(samples: int, resamples: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    counts = torch.empty(resamples, samples, dtype=torch.uint8)
+    few = samples * resamples <= FLOAT_ELEMENTS
+    counts = torch.empty(resamples, samples, dtype=torch.float64 if few else torch.uint8)
     step = max(1, RESAMPLED_ELEMENTS // samples)
     for start in range(0, resamples, step):
         part = counts[start : start + step]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibration.metrics.floor import effects_of_groups
-from calibration.metrics.one_vs_rest import ranked_class
+from calibration.metrics.one_vs_rest import ranked_class_of
 from calibration.metrics.predictions import Predictions
 from calibration.metrics.rare import rarest_class
 from calibration.metrics.top_label import ace_of
@@ -84,18 +84,22 @@ class ClassView(NamedTuple):
 
 @torch.no_grad()
 def class_view(
-    output: Tensor, labels: Tensor, bins: int, groups: Tensor | None = None
+    predictions: Predictions, bins: int, groups: Tensor | None = None
 ) -> ClassView | None:
-    """The classes of probability rows (N, K); None for a calibrator without probabilities.
+    """The classes of probability rows; None for a calibrator without probabilities.
 
     Of two classes the rarer is drawn: the other is its mirror image. Classes without rows are
-    omitted; if there are very many, all but the rarest are. ``bins`` are those of the ECE.
+    omitted; if there are very many, all but the rarest are. ``bins`` are those of the ECE. Rows
+    count the same, whatever their weights.
     """
-    if output.ndim != 2:
+    if not predictions.has_rows:
         return None
+    if predictions.weights is not None:
+        predictions = predictions.reweighted(None)
+    output, labels = predictions.rows
     counts = torch.bincount(labels, minlength=output.shape[1])
     there = [k for k in counts.argsort(stable=True).tolist() if counts[k]]
-    summaries = [_summary(output[:, k], labels == k, k, bins) for k in there[:MOST_LISTED]]
+    summaries = [_summary(predictions, k, bins) for k in there[:MOST_LISTED]]
     two = output.shape[1] == 2
     drawn = [rarest_class(labels, 2)] if two else there[:MOST_DRAWN]
     return ClassView(summaries, {k: class_bins(output[:, k], labels == k, groups) for k in drawn})
@@ -126,8 +130,10 @@ def class_bins(probability: Tensor, positive: Tensor, groups: Tensor | None = No
     return ClassBins(*(values.cpu().numpy() for values in (rows[full], *means, effect[full])))
 
 
-def _summary(probability: Tensor, positive: Tensor, number: int, bins: int) -> ClassSummary:
-    ranked = ranked_class(probability, positive)
+def _summary(predictions: Predictions, number: int, bins: int) -> ClassSummary:
+    output, labels = predictions.rows
+    probability, positive = output[:, number], labels == number
+    ranked = ranked_class_of(predictions, number)
     return ClassSummary(
         number,
         int(positive.sum()),

@@ -78,6 +78,16 @@ def ranked_class(
     )
 
 
+def ranked_class_of(predictions: Predictions, number: int) -> RankedClass:
+    """The class with this number of predictions without a batch, ranked once."""
+
+    def ranked(predictions: Predictions) -> RankedClass:
+        rows, labels = predictions.rows
+        return ranked_class(rows[:, number], labels == number, predictions.weights)
+
+    return predictions.shared(f"ranked class {number}", ranked)
+
+
 def _ranked_by_weight(probability: Tensor, positive: Tensor, weights: Tensor) -> RankedClass:
     level, group = probability.unique(return_inverse=True)
     found = torch.bincount(group, weights * positive)
@@ -126,23 +136,16 @@ def _means(predictions: Predictions) -> Tensor:
 
 
 def _means_of(predictions: Predictions) -> Tensor:
-    probabilities, labels = predictions.rows
-    *batch, samples, classes = probabilities.shape
-    pieces = zip(
-        probabilities.reshape(-1, samples, classes), labels.reshape(-1, samples), strict=True
-    )
-    values = []
-    for rows, truth in pieces:
-        weights = predictions.weights
-        compared = compared_classes(truth, classes, weights)
-        found = [_areas(rows[:, k], truth == k, weights) for k in compared]
-        values.append(torch.stack(found).mean(0) if found else rows.new_full((2,), torch.nan))
-    return torch.stack(values).double().view(*batch, 2)
-
-
-def _areas(probability: Tensor, positive: Tensor, weights: Tensor | None) -> Tensor:
-    ranked = ranked_class(probability, positive, weights)
-    return torch.stack([ranked.auroc, ranked.average_precision])
+    rows, labels = predictions.rows
+    if predictions.batch:
+        each = [_means_of(Predictions(one, None)) for one in zip(rows, labels, strict=True)]
+        return torch.stack(each)
+    compared = compared_classes(labels, rows.shape[1], predictions.weights)
+    if not compared:
+        return rows.new_full((2,), torch.nan, dtype=torch.float64)
+    ranked = [ranked_class_of(predictions, k) for k in compared]
+    areas = [torch.stack([one.auroc, one.average_precision]) for one in ranked]
+    return torch.stack(areas).mean(0)
 
 
 def compared_classes(labels: Tensor, classes: int, weights: Tensor | None = None) -> list[int]:
@@ -171,12 +174,10 @@ def _influences_of(predictions: Predictions) -> Tensor:
     total = torch.zeros(samples, 2, dtype=torch.float64, device=labels.device)
     compared = compared_classes(labels, classes, predictions.weights)
     for k in compared:
-        positive = labels == k
-        column = probabilities[:, k].double().contiguous()
-        ranked = ranked_class(column, positive, predictions.weights)
-        group = torch.searchsorted(ranked.level, column)
+        ranked = ranked_class_of(predictions, k)
+        group = torch.searchsorted(ranked.level, probabilities[:, k].double().contiguous())
         of_positives, of_negatives = _derivatives(ranked)
-        total += torch.where(positive[:, None], of_positives[group], of_negatives[group])
+        total += torch.where((labels == k)[:, None], of_positives[group], of_negatives[group])
     return total / max(1, len(compared))
 
 

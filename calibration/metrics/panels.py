@@ -31,6 +31,14 @@ def panel(
     names of metrics that need more than there is.
     """
     predictions = Predictions.of(probabilities, labels, posterior, weights)
+    return panel_of(predictions, bins=bins, metrics=metrics)
+
+
+@torch.no_grad()
+def panel_of(
+    predictions: Predictions, *, bins: int = 15, metrics: Sequence[str] | None = None
+) -> dict[str, float]:
+    """``panel`` of checked predictions."""
     number = check_count(bins, "bins")
     check_unbatched(predictions, "panel")
     names = METRICS.names(needs=predictions.known) if metrics is None else metrics

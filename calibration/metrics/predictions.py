@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from calibration.metrics.chunks import row_chunks
 from calibration.metrics.metric import Needs
 from calibration.metrics.ranking import Ranked, rank, rank_weighted
 from calibration.row_weights import check_weights, mean_one
+
+Shared = TypeVar("Shared")
 
 
 class Predictions:
@@ -36,14 +39,15 @@ class Predictions:
         self._pairs = pairs
         self._posterior = posterior
         self.weights = weights
-        self._shared: dict[str, Tensor] = {}
+        self._shared: dict[str, Any] = {}
         self._width_sums: dict[int, BinSums] = {}
 
-    def shared(self, name: str, make: Callable[[Predictions], Tensor]) -> Tensor:
+    def shared(self, name: str, make: Callable[[Predictions], Shared]) -> Shared:
         """An intermediate result shared by several metrics of another module, computed once."""
         if name not in self._shared:
             self._shared[name] = make(self)
-        return self._shared[name]
+        found: Shared = self._shared[name]
+        return found
 
     @classmethod
     def of(

@@ -66,31 +66,30 @@ class Smoother:
         else:
             self._weights = (gap, torch.ones_like(gap) if weights is None else weights)
             self._confidence = confidence
-        self._grids: dict[int, tuple[Tensor, Tensor]] = {}
+        self._grids: dict[int, Tensor] = {}
 
-    def grid(self, cells: int) -> tuple[Tensor, Tensor]:
-        """Gap and mass on the nodes 0, 1/cells, …, 1."""
+    def grid(self, cells: int) -> Tensor:
+        """Gap and mass (2, nodes) on the nodes 0, 1/cells, …, 1."""
         if cells not in self._grids:
-            gap, mass = (to_grid(self._confidence, part, cells) for part in self._weights)
-            self._grids[cells] = (gap, mass)
+            parts = [to_grid(self._confidence, part, cells) for part in self._weights]
+            self._grids[cells] = torch.stack(parts)
         return self._grids[cells]
 
     def reference_error(self, bandwidth: float) -> Tensor:
         """smECE_σ with the reference implementation's grid and mesh."""
-        gap, mass = (convolve(part, bandwidth) for part in self.grid(cells_for(bandwidth)))
-        mesh = mesh_for(bandwidth, gap.device)
-        return interpolate(gap, mesh).abs().sum() / interpolate(mass, mesh).sum()
+        smoothed = convolve(self.grid(cells_for(bandwidth)), bandwidth)
+        gap, mass = interpolate(smoothed, mesh_for(bandwidth, smoothed.device))
+        return gap.abs().sum() / mass.sum()
 
     def error(self, bandwidth: float) -> Tensor:
         """smECE_σ by the trapezium rule, mass at 0 and 1 reflected onto itself."""
-        gap, mass = (part.clone() for part in self.grid(cells_for(bandwidth)))
+        grid = self.grid(cells_for(bandwidth)).clone()
         ends = [0, -1]
-        for part in (gap, mass):
-            part[ends] *= 2
-        gap, mass = convolve(gap, bandwidth).abs_(), convolve(mass, bandwidth)
-        for part in (gap, mass):
-            part[ends] /= 2
-        return gap.sum() / mass.sum()
+        grid[:, ends] *= 2
+        smoothed = convolve(grid, bandwidth)
+        smoothed[:, ends] /= 2
+        gap, mass = smoothed
+        return gap.abs().sum() / mass.sum()
 
 
 def cells_for(bandwidth: float) -> int:
@@ -146,8 +145,8 @@ def _on_nodes(total: Tensor, right: Tensor) -> Tensor:
 
 
 def convolve(values: Tensor, bandwidth: float) -> Tensor:
-    """Smooth grid values with a Gaussian reflected at 0 and 1, cut at a distance of 1/2."""
-    cells = len(values) - 1
+    """Smooth grid values (..., nodes) with a Gaussian reflected at 0 and 1, cut at 1/2."""
+    cells = values.shape[-1] - 1
     distance = torch.arange(cells + 1, dtype=torch.float64, device=values.device) / cells
     kernel = (distance / bandwidth).square_().mul_(-0.5).exp_().masked_fill_(distance > 0.5, 0)
     return reflected_convolution(values, kernel)
@@ -169,10 +168,11 @@ def _mirrored(values: Tensor) -> Tensor:
 
 
 def interpolate(values: Tensor, mesh: Tensor) -> Tensor:
-    """Piecewise linear interpolation of grid values on [0, 1] at the points of ``mesh``."""
-    scaled = mesh * (len(values) - 1)
-    node = scaled.long().clamp_(max=len(values) - 2)
-    return torch.lerp(values[node], values[node + 1], scaled - node)
+    """Piecewise linear interpolation of grid values (..., nodes) at the points of ``mesh``."""
+    cells = values.shape[-1] - 1
+    scaled = mesh * cells
+    node = scaled.long().clamp_(max=cells - 1)
+    return torch.lerp(values[..., node], values[..., node + 1], scaled - node)
 
 
 def fixed_point(smoother: Smoother) -> tuple[Tensor, float]:

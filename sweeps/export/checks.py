@@ -9,7 +9,7 @@ from torch import Tensor
 
 from calibration.data import Splits
 from calibration.deployment import Classifier
-from calibration.evaluation import LabelledLogits, scores
+from calibration.evaluation import LabelledLogits, predictions_of, scores
 from sweeps.engine.environment import environment
 from sweeps.export.choice import Chosen
 from sweeps.store import StoreError
@@ -50,8 +50,7 @@ def check_calibrator_output(
     ``part`` is ``test``, for the calibrator itself, or ``validation``, for the cross-fitted ones.
     """
     recorded = chosen.evaluation.test if part == "test" else chosen.evaluation.validation
-    predicted = rows.logits.argmax(-1)
-    found = scores(output, rows.labels, predicted, bins=bins, weights=rows.weights)
+    found = scores(predictions_of(output, rows), bins=bins)
     differing = [
         f"{name} is {found[name]:.8g}, on record {recorded[name]:.8g}"
         for name in found

@@ -17,6 +17,7 @@ from calibration.evaluation import (
     cross_fitted,
     fitted_calibrator,
     interval_metrics,
+    predictions_of,
     scores,
 )
 from calibration.metrics import METRICS, Shown
@@ -51,16 +52,6 @@ class EvaluationSetup:
         """The number of groups among the measured rows, None if they belong to none."""
         groups = self.measured.groups
         return None if groups is None else len(groups.unique())
-
-    @cached_property
-    def fitted_classes(self) -> Tensor:
-        """The predicted classes of the validation rows."""
-        return self.validation.logits.argmax(-1)
-
-    @cached_property
-    def measured_classes(self) -> Tensor:
-        """The predicted classes of the measured rows."""
-        return self.measured.logits.argmax(-1)
 
 
 @dataclass(frozen=True)
@@ -97,34 +88,23 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
     )
     # With a test set the validation rows only choose: all metrics would take too long.
     only = None if setting.test is None else METRICS.names(Shown.LEADERBOARD)
-    chosen_by = scores(
-        held_back,
-        validation.labels,
-        setting.fitted_classes,
-        bins=bins,
-        only=only,
-        weights=validation.weights,
-    )
+    predictions = predictions_of(held_back, validation)
+    measured = chosen_by = scores(predictions, bins=bins, only=only)
     test = setting.measured
-    output, measured = held_back, chosen_by
-    predicted = setting.measured_classes
     if setting.test is not None:
-        output = fitted(test.logits)
-        measured = scores(output, test.labels, predicted, bins=bins, weights=test.weights)
-    top_label = output.ndim == 1
-    correct = (predicted if top_label else output.argmax(-1)) == test.labels
+        predictions = predictions_of(fitted(test.logits), test)
+        measured = scores(predictions, bins=bins)
+    confidence, correct = predictions.confidence, predictions.correct
     resampled = resampled_metrics(
-        output,
-        correct if top_label else test.labels,
+        predictions,
         metrics=[metric for metric in interval_metrics() if metric in measured],
         bins=bins,
         resamples=setting.resamples,
         seed=seed,
         groups=test.groups,
-        weights=test.weights,
     )
     floor = metrics.noise_floor(
-        output, bins=bins, seed=seed, correct=correct, groups=test.groups, weights=test.weights
+        confidence, bins=bins, seed=seed, correct=correct, groups=test.groups, weights=test.weights
     )
     row: dict[str, Any] = dict(measured)
     for metric, values in resampled.items():
@@ -134,10 +114,9 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
     row |= {"floor": floor.mean, "floor_q95": floor.q95}
     row |= {f"validation/{metric}": value for metric, value in chosen_by.items()}
     row |= {"converged": fitted.converged, "fit_seconds": seconds}
-    confidence = output if top_label else output.amax(-1)
     main = METRICS.names(Shown.HEADLINE)
     compared = {metric: resampled[metric] for metric in main if metric in resampled}
-    classes = class_view(output, test.labels, bins, test.groups)
+    classes = class_view(predictions, bins, test.groups)
     return Judged(fitted, row, compared, confidence, correct, classes)
 
 

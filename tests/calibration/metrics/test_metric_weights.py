@@ -173,7 +173,7 @@ def test_row_scores_have_the_mean_and_the_spread_of_the_weighted_metric() -> Non
     scores = row_scores(rows, labels, rows.argmax(-1), weights=weights)
     panel = metrics.panel(rows, labels, weights=weights)
     resampled = bootstrap.resampled_metrics(
-        rows, labels, metrics=list(ROW_MEANS), weights=weights, resamples=1000
+        Predictions.of(rows, labels, weights=weights), metrics=list(ROW_MEANS), resamples=1000
     )
     for name in ROW_MEANS:
         values = scores.of(name)

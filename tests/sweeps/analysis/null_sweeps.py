@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from calibration import calibrators
-from calibration.evaluation import LabelledLogits, cross_fitted, scores
+from calibration.evaluation import LabelledLogits, cross_fitted, predictions_of, scores
 from calibration.metrics import METRICS, Shown
 from sweeps.analysis import Baseline
 from sweeps.analysis.comparisons import compare
@@ -67,7 +67,7 @@ def _measured(
     """As ``evaluate_calibrator`` does, without the intervals, which nothing here reads."""
 
     def scored(output: Tensor, of: LabelledLogits, only: Sequence[str]) -> dict[str, float]:
-        return scores(output, of.labels, of.logits.argmax(-1), bins=BINS, only=only)
+        return scores(predictions_of(output, of), bins=BINS, only=only)
 
     fitted = calibrators.fit(name, validation.logits, validation.labels)
     held_back = cross_fitted(name, validation.logits, validation.labels, seed=seed)

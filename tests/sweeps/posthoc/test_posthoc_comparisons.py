@@ -12,6 +12,7 @@ from scipy import stats
 
 from calibration.metrics import METRICS
 from calibration.metrics.bootstrap import Resampled, resampled_metrics
+from calibration.metrics.predictions import Predictions
 from sweeps.posthoc.comparison import comparisons
 
 
@@ -29,7 +30,7 @@ def softmax(logits: NDArray[Any]) -> NDArray[Any]:
 
 def _resampled(rows: NDArray[Any], labels: NDArray[Any], resamples: int) -> dict[str, Resampled]:
     names = ["nll", "ece", "error"]
-    return resampled_metrics(rows, labels, metrics=names, resamples=resamples)
+    return resampled_metrics(Predictions.of(rows, labels), metrics=names, resamples=resamples)
 
 
 def test_comparisons_of_means_are_paired_t_tests() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from calibration.data.predictions import StoredPredictions
-from calibration.evaluation import cross_fitted, scores
+from calibration.evaluation import LabelledLogits, cross_fitted, predictions_of, scores
 from sweeps.cli.main import main
 from sweeps.posthoc import evaluate_stored
 
@@ -99,7 +99,7 @@ def test_groups_are_cross_fitted_as_wholes() -> None:
     found = evaluate_stored(replace(part, groups=groups.astype(str)), None, ["temperature"])
     logits, labels = torch.from_numpy(part.logits).double(), torch.from_numpy(part.labels)
     held_back = cross_fitted("temperature", logits, labels, seed=0, groups=torch.from_numpy(groups))
-    expected = scores(held_back, labels, logits.argmax(-1), bins=15)
+    expected = scores(predictions_of(held_back, LabelledLogits(logits, labels)), bins=15)
     assert only_row(found)["validation/nll"] == pytest.approx(expected["nll"])
     assert "Student's t with 19 degrees of freedom" in " ".join(found.notes)
 

@@ -17,6 +17,7 @@ from calibration.metrics.class_view import (
     class_bins,
     class_view,
 )
+from calibration.metrics.predictions import Predictions
 from sweeps.report.blindness import blind_sentences
 from sweeps.report.document import PageBudget
 from sweeps.report.sections.classes import class_reliability
@@ -60,7 +61,7 @@ def drawn(classes: int) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_summaries_are_those_of_each_class_against_the_rest(classes: int) -> None:
     rows, labels = drawn(classes)
-    view = class_view(rows, labels, 15)
+    view = class_view(Predictions.of(rows, labels), 15)
     assert view is not None
     assert view.summaries[0].number == 1  # the rarest first
     assert list(view.drawn) == ([1] if classes == 2 else [1, 2, 0])
@@ -72,7 +73,7 @@ def test_summaries_are_those_of_each_class_against_the_rest(classes: int) -> Non
         assert one.average_precision == pytest.approx(expected)
         assert one.ece == metrics.ace(torch.from_numpy(p), torch.from_numpy(truth)).item()
         assert one.bias == pytest.approx(p.mean() - truth.mean())
-    assert class_view(rows.amax(-1), labels, 15) is None
+    assert class_view(Predictions.of(rows.amax(-1), labels == 0), 15) is None
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -85,7 +86,7 @@ def test_an_evaluation_leaves_the_view_of_its_classes(classes: int) -> None:
     assert stored is not None
     assert top_label is not None
     assert top_label.class_view is None
-    found, direct = stored.class_view, class_view(rows, labels, 15)
+    found, direct = stored.class_view, class_view(Predictions.of(rows, labels), 15)
     assert found is not None
     assert direct is not None
     for one, other in zip(found.summaries, direct.summaries, strict=True):
@@ -100,7 +101,7 @@ def test_of_many_classes_the_rarest_are_drawn_and_more_are_listed() -> None:
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(2000, 60, generator=generator).double().softmax(-1)
     labels = (torch.rand(2000, generator=generator).square() * 59).long()  # none of the last class
-    view = class_view(rows, labels, 15)
+    view = class_view(Predictions.of(rows, labels), 15)
     assert view is not None
     assert len(view.drawn) == 8
     assert len(view.summaries) == 50
@@ -124,7 +125,7 @@ def test_groups_widen_the_bands_of_classes() -> None:
 
 def test_the_section_names_classes_and_escapes_them() -> None:
     three, two = drawn(3), drawn(2)
-    views = {name: class_view(*three, 15) for name in ("plain", "best")}
+    views = {name: class_view(Predictions.of(*three), 15) for name in ("plain", "best")}
     room = PageBudget()
     html = class_reliability(room, views, ("a", "<u>b</u>", "c"), "best")  # type: ignore[arg-type]
     assert "&lt;u&gt;b&lt;/u&gt;" in html
@@ -132,7 +133,7 @@ def test_the_section_names_classes_and_escapes_them() -> None:
     assert any("probability of &lt;u&gt;b" in chart for chart in room.charts)
     assert len(room.charts) == 3  # every class, by the chosen row alone
     assert "The classes of best in numbers" in html
-    views = {name: class_view(*two, 15) for name in ("plain", "best")}
+    views = {name: class_view(Predictions.of(*two), 15) for name in ("plain", "best")}
     room = PageBudget()
     html = class_reliability(room, views, ("ok", "fraud"), "best")  # type: ignore[arg-type]
     assert len(room.charts) == 2  # the rarer class, by every row
