@@ -39,8 +39,9 @@ def costs(sweep: SweepRecords, comparisons: pd.DataFrame, baseline: Baseline) ->
     every trial, ``gpu_seconds`` by the share of a GPU that each had. ``wall_seconds`` is the
     time during which at least one trial was in training, from its first epoch to its last;
     cells that take turns share it. ``seconds_per_training`` is the mean of the confirmed
-    trials that were trained alone, ``relative_cost`` its ratio to the baseline's: in a cohort
-    a trial has a share of the time, which says nothing of what its method costs.
+    trials that were trained alone (CPU seconds, unless they had a GPU), ``relative_cost`` its
+    ratio to the baseline's: in a cohort a trial has a share of the time, which says nothing of
+    what its method costs.
     ``ece_change`` and ``error_change`` are the differences of the chosen comparison, as in
     ``compare``; ``verdict`` is that on ECE.
 

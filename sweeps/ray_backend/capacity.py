@@ -92,12 +92,12 @@ class Capacity:
         """The cluster in words."""
         cpus = sum(machine.cpus for machine in self.machines)
         gpus = sum(machine.gpus for machine in self.machines)
-        count = len(self.machines)
-        nodes = f"{count} node{'' if count == 1 else 's'}"
+        there = ((len(self.machines), "node"), (cpus, "CPU"), (gpus, "GPU"))
+        counted = ", ".join(f"{n:g} {unit}{'' if n == 1 else 's'}" for n, unit in there)
         share = f" and {self.demand.gpu:.3g} GPU" if self.demand.gpu else ""
         at_once = self()
         return (
-            f"{nodes}, {cpus:g} CPUs, {gpus:g} GPUs: {at_once} "
+            f"{counted}: {at_once} "
             f"trial{'' if at_once == 1 else 's'} at once, each with {self.demand.cpu:g} CPU{share}"
         )
 

@@ -108,9 +108,12 @@ class TrialOutcome(BaseModel):
     def seconds_alone(self) -> float:
         """What the training takes; NaN if it was trained in company, where none has its own time.
 
-        Costs of methods are compared by it.
+        Costs of methods are compared by it: without a GPU it is CPU time, which other work on the
+        machine does not lengthen.
         """
-        return self.seconds if self.company == 1 else math.nan
+        if self.company > 1:
+            return math.nan
+        return self.seconds if self.gpu else self.cpu_seconds or self.seconds
 
     @property
     def span(self) -> tuple[float, float] | None:

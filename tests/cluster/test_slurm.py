@@ -194,7 +194,7 @@ def test_several_nodes_work_on_one_sweep_and_come_back_after_preemption(
     said = output(scene, job)
     assert (about["JobState"], about["Restarts"]) == ("COMPLETED", "1"), said
     # What is allocated, not what the machines have; the second may have joined a little later.
-    seen = re.findall(r"(\d) nodes?, (\d) CPUs, (\d) GPUs: (\d) trials at once", said)
+    seen = re.findall(r"(\d) nodes?, (\d) CPUs?, (\d) GPUs?: (\d) trials at once", said)
     assert len(seen) == 2, said
     assert set(seen) <= {("1", "2", "1", "2"), ("2", "4", "2", "4")}
     assert set(kept.items()) <= set(scene.attempts().items())

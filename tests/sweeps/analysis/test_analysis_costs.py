@@ -70,6 +70,15 @@ def test_a_share_of_a_cohorts_time_is_no_methods_cost(tmp_path: Path) -> None:
     assert alone.count() == 1
 
 
+def test_other_work_on_the_machine_makes_no_method_dearer() -> None:
+    alone = outcome(seconds=4.0, cpu_seconds=1.0)
+    assert alone.seconds_alone == 1.0
+    # A GPU's work is not in its process's CPU time; older records have none.
+    on_gpu = alone.model_copy(update={"resources": {"gpu": 0.5}})
+    older = alone.model_copy(update={"cpu_seconds": 0.0})
+    assert (on_gpu.seconds_alone, older.seconds_alone) == (4.0, 4.0)
+
+
 def test_trials_at_the_same_time_share_the_wall_time(tmp_path: Path) -> None:
     def together(trial: PlannedTrial, record: dict[str, Any]) -> dict[str, Any]:
         return record | {"times": [50.5, 51.0 + 0.5 * trial.number]}
