@@ -14,12 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calibration import calibrators, metrics
+from calibration import calibrators
 from calibration.evaluation import (
     CalibratorEvaluation,
     LabelledLogits,
     fitted_calibrator,
+    floor_of,
     measure,
+    predictions_of,
     scores,
 )
 
@@ -60,7 +62,7 @@ def evaluate_ensemble(
     whole = pooled(outputs)
     first = members[0].test
     test = LabelledLogits(whole, labels, groups=first.groups, weights=first.weights)
-    measured, intervals, floor = measure(whole, test, bins=bins, seed=seed)
+    measured, intervals, floor = measure(predictions_of(whole, test), test, bins=bins, seed=seed)
     converged = all(fit.converged for fit in fitted)
     found = CalibratorEvaluation(measured, intervals, floor, {}, converged, fit_seconds)
     others = [
@@ -71,10 +73,6 @@ def evaluate_ensemble(
 
 
 def _measured(output: Tensor, test: LabelledLogits, bins: int, seed: int) -> CalibratorEvaluation:
-    predicted = output.argmax(-1)
-    correct = predicted == test.labels
-    floor = metrics.noise_floor(
-        output, bins=bins, seed=seed, correct=correct, groups=test.groups, weights=test.weights
-    )
-    measured = scores(output, test.labels, predicted, bins=bins, weights=test.weights)
-    return CalibratorEvaluation(measured, {}, (floor.mean, floor.q95), {})
+    predictions = predictions_of(output, test)
+    floor = floor_of(predictions, test, bins=bins, seed=seed)
+    return CalibratorEvaluation(scores(predictions, bins=bins), {}, floor, {})

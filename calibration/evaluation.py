@@ -258,6 +258,14 @@ def measure(
     resampled = resampled_metrics(
         predictions, metrics=wanted, bins=bins, seed=seed, groups=test.groups
     )
+    floor = floor_of(predictions, test, bins=bins, seed=seed)
+    return measured, intervals_of(resampled, test.groups), floor
+
+
+def floor_of(
+    predictions: Predictions, test: LabelledLogits, *, bins: int, seed: int
+) -> tuple[float, float]:
+    """Mean and 95 % quantile of what ECE would read if the output were calibrated."""
     floor = metrics.noise_floor(
         predictions.confidence,
         bins=bins,
@@ -266,7 +274,7 @@ def measure(
         groups=test.groups,
         weights=test.weights,
     )
-    return measured, intervals_of(resampled, test.groups), (floor.mean, floor.q95)
+    return floor.mean, floor.q95
 
 
 def evaluate_oracle(

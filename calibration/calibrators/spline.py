@@ -96,7 +96,8 @@ class SplineBasis:
     @property
     def straight(self) -> Floats:
         """The weights that change nothing."""
-        return np.eye(len(self.features))[0]
+        weights: Floats = np.eye(len(self.features))[0]
+        return weights
 
     def penalty(self, smoothing: float, samples: float | None = None) -> Floats:
         """λ on the curves; on the lines a prior worth one of ``samples``, by default all N."""

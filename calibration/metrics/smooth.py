@@ -78,7 +78,8 @@ class Smoother:
     def reference_error(self, bandwidth: float) -> Tensor:
         """smECE_σ with the reference implementation's grid and mesh."""
         smoothed = convolve(self.grid(cells_for(bandwidth)), bandwidth)
-        gap, mass = interpolate(smoothed, mesh_for(bandwidth, smoothed.device))
+        on_mesh = interpolate(smoothed, mesh_for(bandwidth, smoothed.device))
+        gap, mass = on_mesh[0], on_mesh[1]
         return gap.abs().sum() / mass.sum()
 
     def error(self, bandwidth: float) -> Tensor:
@@ -88,7 +89,7 @@ class Smoother:
         grid[:, ends] *= 2
         smoothed = convolve(grid, bandwidth)
         smoothed[:, ends] /= 2
-        gap, mass = smoothed
+        gap, mass = smoothed[0], smoothed[1]
         return gap.abs().sum() / mass.sum()
 
 

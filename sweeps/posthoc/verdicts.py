@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from calibration import metrics
 from calibration.calibrators import Calibrator
 from calibration.evaluation import (
     FOLDS,
     LabelledLogits,
     cross_fitted,
     fitted_calibrator,
+    floor_of,
     interval_metrics,
     predictions_of,
     scores,
@@ -94,7 +94,6 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
     if setting.test is not None:
         predictions = predictions_of(fitted(test.logits), test)
         measured = scores(predictions, bins=bins)
-    confidence, correct = predictions.confidence, predictions.correct
     resampled = resampled_metrics(
         predictions,
         metrics=[metric for metric in interval_metrics() if metric in measured],
@@ -103,21 +102,19 @@ def judge(name: str, setting: EvaluationSetup) -> Judged:
         seed=seed,
         groups=test.groups,
     )
-    floor = metrics.noise_floor(
-        confidence, bins=bins, seed=seed, correct=correct, groups=test.groups, weights=test.weights
-    )
+    floor, floor_q95 = floor_of(predictions, test, bins=bins, seed=seed)
     row: dict[str, Any] = dict(measured)
     for metric, values in resampled.items():
         row[f"{metric}_low"], row[f"{metric}_high"] = interval_of(
             metric, values, groups=setting.groups
         )
-    row |= {"floor": floor.mean, "floor_q95": floor.q95}
+    row |= {"floor": floor, "floor_q95": floor_q95}
     row |= {f"validation/{metric}": value for metric, value in chosen_by.items()}
     row |= {"converged": fitted.converged, "fit_seconds": seconds}
     main = METRICS.names(Shown.HEADLINE)
     compared = {metric: resampled[metric] for metric in main if metric in resampled}
     classes = class_view(predictions, bins, test.groups)
-    return Judged(fitted, row, compared, confidence, correct, classes)
+    return Judged(fitted, row, compared, predictions.confidence, predictions.correct, classes)
 
 
 def resamples_for(rows: int) -> int:
