@@ -17,7 +17,7 @@ from torch import Tensor
 
 NumericInputs = Literal["standard", "robust", "quantile", "piecewise"]
 
-Values = Tensor | Iterable[Tensor]
+ColumnBlocks = Tensor | Iterable[Tensor]
 """A table's columns: together (N, D), or in blocks of some columns."""
 
 MOST_QUANTILES = 1000
@@ -36,7 +36,7 @@ class Robust:
     scale: Tensor
 
     @classmethod
-    def fit(cls, values: Values) -> Self:
+    def fit(cls, values: ColumnBlocks) -> Self:
         """Fit on training values (N, D) without gaps."""
         low, quarter, median, three, high = _quantiles(values, 5)
         spread = torch.where(three > quarter, three - quarter, (high - low) / 2)
@@ -58,7 +58,7 @@ class Quantiles:
     quantiles: Tensor
 
     @classmethod
-    def fit(cls, values: Values) -> Self:
+    def fit(cls, values: ColumnBlocks) -> Self:
         """Fit on training values (N, D) without gaps."""
         return cls(_quantiles(values, MOST_QUANTILES, fewer=True))
 
@@ -82,7 +82,7 @@ class PiecewiseLinear:
     edges: tuple[Tensor, ...]
 
     @classmethod
-    def fit(cls, values: Values, bins: int) -> Self:
+    def fit(cls, values: ColumnBlocks, bins: int) -> Self:
         """Fit on training values (N, D) without gaps; equal edges become one."""
         columns = (column.unique() for column in _quantiles(values, bins + 1).T)
         # A column that is constant in training gets a bin of its own all the same.
@@ -97,7 +97,7 @@ class PiecewiseLinear:
         return torch.cat(blocks, dim=1) if blocks else values.float()
 
 
-def _quantiles(values: Values, count: int, *, fewer: bool = False) -> Tensor:
+def _quantiles(values: ColumnBlocks, count: int, *, fewer: bool = False) -> Tensor:
     """``count`` evenly spaced quantiles (count, D) of the columns, in float64.
 
     With ``fewer``, of few rows as many as there are rows, and two at least.
