@@ -30,6 +30,7 @@ from calibration.data.frame_chunks import FrameChunks
 from calibration.data.frames import bytes_in_memory, read_frame
 from calibration.data.mapped import in_memory, is_mapped
 from calibration.data.saving import save_transform
+from calibration.data.text_inputs import decode_texts
 from calibration.data.transforms import encoded
 from calibration.learners import Estimator, EstimatorTraining, make_learner
 from calibration.memory import TooLargeError
@@ -148,6 +149,7 @@ def test_texts_of_a_large_table_are_the_same_bytes(
     path = write(tmp_path / "t.csv", frame)
     whole, converted = both(monkeypatch, path, text="words")
     assert (converted.kind, converted.fingerprint) == ("text", whole.fingerprint)
+    assert decode_texts(converted.test(0).inputs.cpu()) == decode_texts(whole.test(0).inputs)
 
 
 def test_training_on_a_converted_table_is_training_in_memory(
