@@ -23,12 +23,16 @@ def check_fits(size: int, what: str) -> None:
 
     ``what`` begins the message: "data.npz: its arrays unpack to", say.
     """
-    there = available_memory()
-    if COPIES * size > there:
+    if not fits(size):
         raise TooLargeError(
             f"{what} {readable(size)}, and working with that takes about {COPIES} times as much, "
-            f"but {readable(there)} of memory are available"
+            f"but {readable(available_memory())} of memory are available"
         )
+
+
+def fits(size: int) -> bool:
+    """Whether ``size`` bytes can be loaded and worked with."""
+    return COPIES * size <= available_memory()
 
 
 def available_memory() -> int:

@@ -8,7 +8,7 @@ raw inputs are bytes (``calibration.data.text_inputs``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -46,27 +46,51 @@ def infer_columns(
     are the columns named in ``categorical``. Raises ``ValueError`` naming the column
     for anything else (dates, lists) and for more than ``MOST_CATEGORIES`` texts.
     """
+    return infer_from_chunks([frame], names, categorical, origin)
+
+
+def infer_from_chunks(
+    chunks: Iterable[pd.DataFrame], names: Iterable[str], categorical: Iterable[str], origin: str
+) -> tuple[Column, ...]:
+    """The same for a table that comes in several pieces."""
     forced = set(categorical)
-    return tuple(_infer(frame[name], name, name in forced, origin) for name in names)
+    # None as long as there are only numbers.
+    found: dict[str, set[str] | None] = {n: set() if n in forced else None for n in names}
+    for chunk in chunks:
+        for name, known in found.items():
+            texts = _texts(chunk[name], name, name in forced, origin)
+            if texts is not None:
+                together = texts | (known or set())
+                _check_number(together, name, origin)
+                found[name] = together
+    return tuple(
+        Column(name, "numeric")
+        if texts is None
+        else Column(name, "categorical", tuple(sorted(texts)))
+        for name, texts in found.items()
+    )
 
 
-def _infer(series: pd.Series[Any], name: str, forced: bool, origin: str) -> Column:
+def _texts(series: pd.Series[Any], name: str, forced: bool, origin: str) -> set[str] | None:
+    """The categories in a column, or None if it has numbers."""
     present = series.dropna()
-    if not forced and (_is_number(series) or _are_truths(present)):
-        return Column(name, "numeric")
+    if not forced and (_is_number(series) or are_truths(present)):
+        return None
     if not (forced or holds_texts(present)):
         raise ValueError(
             f"{origin}: column {name!r} holds {type(present.iloc[0]).__name__} values; "
             "drop it or turn it into numbers or text"
         )
-    categories = sorted({as_text(value) for value in present.unique()})
-    if len(categories) > MOST_CATEGORIES:
+    return {as_text(value) for value in present.unique()}
+
+
+def _check_number(texts: Collection[str], name: str, origin: str) -> None:
+    if len(texts) > MOST_CATEGORIES:
         raise ValueError(
-            f"{origin}: text column {name!r} has {len(categories)} distinct values, more than "
+            f"{origin}: text column {name!r} has {len(texts)} distinct values, more than "
             f"{MOST_CATEGORIES}; drop it, group its values, or embed it (option text, and a model "
             "hf:NAME)"
         )
-    return Column(name, "categorical", tuple(categories))
 
 
 def holds_texts(present: pd.Series[Any]) -> bool:
@@ -76,7 +100,8 @@ def holds_texts(present: pd.Series[Any]) -> bool:
     return bool(present.map(type).isin((str,)).all())
 
 
-def _are_truths(present: pd.Series[Any]) -> bool:
+def are_truths(present: pd.Series[Any]) -> bool:
+    """Whether these values, none of them missing, are all true or false."""
     if isinstance(present.dtype, pd.StringDtype):  # without a look at every row
         return present.empty
     return bool(present.map(type).isin((bool, np.bool_)).all())
@@ -89,22 +114,30 @@ def _is_number(series: pd.Series[Any]) -> bool:
     )
 
 
-def encode_columns(frame: pd.DataFrame, columns: tuple[Column, ...], origin: str) -> Tensor:
+def encode_columns(
+    frame: pd.DataFrame, columns: tuple[Column, ...], origin: str, first: int = 0
+) -> Tensor:
     """Return the raw inputs (N, columns) of ``frame``; columns not asked for are ignored.
 
-    Raises ``ValueError`` naming a column that is absent, infinite or not numeric.
+    ``first`` is what messages call its first row. Raises ``ValueError`` naming a column that is
+    absent, infinite or not numeric.
     """
     check_names((column.name for column in columns), frame, origin, "input")
     if columns[0].kind == "text":
         return encode_texts(frame[columns[0].name])
     raw = np.empty((len(frame), len(columns)))
     for position, column in enumerate(columns):
-        encode = _encode_number if column.kind == "numeric" else _encode_category
-        raw[:, position] = encode(frame[column.name], column, origin)
+        values = frame[column.name]
+        if column.kind == "numeric":
+            raw[:, position] = _encode_number(values, column, origin, first)
+        else:
+            raw[:, position] = _encode_category(values, column)
     return torch.from_numpy(raw)
 
 
-def _encode_number(series: pd.Series[Any], column: Column, origin: str) -> NDArray[np.float64]:
+def _encode_number(
+    series: pd.Series[Any], column: Column, origin: str, first: int
+) -> NDArray[np.float64]:
     if _is_number(series):
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
@@ -115,7 +148,7 @@ def _encode_number(series: pd.Series[Any], column: Column, origin: str) -> NDArr
                 f"{origin}: column {column.name!r} should hold numbers, found {wrong.iloc[0]!r}"
             )
     if np.isinf(values).any():
-        row = int(np.flatnonzero(np.isinf(values))[0])
+        row = first + int(np.flatnonzero(np.isinf(values))[0])
         raise ValueError(
             f"{origin}: column {column.name!r} is infinite in row {row} (counted from 0); "
             "leave the value out if it is missing"
@@ -123,7 +156,7 @@ def _encode_number(series: pd.Series[Any], column: Column, origin: str) -> NDArr
     return values
 
 
-def _encode_category(series: pd.Series[Any], column: Column, origin: str) -> NDArray[np.float64]:
+def _encode_category(series: pd.Series[Any], column: Column) -> NDArray[np.float64]:
     numbers, distinct = pd.factorize(series)
     positions = {text: float(place) for place, text in enumerate(column.categories)}
     codes = [positions.get(as_text(value), UNKNOWN_CODE) for value in distinct]

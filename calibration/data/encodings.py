@@ -7,6 +7,7 @@ Networks learn slowly from skewed columns and from thresholds, which trees find 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -15,6 +16,9 @@ import torch
 from torch import Tensor
 
 NumericInputs = Literal["standard", "robust", "quantile", "piecewise"]
+
+ColumnBlocks = Tensor | Iterable[Tensor]
+"""A table's columns: together (N, D), or in blocks of some columns."""
 
 MOST_QUANTILES = 1000
 _TAIL = 1e-7  # beyond it Φ⁻¹ says more about rounding than about the data
@@ -32,7 +36,7 @@ class Robust:
     scale: Tensor
 
     @classmethod
-    def fit(cls, values: Tensor) -> Self:
+    def fit(cls, values: ColumnBlocks) -> Self:
         """Fit on training values (N, D) without gaps."""
         low, quarter, median, three, high = _quantiles(values, 5)
         spread = torch.where(three > quarter, three - quarter, (high - low) / 2)
@@ -54,9 +58,9 @@ class Quantiles:
     quantiles: Tensor
 
     @classmethod
-    def fit(cls, values: Tensor) -> Self:
+    def fit(cls, values: ColumnBlocks) -> Self:
         """Fit on training values (N, D) without gaps."""
-        return cls(_quantiles(values, max(2, min(MOST_QUANTILES, len(values)))))
+        return cls(_quantiles(values, MOST_QUANTILES, fewer=True))
 
     def __call__(self, values: Tensor) -> Tensor:
         """Return float32 values (N, D)."""
@@ -78,7 +82,7 @@ class PiecewiseLinear:
     edges: tuple[Tensor, ...]
 
     @classmethod
-    def fit(cls, values: Tensor, bins: int) -> Self:
+    def fit(cls, values: ColumnBlocks, bins: int) -> Self:
         """Fit on training values (N, D) without gaps; equal edges become one."""
         columns = (column.unique() for column in _quantiles(values, bins + 1).T)
         # A column that is constant in training gets a bin of its own all the same.
@@ -93,12 +97,18 @@ class PiecewiseLinear:
         return torch.cat(blocks, dim=1) if blocks else values.float()
 
 
-def _quantiles(values: Tensor, count: int) -> Tensor:
-    """``count`` evenly spaced quantiles (count, D) of the columns, in float64."""
-    levels = np.linspace(0, 1, count)
-    found = np.quantile(values.double().numpy(), levels, axis=0)
-    # Rounding in the interpolation must not put one below its predecessor.
-    return torch.from_numpy(np.maximum.accumulate(found, axis=0))
+def _quantiles(values: ColumnBlocks, count: int, *, fewer: bool = False) -> Tensor:
+    """``count`` evenly spaced quantiles (count, D) of the columns, in float64.
+
+    With ``fewer``, of few rows as many as there are rows, and two at least.
+    """
+    found = []
+    for block in [values] if isinstance(values, Tensor) else values:
+        levels = np.linspace(0, 1, max(2, min(count, len(block))) if fewer else count)
+        quantiles = np.quantile(block.double().numpy(), levels, axis=0)
+        # Rounding in the interpolation must not put one below its predecessor.
+        found.append(torch.from_numpy(np.maximum.accumulate(quantiles, axis=0)))
+    return torch.cat(found, dim=1)
 
 
 def _share(x: Tensor, known: Tensor) -> Tensor:

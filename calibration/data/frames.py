@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import difflib
+import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +18,12 @@ import pandas as pd
 from calibration.data.paths import check_file
 from calibration.memory import TooLargeError, check_fits
 
+ROW_NUMBERS = "Unnamed: 0"
+"""What pandas calls a first column without a name."""
 _CELL_BYTES = 8
+_SAMPLED_ROWS = 200
+_PACKERS = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar"}
+_PACKED = 8
 
 
 def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
@@ -26,20 +33,30 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     if the first line has that, but no comma (what stands in quotes does not count). Raises
     ``ValueError`` naming the file if it is absent, empty, not UTF-8 or not of these formats.
     """
-    check_file(path)
-    kinds = {suffix.lower() for suffix in path.suffixes}
-    try:
-        if kinds & {".parquet", ".pq"}:
-            _check_size(path)
+    with reading(path):
+        if is_parquet(path):
+            rows, columns = _shape(path)
+            what = f"{path}: its {rows} rows of {columns} columns take"
+            check_fits(_CELL_BYTES * rows * columns, what)
             frame = pd.read_parquet(path)
-        elif kinds & {".csv", ".tsv", ".txt"}:
-            found = separator or _separator(path)
-            # utf-8-sig also reads files without the mark that spreadsheets put in front.
-            frame = _without_index(
-                pd.read_csv(path, sep=found, encoding="utf-8-sig", low_memory=False)
-            )
         else:
+            frame = pd.read_csv(path, **csv_options(path, separator))
+            if numbers_rows(frame, 0):
+                frame = frame.drop(columns=ROW_NUMBERS)
+    frame.columns = frame.columns.map(str)
+    if frame.empty:
+        raise ValueError(f"{path}: there are no rows")
+    return frame
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Errors that name the file, for whatever a file that was written by others may hold."""
+    check_file(path)
+    try:
+        if not is_parquet(path) and not _kinds(path) & {".csv", ".tsv", ".txt"}:
             raise ValueError("not a .csv, .tsv, .txt or .parquet file")
+        yield
     except TooLargeError as error:
         raise TooLargeError(
             f"{error}; leave columns out, or write numbers as arrays into an NPY file, which stays "
@@ -56,20 +73,49 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
     except Exception as error:  # what unpacks or parses a damaged file raises whatever it meets
         kind = type(error).__name__
         raise ValueError(f"{path}: cannot be read: {kind}: {_line(error)}") from error
-    frame.columns = frame.columns.map(str)
-    if frame.empty:
-        raise ValueError(f"{path}: there are no rows")
-    return frame
 
 
-def _check_size(path: Path) -> None:
-    """A table is held whole, in float64: what cannot be is refused by what its footer says."""
+def csv_options(path: Path, separator: str | None) -> dict[str, Any]:
+    """How pandas is asked to read a file of text."""
+    # utf-8-sig also reads files without the mark that spreadsheets put in front.
+    return {
+        "sep": separator or _separator(path),
+        "encoding": "utf-8-sig",
+        "low_memory": False,
+    }
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is read as Parquet, by its name."""
+    return bool(_kinds(path) & {".parquet", ".pq"})
+
+
+def _kinds(path: Path) -> set[str]:
+    return {suffix.lower() for suffix in path.suffixes}
+
+
+def bytes_in_memory(path: Path, separator: str | None) -> int:
+    """What a table that is read whole takes: 8 bytes for each value, and the text of a CSV.
+
+    The footer of a Parquet file says how many values there are; of a CSV file it is an estimate
+    by its first rows, and by what text is usually packed to.
+    """
+    with reading(path):
+        if is_parquet(path):
+            return _CELL_BYTES * math.prod(_shape(path))
+        text = path.stat().st_size * (_PACKED if _kinds(path) & _PACKERS else 1)
+        as_texts = csv_options(path, separator) | {"dtype": str, "keep_default_na": False}
+        first = pd.read_csv(path, **as_texts, nrows=_SAMPLED_ROWS)
+        sampled = len(first.to_csv(index=False, header=False).encode())
+        return text + int(_CELL_BYTES * first.size * text / max(1, sampled))
+
+
+def _shape(path: Path) -> tuple[int, int]:
+    """Rows and columns, by what the footer of a Parquet file says."""
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     about = pq.read_metadata(path)
-    cells = about.num_rows * about.num_columns
-    rows = f"{path}: its {about.num_rows} rows of {about.num_columns} columns take"
-    check_fits(_CELL_BYTES * cells, rows)
+    return about.num_rows, about.num_columns
 
 
 def read_texts(path: Path, frame: pd.DataFrame, names: list[str]) -> dict[str, Any]:
@@ -77,7 +123,7 @@ def read_texts(path: Path, frame: pd.DataFrame, names: list[str]) -> dict[str, A
 
     Those of a CSV are texts: an id 007 stays what it is.
     """
-    if {suffix.lower() for suffix in path.suffixes} & {".parquet", ".pq"} or not names:
+    if is_parquet(path) or not names:
         return {name: frame[name].array for name in names}
     texts = pd.read_csv(
         path,
@@ -99,14 +145,14 @@ def repeated_names(path: Path) -> dict[str, int]:
 
     For files that ``read_frame`` could read.
     """
-    if {suffix.lower() for suffix in path.suffixes} & {".parquet", ".pq"}:
+    if is_parquet(path):
         return {}
     counts = Counter(_first_row(path, _separator(path)))
     return {name: count for name, count in counts.items() if name and count > 1}
 
 
 def _separator(path: Path) -> str:
-    if ".tsv" in (suffix.lower() for suffix in path.suffixes):
+    if ".tsv" in _kinds(path):
         return "\t"
     # No file has this control character: the line comes whole, whatever the compression.
     line = "".join(_first_row(path, "\x1f", csv.QUOTE_NONE))
@@ -129,13 +175,14 @@ def _first_row(path: Path, separator: str, quoting: Literal[0, 3] = csv.QUOTE_MI
     return [str(value) for value in row.iloc[0]]
 
 
-def _without_index(frame: pd.DataFrame) -> pd.DataFrame:
-    # A nameless first column 0, 1, 2, … is pandas' own row number. As an input it would
-    # give the labels away wherever rows are sorted by class.
-    first = str(frame.columns[0])
-    if first == "Unnamed: 0" and np.array_equal(frame[first], np.arange(len(frame))):
-        return frame.drop(columns=first)
-    return frame
+def numbers_rows(frame: pd.DataFrame, first: int) -> bool:
+    """Whether the first column only numbers the rows, from ``first`` on.
+
+    A nameless first column 0, 1, 2, … is pandas' own row number. As an input it would
+    give the labels away wherever rows are sorted by class.
+    """
+    rows = np.arange(first, first + len(frame))
+    return frame.columns[0] == ROW_NUMBERS and np.array_equal(frame[ROW_NUMBERS], rows)
 
 
 def check_names(names: Iterable[str], frame: pd.DataFrame, origin: str, role: str) -> None:

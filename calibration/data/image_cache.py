@@ -1,18 +1,10 @@
-"""Images decoded and resized once, into a file that every later reading maps.
-
-A cache entry is a directory named by a hash of what it was made of: the files' names, sizes and
-times, and the form of the images. It is written beside its place and moved there whole, so that
-of several processes one succeeds and the others use its work. What a killed process has begun is
-removed by the next that writes. Entries can be deleted at any time.
-"""
+"""Images decoded and resized once, into a file that every later reading maps."""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -25,14 +17,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from calibration.data.cache import made_once
 from calibration.data.files import DataFileError
 from calibration.data.mapped import MappedFile, mapped_rows
-from calibration.leftovers import remove_leftovers, temporary_name
 from calibration.prefetch import ahead
 
 CACHE_VERSION = 1
 """Raise it when images are decoded to other values."""
-_PIXELS, _ABOUT, _DRAFT = "pixels.bin", "about.json", ".draft-"
+_PIXELS, _ABOUT = "pixels.bin", "about.json"
 _EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
 
 OnError = Literal["refuse", "skip"]
@@ -103,42 +95,19 @@ def cached_images(
     is called if they are not cached. Raises ``DataFileError`` naming the first that cannot be
     read, unless those are to be skipped, which is warned of.
     """
-    written = json.dumps([CACHE_VERSION, asdict(form), on_error, identity], sort_keys=True)
-    place = cache_directory() / "images" / hashlib.sha256(written.encode()).hexdigest()[:32]
-    found = _read(place)
-    if found is None:
-        _write(place, sources, form, on_error, remedy)
-        found = _read(place)
-        if found is None:
-            raise DataFileError(f"{place}: the cache was changed while it was written; try again")
-    cached, skipped = found
+
+    def write(draft: Path) -> None:
+        about = _decode(draft / _PIXELS, sources(), form, on_error, remedy)
+        (draft / _ABOUT).write_text(json.dumps(about))
+
+    entry = [CACHE_VERSION, asdict(form), on_error, identity]
+    cached, skipped = made_once("images", entry, read=_read, write=write)
     if skipped:
         warnings.warn(
             f"{len(skipped)} images cannot be read and are left out; the first: {skipped[0]}",
             stacklevel=3,
         )
     return cached
-
-
-def cache_directory() -> Path:
-    """Where decoded images are kept: $CALSWEEP_CACHE, else the user's cache directory."""
-    own = os.environ.get("CALSWEEP_CACHE")
-    usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(own) if own else Path(usual) / "calsweep"
-
-
-def file_identity(paths: Iterable[Path], root: Path, remedy: str) -> list[list[object]]:
-    """Names, sizes and times of files. Raises ``DataFileError`` for one that is not there."""
-    found: list[list[object]] = []
-    for path in paths:
-        try:
-            state = path.stat()
-        except FileNotFoundError:
-            raise DataFileError(f"{path}: no such file; {remedy}") from None
-        except OSError as error:
-            raise DataFileError(f"{path}: {error.strerror}; {remedy}") from None
-        found.append([str(path.relative_to(root)), state.st_size, state.st_mtime_ns])
-    return found
 
 
 def _read(place: Path) -> tuple[Cached, list[str]] | None:
@@ -150,41 +119,6 @@ def _read(place: Path) -> tuple[Cached, list[str]] | None:
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
     return (Cached(mapped_rows(file, torch.uint8), rows), about["skipped"]) if whole else None
-
-
-def _write(
-    place: Path,
-    sources: Callable[[], Iterable[tuple[str, ImageSource]]],
-    form: ImageForm,
-    on_error: OnError,
-    remedy: str,
-) -> None:
-    draft: Path | None = None
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(place.parent, _DRAFT)
-        draft = place.parent / temporary_name(_DRAFT)
-        draft.mkdir(mode=0o700)
-        about = _decode(draft / _PIXELS, sources(), form, on_error, remedy)
-        (draft / _ABOUT).write_text(json.dumps(about))
-        draft.chmod(0o755)
-        if place.exists():  # damaged, or somebody was faster, whose work is as good
-            if _read(place) is not None:
-                return
-            shutil.rmtree(place, ignore_errors=True)
-        try:
-            draft.rename(place)
-        except OSError:
-            if _read(place) is None:
-                raise
-    except OSError as error:
-        raise DataFileError(
-            f"{place.parent}: the cache of images cannot be written: {error.strerror or error}; "
-            "set CALSWEEP_CACHE to a directory with room"
-        ) from None
-    finally:
-        if draft is not None:
-            shutil.rmtree(draft, ignore_errors=True)
 
 
 def _decode(

@@ -8,10 +8,11 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import BeforeValidator, Field
 
+from calibration.data.cache import file_identity
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
 from calibration.data.files import DataFileError
 from calibration.data.fixed import TEST_SHARE, FixedDataset
-from calibration.data.image_cache import Cached, ImageForm, OnError, cached_images, file_identity
+from calibration.data.image_cache import Cached, ImageForm, OnError, cached_images
 from calibration.data.protocol import Share
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")

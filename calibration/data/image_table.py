@@ -10,9 +10,10 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from calibration.data.cache import file_identity
 from calibration.data.dataset import DATASETS, Dataset, Part
 from calibration.data.files import DataFileError
-from calibration.data.image_cache import ImageSource, cached_images, file_identity
+from calibration.data.image_cache import ImageSource, cached_images
 from calibration.data.image_folder import ImageOptions, part_of
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.paths import check_file

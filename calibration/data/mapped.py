@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,15 @@ class MappedFile:
     def opened(self) -> NDArray[Any]:
         """The array, mapped and read-only."""
         return np.memmap(self.path, np.dtype(self.dtype), "r", self.offset, self.shape)
+
+    @property
+    def by_column(self) -> MappedFile:
+        """Where the same table may lie column after column.
+
+        To read one column of a file of rows is to read the whole of it.
+        """
+        path = self.path.with_name(f"{self.path.name}.columns")
+        return MappedFile(path, 0, self.shape[::-1], self.dtype)
 
     @property
     def is_there(self) -> bool:
@@ -206,6 +215,25 @@ def _loaded_ahead(pieces: Iterator[Any], target: torch.device) -> Iterator[Tenso
     return (sent(loaded, target) for loaded in ahead(MappedRows.load, pieces))
 
 
+def column_blocks(values: Tensor, places: Sequence[int]) -> Iterator[Tensor]:
+    """These columns of a table, all rows of each: at once, or a few at a time from a file."""
+    if not isinstance(values, MappedRows):
+        yield values[:, places]
+        return
+    if values.file is not None and values.file.by_column.is_there:
+        content = values.file.by_column.opened()
+        for place in places:
+            yield torch.from_numpy(np.take(content[place], values.rows))[:, None].to(values.kind)
+        return
+    width = max(1, IN_MEMORY_BYTES // (len(values.rows) * values.kind.itemsize))
+    for start in range(0, len(places), width):
+        taken = places[start : start + width]
+        block = torch.empty(len(values.rows), len(taken), dtype=values.kind)
+        for place, piece in zip(block.split(_ROWS), in_pieces(values, _ROWS), strict=True):
+            place.copy_(piece[:, taken])
+        yield block
+
+
 def kept_on(values: Tensor, device: torch.device) -> Tensor:
     """All rows on a device; those of a file pass through the host's memory in pieces."""
     if not isinstance(values, MappedRows):
@@ -226,7 +254,7 @@ def sent_by_batch(values: Tensor, device: torch.device) -> Tensor:
 def _item(values: MappedRows, key: Any) -> Any:
     if isinstance(key, slice):
         return values.with_rows(values.rows[key])
-    if isinstance(key, Tensor) and key.dim() == 1 and key.dtype == torch.int64:
+    if isinstance(key, Tensor) and key.dim() == 1 and key.dtype in (torch.int64, torch.bool):
         return values.with_rows(values.rows[key.cpu().numpy()])
     return values.read()[key]
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
+from torch import Tensor
 
-from calibration.data.columns import Column, encode_columns, holds_texts, infer_columns
+from calibration.data.cache import file_identity
+from calibration.data.columns import Column, encode_columns, holds_texts, infer_from_chunks
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
 from calibration.data.fixed import TEST_SHARE, FixedDataset
-from calibration.data.frames import check_names, read_frame
+from calibration.data.frame_chunks import FrameChunks, Frames, WholeFrame
+from calibration.data.frames import bytes_in_memory, check_names, read_frame
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.protocol import Share
 from calibration.data.roles import Roles, check_fold_alone, check_roles, read_roles
-from calibration.data.text_inputs import padded
+from calibration.data.table_cache import Keep, TableContent, converted_table, in_memory_whole
+from calibration.data.text_inputs import longest_text, padded
+from calibration.memory import fits
+
+_NOT_READ = {"path", "test_path", "name", "test_share"}
+"""Options that make no difference to what is read of a file."""
 
 
 @DATASETS.register("table")
@@ -35,6 +44,9 @@ class Table(DatasetOptions):
     more, of any scale), in training and in all metrics and calibrators that can follow it.
 
     ``text`` names a column of texts that is the only input, for a model ``hf:NAME``.
+
+    A table that does not fit into memory is converted once, into $CALSWEEP_CACHE, and read from
+    there batch by batch.
     """
 
     path: Path
@@ -53,70 +65,111 @@ class Table(DatasetOptions):
 
     def load(self) -> Dataset:
         """Read the file or files. Raises ``ValueError`` naming file and column."""
-        frame = read_frame(self.path, self.separator)
-        origin = str(self.path)
-        check_names([self.target], frame, origin, "target")
-        check_names([*self.drop, *self.categorical], frame, origin, "input")
+        paths = [self.path, *([] if self.test_path is None else [self.test_path])]
+        if fits(sum(bytes_in_memory(path, self.separator) for path in paths)):
+            files: list[Frames] = [WholeFrame(read_frame(p, self.separator)) for p in paths]
+            content = self._content(files, in_memory_whole)
+        else:
+            content = converted_table(
+                [
+                    [file_identity([path], path.parent, "look again") for path in paths],
+                    self.model_dump(mode="json", exclude=_NOT_READ),
+                ],
+                lambda keep: self._content([FrameChunks(p, self.separator) for p in paths], keep),
+            )
+        called = self.name or self.path.name.partition(".")[0]
+        try:
+            return FixedDataset(
+                called,
+                "table" if self.text is None else "text",
+                content.parts[0],
+                content.class_names,
+                test=content.parts[1] if len(content.parts) == 2 else None,
+                test_share=self.test_share,
+                columns=content.columns,
+            )
+        except ValueError as error:  # about the classes: too many, or too few rows of them
+            found = str(error).removeprefix(f"{called}: ")
+            raise ValueError(f"{self.path}, column {self.target!r}: {found}") from None
+
+    def _content(self, files: Sequence[Frames], keep: Keep) -> TableContent:
+        """The rows of the file, and of a second one with the test rows, as numbers."""
         roles = Roles(self.group, self.time, self.fold, self.weight)
-        check_names(roles.named.values(), frame, origin, "named")
+        inputs = self._inputs(files[0].head, roles)
+        known = [self.target, *roles.named.values()]
+        origins = [str(self.path), str(self.test_path)][: len(files)]
+        for file, origin in zip(files, origins, strict=True):
+            check_names([self.target], file.head, origin, "target")
+            check_names(roles.named.values(), file.head, origin, "named")
+            check_names(inputs, file.head, origin, "input")
+            file.decide([*inputs, *known])
+        columns = self._columns(files[0], inputs)
+        rows = [_together(list(file.chunks(known))) for file in files]
+        where = [f"{origin}, column {self.target!r}" for origin in origins]
+        classes = class_names_of(rows[0][self.target], where[0])
+        described = read_roles(
+            [{role: part[name] for role, name in roles.named.items()} for part in rows], origins
+        )
+        labels = [
+            encode_labels(part[self.target], classes, origin)
+            for part, origin in zip(rows, where, strict=True)
+        ]
+        encoded = self._encoded(files, columns, origins)
+        parts = [
+            Part(keep(number, len(labels[number]), pieces), labels[number], **described[number])
+            for number, pieces in enumerate(encoded)
+        ]
+        return TableContent(tuple(parts), columns, classes)
+
+    def _inputs(self, head: pd.DataFrame, roles: Roles) -> list[str]:
+        """The names of the columns that are inputs."""
+        origin = str(self.path)
+        check_names([self.target], head, origin, "target")
+        check_names([*self.drop, *self.categorical], head, origin, "input")
+        check_names(roles.named.values(), head, origin, "named")
         used = {self.target: "the target"} | dict.fromkeys(self.categorical, "an input")
         check_roles(roles, origin, used)
         check_fold_alone(self, origin)
         aside = {self.target, *self.drop, *roles.named.values()}
-        names = [name for name in frame.columns if name not in aside]
+        names = [name for name in head.columns if name not in aside]
         if not names:
             raise ValueError(
                 f"{origin}: no column is left beside the target {self.target!r} and those dropped "
                 "or used otherwise"
             )
         if self.text is None:
-            columns = infer_columns(frame, names, self.categorical, origin)
-        else:
-            columns = (self._text_column(frame, names, origin),)
-        classes = class_names_of(frame[self.target], f"{origin}, column {self.target!r}")
-
-        read = [(str(self.path), frame)]
-        if self.test_path is not None:
-            read.append((str(self.test_path), read_frame(self.test_path, self.separator)))
-            check_names([self.target], read[1][1], read[1][0], "target")
-            check_names(roles.named.values(), read[1][1], read[1][0], "named")
-        described = read_roles(
-            [{role: rows[name] for role, name in roles.named.items()} for _, rows in read],
-            [path for path, _ in read],
-        )
-        parts = [
-            Part(
-                encode_columns(rows, columns, path),
-                encode_labels(rows[self.target], classes, f"{path}, column {self.target!r}"),
-                **fields,
-            )
-            for (path, rows), fields in zip(read, described, strict=True)
-        ]
-        if self.text is not None:
-            longest = max(part.inputs.shape[1] for part in parts)
-            parts = [part._replace(inputs=padded(part.inputs, longest)) for part in parts]
-        called = self.name or self.path.name.partition(".")[0]
-        try:
-            return FixedDataset(
-                called,
-                "table" if self.text is None else "text",
-                parts[0],
-                classes,
-                test=parts[1] if len(parts) == 2 else None,
-                test_share=self.test_share,
-                columns=columns,
-            )
-        except ValueError as error:  # about the classes: too many, or too few rows of them
-            found = str(error).removeprefix(f"{called}: ")
-            raise ValueError(f"{origin}, column {self.target!r}: {found}") from None
-
-    def _text_column(self, frame: pd.DataFrame, names: list[str], origin: str) -> Column:
-        assert self.text is not None, "asked only then"
-        check_names([self.text], frame[names], origin, "text")
+            return names
+        check_names([self.text], head[names], origin, "text")
         if self.categorical:
             raise ValueError(
                 f"{origin}: the text {self.text!r} is the only input; leave 'categorical' out"
             )
-        if not holds_texts(frame[self.text].dropna()):
-            raise ValueError(f"{origin}: column {self.text!r} does not hold texts")
-        return Column(self.text, "text")
+        return [self.text]
+
+    def _columns(self, file: Frames, inputs: list[str]) -> tuple[Column, ...]:
+        if self.text is None:
+            return infer_from_chunks(file.chunks(inputs), inputs, self.categorical, str(self.path))
+        if not all(holds_texts(rows[self.text].dropna()) for rows in file.chunks(inputs)):
+            raise ValueError(f"{self.path}: column {self.text!r} does not hold texts")
+        return (Column(self.text, "text"),)
+
+    def _encoded(
+        self, files: Sequence[Frames], columns: tuple[Column, ...], origins: Sequence[str]
+    ) -> Iterator[Iterator[Tensor]]:
+        """The raw inputs of each file, chunk by chunk."""
+        names, width = [column.name for column in columns], 0
+        if self.text is not None:
+            width = max(longest_text(c[self.text]) for file in files for c in file.chunks(names))
+
+        def pieces(file: Frames, origin: str) -> Iterator[Tensor]:
+            first = 0
+            for rows in file.chunks(names):
+                raw = encode_columns(rows, columns, origin, first)
+                yield padded(raw, width) if width else raw
+                first += len(rows)
+
+        return (pieces(file, origin) for file, origin in zip(files, origins, strict=True))
+
+
+def _together(chunks: list[pd.DataFrame]) -> pd.DataFrame:
+    return chunks[0] if len(chunks) == 1 else pd.concat(chunks, ignore_index=True)

@@ -26,6 +26,11 @@ def encode_texts(texts: pd.Series[Any]) -> Tensor:
     return torch.from_numpy(rows)
 
 
+def longest_text(texts: pd.Series[Any]) -> int:
+    """The columns that ``encode_texts`` would give."""
+    return max((len(_bytes(text)) for text in texts.dropna()), default=1) or 1
+
+
 def decode_texts(inputs: Tensor) -> list[str]:
     """What ``encode_texts`` was given."""
     rows = inputs.numpy()

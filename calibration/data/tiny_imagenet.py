@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
+from calibration.data.cache import file_identity
 from calibration.data.dataset import DATASETS, Part
 from calibration.data.files import DataFileError, DownloadedOptions, absent
 from calibration.data.fixed import FixedDataset
-from calibration.data.image_cache import ImageForm, cached_images, file_identity
+from calibration.data.image_cache import ImageForm, cached_images
 
 FOLDER = "tiny-imagenet-200"
 SIDE = 64

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import reduce
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from calibration.data.columns import Column
 from calibration.data.dataset import Splits, Transform
 from calibration.data.encodings import NumericInputs, PiecewiseLinear, Quantiles, Robust
+from calibration.data.mapped import column_blocks, in_pieces
 
 _CHUNK = 256
 """Rows converted at a time: few enough to stay in the processor's cache."""
@@ -34,14 +36,21 @@ class Standardise:
     scale: Tensor
 
     @classmethod
-    def fit(cls, inputs: Tensor) -> Self:
-        """Fit on the training part's raw inputs, with moments in float64."""
+    def fit(cls, inputs: Tensor, prepare: Callable[[Tensor], Tensor] = Tensor.double) -> Self:
+        """Fit on the training part's raw inputs, with moments in float64.
+
+        ``prepare`` makes what is standardised of some rows.
+        """
         dims = (0, *range(2, inputs.ndim))
         count = len(inputs) * math.prod(inputs.shape[2:])
-        total = torch.zeros(1, inputs.shape[1], *[1] * (inputs.ndim - 2), dtype=torch.float64)
-        mean = sum((c.sum(dims, keepdim=True) for c in _chunks(inputs)), total) / count
-        squares = ((c - mean).square().sum(dims, keepdim=True) for c in _chunks(inputs))
-        variance = sum(squares, total) / count
+
+        def chunks() -> Iterator[Tensor]:
+            # Whole image sets in float64 would take eight times their memory.
+            return (prepare(chunk) for chunk in in_pieces(inputs, _CHUNK))
+
+        mean = _total(c.sum(dims, keepdim=True) for c in chunks()) / count
+        squares = ((c - mean).square().sum(dims, keepdim=True) for c in chunks())
+        variance = _total(squares) / count
         return cls(mean[0], _safe_scale(mean[0], variance[0]))
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -54,9 +63,8 @@ class Standardise:
         return (inputs.float() - mean.float()) / scale.float()
 
 
-def _chunks(inputs: Tensor) -> Iterator[Tensor]:
-    # Whole image sets in float64 would take eight times their memory.
-    return (chunk.double() for chunk in torch.split(inputs, _CHUNK))
+def _total(sums: Iterable[Tensor]) -> Tensor:
+    return reduce(torch.add, sums, torch.zeros((), dtype=torch.float64))
 
 
 def _safe_scale(mean: Tensor, variance: Tensor) -> Tensor:
@@ -84,20 +92,20 @@ class TableTransform:
     def fit(cls, inputs: Tensor, columns: tuple[Column, ...]) -> Self:
         """Fit on the training part's raw inputs, as encoded by ``columns``."""
         numeric = tuple(i for i, column in enumerate(columns) if column.kind == "numeric")
-        values = inputs[:, numeric]
-        median = torch.tensor([_median(column) for column in values.T], dtype=torch.float64)
-        categories = tuple(
-            (i, tuple(np.unique(inputs[:, i].numpy()).tolist()))
-            for i, column in enumerate(columns)
-            if column.kind == "categorical"
-        )
-        gaps = values.isnan().any(dim=0).tolist()
+        categorical = tuple(i for i, column in enumerate(columns) if column.kind == "categorical")
+        medians, gaps = [], []
+        for values in _each_column(inputs, numeric):
+            medians.append(_median(values))
+            gaps.append(bool(values.isnan().any()))
+        levels = _each_column(inputs, categorical)
+        codes = [tuple(np.unique(values.numpy()).tolist()) for values in levels]
+        median = torch.tensor(medians, dtype=torch.float64)
         return cls(
             numeric=numeric,
             median=median,
-            numbers=Standardise.fit(torch.where(values.isnan(), median, values)),
+            numbers=Standardise.fit(inputs, lambda rows: _filled(rows[:, numeric], median)),
             indicators=tuple(place for place, gap in zip(numeric, gaps, strict=True) if gap),
-            categories=categories,
+            categories=tuple(zip(categorical, codes, strict=True)),
         )
 
     @property
@@ -107,8 +115,15 @@ class TableTransform:
 
     def filled(self, inputs: Tensor) -> Tensor:
         """Return the numeric columns of raw inputs without gaps."""
-        values = inputs[:, self.numeric]
-        return torch.where(values.isnan(), self.median.to(inputs.device), values)
+        return _filled(inputs[:, self.numeric], self.median)
+
+    def filled_blocks(self, inputs: Tensor) -> Iterator[Tensor]:
+        """The same, a few columns after the other where the rows lie in a file."""
+        start = 0
+        for values in column_blocks(inputs, self.numeric):
+            end = start + values.shape[1]
+            yield _filled(values, self.median[start:end])
+            start = end
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return float32 inputs: numbers, indicators and one-hot blocks side by side."""
@@ -138,7 +153,7 @@ def encoded(splits: Splits, numeric: NumericInputs, bins: int) -> Transform:
         return transform
     if not isinstance(transform, TableTransform):
         raise ValueError(f"numeric_inputs: {numeric} encodes the columns of a table; there is none")
-    values = transform.filled(splits.train.inputs)
+    values = transform.filled_blocks(splits.train.inputs)
     match numeric:
         case "robust":
             return replace(transform, numbers=Robust.fit(values))
@@ -169,6 +184,14 @@ def _moved(value: Any, device: torch.device) -> Any:
 def category_blocks(transform: Transform) -> tuple[int, ...]:
     """The sizes of the one-hot blocks that a network's inputs end with; none but for tables."""
     return transform.category_blocks if isinstance(transform, TableTransform) else ()
+
+
+def _each_column(inputs: Tensor, places: tuple[int, ...]) -> Iterator[Tensor]:
+    return (column for block in column_blocks(inputs, places) for column in block.T)
+
+
+def _filled(values: Tensor, median: Tensor) -> Tensor:
+    return torch.where(values.isnan(), median.to(values.device), values)
 
 
 def _median(column: Tensor) -> float:

@@ -22,7 +22,11 @@ from calibration.learners.estimator import (
     EstimatorHyperparameters,
     Task,
 )
-from calibration.learners.estimator_training import EstimatorTraining, FittedEstimator
+from calibration.learners.estimator_training import (
+    EstimatorTraining,
+    FittedEstimator,
+    check_rows_fit,
+)
 from calibration.learners.training import Training, begin
 
 __all__ = [
@@ -36,6 +40,7 @@ __all__ = [
     "Training",
     "begin",
     "catboost",
+    "check_rows_fit",
     "estimator_files",
     "hist_gradient_boosting",
     "learner",

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibration.data import Column, Part, Splits
+from calibration.data.mapped import is_mapped
 from calibration.learners.encoding import encoder_for
 from calibration.learners.estimator import FLOOR, Estimator, Matrix, Task
+from calibration.memory import TooLargeError, check_fits
 from calibration.restoring import as_value_error, whole
 from calibration.row_weights import mean_one
 from calibration.training_config import TrainingConfig
@@ -32,6 +34,19 @@ encoded, makes any estimator come to other numbers."""
 ABOUT_ESTIMATOR = "estimator.json"
 _CHECKPOINT_FORMAT = 1
 _SEEDS = 2**31
+
+
+def check_rows_fit(inputs: Tensor) -> None:
+    """Raise ``TooLargeError`` for rows on the disk that an estimator cannot hold, in float64."""
+    if not is_mapped(inputs):
+        return
+    try:
+        check_fits(8 * inputs.numel(), f"estimators hold all rows in memory: {len(inputs)} take")
+    except TooLargeError as error:
+        raise TooLargeError(
+            f"{error}; train a network, which reads them batch by batch, or leave rows or columns "
+            "out"
+        ) from None
 
 
 class FittedEstimator:
@@ -78,7 +93,7 @@ class EstimatorTraining:
 
     ``run_epoch`` trains one round and returns its row of the curve; ``done`` says when to stop;
     ``predict`` uses the round that the stopping rule holds to be best. Raises ``ValueError`` if
-    the training rows have one class only.
+    the training rows have one class only, or lie on the disk and do not fit into memory.
     """
 
     def __init__(
@@ -91,6 +106,7 @@ class EstimatorTraining:
         config: TrainingConfig,
         seed: int,
     ) -> None:
+        check_rows_fit(splits.train.inputs)
         self.estimator, self.config = estimator, config
         self.validation = splits.validation
         encode, categorical = encoder_for(estimator, splits, columns)

@@ -27,7 +27,8 @@ def separated(
     shape = tuple(encoder.prepared(row).shape[1:])
     function = FunctionalModel(build_model(model.name, model.options, shape, classes))
     parameters, buffers = trained["parameters"], trained["buffers"]
-    tuned = encoder.with_weights(_under("backbone.", function.unflatten(parameters) | buffers))
+    everything = function.unflatten(parameters) | buffers
+    tuned = encoder.with_weights(_under(f"backbone.{encoder.inside}", everything))
     width = tuned.embed(row, batch_size=1).shape[1]
     head = trained | {
         "parameters": parameters[function.backbone :].clone(),

@@ -62,7 +62,7 @@ def _check_fine_tuning(spec: Spec, chosen: Backbone | None) -> None:
                 raise ProblemError(
                     ("methods", row, name),
                     "there is no pretrained network to train; leave it out, or write frozen: false "
-                    "in 'model' beside timm:NAME or torchvision:NAME",
+                    "in 'model' beside timm:NAME, torchvision:NAME or hf:NAME",
                 )
         frozen = written.hyperparameters.get("freeze_epochs")
         if isinstance(frozen, int) and frozen >= (epochs := spec.row_training(row).epochs):

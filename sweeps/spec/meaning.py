@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from calibration import calibrators
-from calibration.data import Dataset, load_dataset
+from calibration.data import Dataset, FixedDataset, load_dataset
 from calibration.evaluation import large_metrics
-from calibration.learners import Estimator, learner, trains_network
+from calibration.learners import Estimator, check_rows_fit, learner, trains_network
 from calibration.methods import InputHyperparameters
 from calibration.metrics import METRICS
 from calibration.models import MODELS, build_model
@@ -80,6 +80,7 @@ def check_meaning(spec: Spec) -> dict[str, Dataset]:
                 "common ones; remove the dataset or 'ensembles'",
             )
         check_texts(spec, dataset, location)
+        _check_memory(spec, dataset)
         _check_augmentation(spec, dataset)
         _check_inputs(spec, dataset)
         _check_model(spec, dataset, location)
@@ -293,6 +294,13 @@ def _try_splits(spec: Spec, dataset: Dataset, location: Location) -> None:
                 location,
                 lambda s=seed, h=held_out: dataset.split(spec.protocol, s, held_out=h),
             )
+
+
+def _check_memory(spec: Spec, dataset: Dataset) -> None:
+    """Networks read rows from the disk; estimators hold them."""
+    for row, written in spec.methods.items():
+        if isinstance(dataset, FixedDataset) and not trains_network(written.method):
+            named(("methods", row), lambda rows=dataset.pool.inputs: check_rows_fit(rows))
 
 
 def _check_inputs(spec: Spec, dataset: Dataset) -> None:

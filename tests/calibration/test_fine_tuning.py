@@ -18,6 +18,7 @@ from calibration.data.transforms import Standardise
 from calibration.methods import make_method
 from calibration.models import build_model, encoder_of
 from calibration.models.backbones import backbone
+from calibration.models.backbones.huggingface import HuggingFaceBackbone
 from calibration.training import TrainingRun
 from calibration.training_config import TrainingConfig
 from tests.pretrained import TIMM, timm_weights
@@ -252,9 +253,13 @@ def test_windows_of_full_batches_end_with_the_frozen_epochs(
     assert not torch.equal(backbone_of(run)[0], before[0])
 
 
-def test_what_cannot_be_tuned_is_refused(options: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="frozen: false is not possible with hf: networks"):
-        build_model("hf:tiny", {"weights": str(tmp_path), "frozen": False}, (5,), 2)
+def test_what_cannot_be_tuned_is_refused(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:  # a family need not be
+        patched.setattr(HuggingFaceBackbone, "tunable", False)
+        with pytest.raises(ValueError, match="frozen: false is not possible with hf: networks"):
+            build_model("hf:tiny", {"weights": str(tmp_path), "frozen": False}, (5,), 2)
     with pytest.raises(ValueError, match=r"nowhere.pt: there is no such file of weights"):
         build_model(NAME, options | {"weights": str(tmp_path / "nowhere.pt")}, (3, 16, 16), 2)
     state = torch.load(options["weights"], weights_only=True)

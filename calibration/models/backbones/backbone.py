@@ -65,7 +65,7 @@ class Backbone(ModelOptions):
             return self.build(input_shape, classes)
         found = self._thawed(name)
         with torch.no_grad():
-            vectors = found.network(torch.zeros(1, *input_shape, device="cpu"))
+            vectors = found.vectors(found.blank(input_shape))
         if not bool(vectors.isfinite().all()):
             raise ValueError(f"{name}: its output is not finite; are the weights damaged?")
         head = self.build(found.vector_shape(vectors), classes)

@@ -26,6 +26,8 @@ class Encoder(ABC):
 
     unused: ClassVar[tuple[str, ...]] = ()
     """Prefixes of tensors that an embedding does not depend on."""
+    inside: ClassVar[str] = ""
+    """What the names of the network's tensors begin with in what ``trainable`` returns."""
 
     def __init__(self, name: str, network: nn.Module, preprocessing: dict[str, Any]) -> None:
         self.name = name
@@ -34,15 +36,20 @@ class Encoder(ABC):
         self.preprocessing = preprocessing
 
     @abstractmethod
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The embeddings (N, width) of a batch of raw inputs on the network's device.
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """What the network is given for raw inputs, on their device.
 
         Raises ``ValueError`` for inputs that are not of its kind.
         """
 
-    def prepared(self, inputs: Tensor) -> Tensor:
-        """What a network that can be trained is given for raw inputs."""
-        raise NotImplementedError
+    def vectors(self, prepared: Tensor) -> Tensor:
+        """The network's output (N, width) for prepared inputs."""
+        found: Tensor = self.network(prepared)
+        return found
+
+    def blank(self, shape: tuple[int, ...]) -> Tensor:
+        """One prepared input of this shape that says nothing."""
+        return torch.zeros(1, *shape, device="cpu")
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -66,10 +73,10 @@ class Encoder(ABC):
         return tuple(vectors.shape[1:])
 
     def trainable(self) -> nn.Module:
-        """A copy of the network whose parameters can be trained."""
+        """A copy of the network that gives ``vectors``, whose parameters can be trained."""
         network = deepcopy(self.network)
         for name, parameter in network.named_parameters():
-            parameter.requires_grad_(name in self._trainable)
+            parameter.requires_grad_(name in self._trainable and not name.startswith(self.unused))
         return network
 
     def with_weights(self, weights: Mapping[str, Tensor]) -> Encoder:
@@ -98,7 +105,7 @@ class Encoder(ABC):
         pieces = []
         try:
             for batch in inputs.split(batch_size):
-                pieces.append(self.forward(batch.to(device)).float().cpu())
+                pieces.append(self.vectors(self.prepared(batch.to(device))).float().cpu())
                 after_batch()
         finally:
             self.network.to("cpu")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from calibration.data.dataset import Kind
 from calibration.data.text_inputs import decode_texts
@@ -18,6 +18,7 @@ from calibration.models.backbones.torchvision_models import complete_torchvision
 from calibration.models.model import MODELS
 
 _MOST_TOKENS = 512
+_MASK = "attention_mask"
 
 
 @MODELS.register("hf:")
@@ -27,6 +28,7 @@ class HuggingFaceBackbone(Backbone):
     takes: ClassVar[Kind] = "text"
     package: ClassVar[str] = "transformers"
     imports: ClassVar[tuple[str, ...]] = ("transformers", "tokenizers", "safetensors")
+    tunable: ClassVar[bool] = True
 
     max_tokens: Annotated[
         int | None,
@@ -90,10 +92,32 @@ class HuggingFaceBackbone(Backbone):
         return TextEncoder(f"hf:{name}", network, tokenizer, most)
 
 
+class MeanOverTokens(nn.Module):
+    """An encoder's last vectors, averaged over the tokens of each text.
+
+    Its inputs (N, fields, tokens) hold what a tokenizer gives under each of the names ``fields``;
+    tokens that its attention mask leaves out do not count.
+    """
+
+    def __init__(self, network: nn.Module, fields: tuple[str, ...]) -> None:
+        super().__init__()
+        self.network = network
+        self.fields = fields
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """One vector for each text."""
+        given = dict(zip(self.fields, inputs.unbind(1), strict=True))
+        states: Tensor = self.network(**given).last_hidden_state
+        kept = given[_MASK][..., None].to(states.dtype)
+        means: Tensor = (states * kept).sum(1) / kept.sum(1).clamp(min=1)
+        return means
+
+
 class TextEncoder(Encoder):
     """Embeds texts: the mean of the last layer's vectors over a text's tokens."""
 
     unused = ("pooler.",)
+    inside = "network."
 
     def __init__(self, name: str, network: Any, tokenizer: Any, most: int) -> None:
         if tokenizer.pad_token is None:
@@ -101,21 +125,37 @@ class TextEncoder(Encoder):
         about = {"max_tokens": most, "tokenizer": _rules(tokenizer), "pool": "mean"}
         super().__init__(name, network, about)
         self.tokenizer, self.most = tokenizer, most
+        self.fields = tuple(tokenizer("a"))
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The mean over tokens. Raises ``ValueError`` for inputs that are not texts."""
+    def prepared(self, inputs: Tensor) -> Tensor:
+        """The texts' tokens (N, fields, longest). Raises ``ValueError`` for what is not a text."""
         if inputs.dtype != torch.uint8 or inputs.ndim != 2:
             raise ValueError(
                 f"{self.name} takes texts; found inputs of shape {tuple(inputs.shape[1:])}"
             )
-        texts = decode_texts(inputs.cpu())
         tokens = self.tokenizer(
-            texts, padding=True, truncation=True, max_length=self.most, return_tensors="pt"
-        ).to(inputs.device)
-        states: Tensor = self.network(**tokens).last_hidden_state
-        kept = tokens["attention_mask"][..., None].to(states.dtype)
-        means: Tensor = (states * kept).sum(1) / kept.sum(1).clamp(min=1)
-        return means
+            decode_texts(inputs.cpu()),
+            padding=True,
+            truncation=True,
+            max_length=self.most,
+            return_tensors="pt",
+        )
+        return torch.stack([tokens[field] for field in self.fields], 1).to(inputs.device)
+
+    def vectors(self, prepared: Tensor) -> Tensor:
+        """The mean over tokens."""
+        found: Tensor = MeanOverTokens(self.network, self.fields)(prepared)
+        return found
+
+    def blank(self, shape: tuple[int, ...]) -> Tensor:
+        """A text of padding, all of which counts: nothing can be averaged over no tokens."""
+        tokens = torch.zeros(1, *shape, dtype=torch.int64, device="cpu")
+        tokens[:, self.fields.index(_MASK)] = 1
+        return tokens
+
+    def trainable(self) -> nn.Module:
+        """A copy of the network with the mean over tokens."""
+        return MeanOverTokens(super().trainable(), self.fields)
 
     def save(self, directory: Path) -> None:
         """Write network and tokenizer as ``save_pretrained`` does."""

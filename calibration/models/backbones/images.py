@@ -46,11 +46,6 @@ class ImageEncoder(Encoder):
         super().__init__(name, network, preprocessing._asdict())
         self.how = preprocessing
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The network's pooled features."""
-        found: Tensor = self.network(self.prepared(inputs))
-        return found
-
     def prepared(self, inputs: Tensor) -> Tensor:
         """What the network is given. Raises ``ValueError`` for what is not an image."""
         if inputs.ndim != 4 or inputs.shape[1] not in (1, _CHANNELS):

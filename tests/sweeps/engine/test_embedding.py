@@ -307,11 +307,29 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return train_sweep(directory, TEXTS)
 
 
-def test_texts_are_learned_and_exported_with_their_encoder(texts: Sweep, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def tuned_texts(texts: Sweep) -> Sweep:
+    text = TEXTS.replace("head: mlp, widths: [16]", "frozen: false").replace(": 15,", ": 6,")
+    text = text.replace("weight_decay: 0", "weight_decay: 0, backbone_lr: 1, freeze_epochs: 1")
+    return train_sweep(texts.loaded.directory, text.replace("name: texts", "name: tuned-texts"))
+
+
+def test_checks_try_texts_and_estimate_the_whole_network(tuned_texts: Sweep) -> None:
+    loaded = tuned_texts.loaded
+    assert [(tried.row, tried.failure) for tried in rehearse(loaded)] == [("standard", "")]
+    assert all(seconds > 0 for seconds in estimate(loaded).values())
+    assert training_bytes(loaded) > 8 * 4 * 8000
+
+
+@pytest.mark.parametrize("how", ["texts", "tuned_texts"])
+def test_texts_are_learned_and_exported_with_their_encoder(
+    how: str, request: pytest.FixtureRequest
+) -> None:
     from sweeps.export.choice import choose
     from sweeps.export.package import Wish, assemble
     from sweeps.export.signature import example
 
+    texts: Sweep = request.getfixturevalue(how)
     chosen = choose(texts.records, texts.analysis, None, None, None)
     package = assemble(texts.loaded, texts.store, chosen, Wish())
     assert len(package.classifier.predict(example(package.description))) == 1

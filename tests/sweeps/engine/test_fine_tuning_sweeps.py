@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calibration.models.backbones import backbone
+from calibration.models.backbones.timm_models import TimmBackbone
 from sweeps.engine.dry_run import rehearse
 from sweeps.engine.estimate import estimate
 from sweeps.engine.identity import TrialConfig
@@ -114,11 +115,15 @@ REFUSED = {
         ),
         "takes images.*'iris' has a table",
     ),
-    "texts": (
-        TUNED.replace("timm:test_resnet.r160_in1k", "hf:tiny").replace(", size: 16", ""),
-        "model.frozen.*found false; of hf: networks only heads",
-    ),
 }
+
+
+def test_a_family_may_be_good_for_heads_alone(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TimmBackbone, "tunable", False)
+    with pytest.raises(SpecError, match=r"model.frozen.*found false; of timm: networks only heads"):
+        first_trial(directory)
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -1,0 +1,101 @@
+"""What is made of files once, and found by every later reading.
+
+A cache entry is a directory named by a hash of what it was made of: the files' names, sizes and
+times, and how they are read. It is written beside its place and moved there whole, so that
+of several processes one succeeds and the others use its work. What a killed process has begun is
+removed by the next that writes. Entries can be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from calibration.data.files import DataFileError
+from calibration.leftovers import remove_leftovers, temporary_name
+
+Content = TypeVar("Content")
+_DRAFT = ".draft-"
+
+
+def cache_directory() -> Path:
+    """Where entries are kept: $CALSWEEP_CACHE, else the user's cache directory."""
+    own = os.environ.get("CALSWEEP_CACHE")
+    usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(own) if own else Path(usual) / "calsweep"
+
+
+def file_identity(paths: Iterable[Path], root: Path, remedy: str) -> list[list[object]]:
+    """Names, sizes and times of files. Raises ``DataFileError`` for one that is not there."""
+    found: list[list[object]] = []
+    for path in paths:
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            raise DataFileError(f"{path}: no such file; {remedy}") from None
+        except OSError as error:
+            raise DataFileError(f"{path}: {error.strerror}; {remedy}") from None
+        found.append([str(path.relative_to(root)), state.st_size, state.st_mtime_ns])
+    return found
+
+
+def made_once(
+    kind: str,
+    identity: object,
+    *,
+    read: Callable[[Path], Content | None],
+    write: Callable[[Path], None],
+) -> Content:
+    """What ``read`` finds in the entry of ``identity``, which ``write`` has filled if need be.
+
+    ``kind`` is the plural of what is kept. ``identity`` can be written as JSON and changes with the
+    content; ``read`` returns None for an entry that is absent or damaged. Raises
+    ``DataFileError`` if the cache cannot be written, and whatever ``write`` raises.
+    """
+    written = json.dumps(identity, sort_keys=True)
+    place = cache_directory() / kind / hashlib.sha256(written.encode()).hexdigest()[:32]
+    found = read(place)
+    if found is None:
+        _fill(place, kind, read, write)
+        found = read(place)
+        if found is None:
+            raise DataFileError(f"{place}: the cache was changed while it was written; try again")
+    return found
+
+
+def _fill(
+    place: Path,
+    kind: str,
+    read: Callable[[Path], object | None],
+    write: Callable[[Path], None],
+) -> None:
+    draft: Path | None = None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(place.parent, _DRAFT)
+        draft = place.parent / temporary_name(_DRAFT)
+        draft.mkdir(mode=0o700)
+        write(draft)
+        draft.chmod(0o755)
+        if place.exists():  # damaged, or somebody was faster, whose work is as good
+            if read(place) is not None:
+                return
+            shutil.rmtree(place, ignore_errors=True)
+        try:
+            draft.rename(place)
+        except OSError:
+            if read(place) is None:
+                raise
+    except OSError as error:
+        raise DataFileError(
+            f"{place.parent}: the cache of {kind} cannot be written: {error.strerror or error}; "
+            "set CALSWEEP_CACHE to a directory with room"
+        ) from None
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)

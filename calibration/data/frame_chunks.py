@@ -1,0 +1,158 @@
+"""A table read some rows at a time, as reading it whole would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import pandas as pd
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from calibration.data.columns import are_truths, holds_texts
+from calibration.data.frames import ROW_NUMBERS, csv_options, is_parquet, numbers_rows, reading
+
+CHUNK_BYTES = 32 * 10**6
+"""Of a chunk's values, at 8 bytes each."""
+CHUNK_ROWS = 16_384
+"""At most: texts take more than 8 bytes."""
+
+_Kind = Literal["empty", "whole", "number", "truth", "text", "other"]
+
+
+class Frames(Protocol):
+    """A table's rows: together, or in several chunks."""
+
+    @property
+    def head(self) -> pd.DataFrame:
+        """A frame with the table's columns."""
+        ...
+
+    def decide(self, names: Sequence[str]) -> None:
+        """Find out what these columns hold, before chunks of them are read."""
+        ...
+
+    def chunks(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """The rows in order, with these columns at least."""
+        ...
+
+
+class WholeFrame:
+    """A table in memory: one chunk."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.head = frame
+
+    def decide(self, names: Sequence[str]) -> None:
+        """It is decided."""
+
+    def chunks(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """The frame."""
+        return iter([self.head])
+
+
+class FrameChunks:
+    """The rows of a CSV or Parquet file, in chunks that begin at row 0.
+
+    Raises ``ValueError`` as ``read_frame`` does, here or while chunks are read.
+    """
+
+    def __init__(self, path: Path, separator: str | None = None) -> None:
+        self.path, self.separator = path, separator
+        with reading(path):
+            self._all = self._header()
+        self._types: dict[str, Any] = {}
+        self.names = [str(name) for name in self._all]
+        self.rows = max(1, min(CHUNK_ROWS, CHUNK_BYTES // (8 * max(1, len(self.names)))))
+        if not is_parquet(path) and self._numbered():
+            self.names.remove(ROW_NUMBERS)
+
+    @property
+    def head(self) -> pd.DataFrame:
+        """The columns, without any rows."""
+        return pd.DataFrame(columns=self.names)
+
+    def decide(self, names: Sequence[str]) -> None:
+        """Find the types of these columns in a CSV file, as all rows together decide them.
+
+        Raises ``ValueError`` for whole numbers beyond 64 bits, of which rows elsewhere decide.
+        """
+        if is_parquet(self.path):
+            return
+        found: dict[str, set[_Kind]] = {name: set() for name in names}
+        for chunk in self.chunks(names):
+            for name in names:
+                found[name].add(_kind(chunk[name]))
+        for name, kinds in found.items():
+            if "other" in kinds:
+                raise ValueError(
+                    f"{self.path}: column {name!r} has whole numbers of 2**63 or more; in a table "
+                    "that does not fit into memory write them as texts or with a decimal point, or "
+                    "drop the column"
+                )
+            self._types[name] = _type(kinds)
+
+    def chunks(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
+        """These columns, some rows at a time."""
+        with reading(self.path):
+            if not is_parquet(self.path):
+                given = {name: kind for name, kind in self._types.items() if name in names}
+                options = csv_options(self.path, self.separator)
+                # By position: a name may be one that pandas gives to repeated or nameless columns.
+                places = [place for place, name in enumerate(self._all) if name in set(names)]
+                with pd.read_csv(
+                    self.path, **options, usecols=places, dtype=given, chunksize=self.rows
+                ) as chunks:
+                    yield from chunks
+                return
+            import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+            with pq.ParquetFile(self.path) as file:
+                for batch in file.iter_batches(self.rows, columns=list(names)):
+                    frame = pa.Table.from_batches([batch]).to_pandas()
+                    frame.columns = frame.columns.map(str)
+                    yield frame
+
+    def _header(self) -> list[str]:
+        if not is_parquet(self.path):
+            first = pd.read_csv(self.path, **csv_options(self.path, self.separator), nrows=1)
+            if not isinstance(first.index, pd.RangeIndex):
+                raise ValueError("the rows have more fields than the header has names; add them")
+            return list(first.columns)
+        import pyarrow.parquet as pq
+
+        # What pandas has written as an index is not a column.
+        return list(pq.read_schema(self.path).empty_table().to_pandas().columns)
+
+    def _numbered(self) -> bool:
+        """Whether the first column only numbers the rows."""
+        row = 0
+        if self.names[0] != ROW_NUMBERS:
+            return False
+        for chunk in self.chunks([ROW_NUMBERS]):
+            if not numbers_rows(chunk, row):
+                return False
+            row += len(chunk)
+        return True
+
+
+def _kind(series: pd.Series[Any]) -> _Kind:
+    """What pandas has taken a chunk of a CSV column for."""
+    present = series.dropna()
+    if present.empty:
+        return "empty"
+    if series.dtype.kind in "if":
+        return "whole" if series.dtype.kind == "i" else "number"
+    if series.dtype.kind == "b" or are_truths(present):
+        return "truth"
+    return "text" if holds_texts(present) else "other"
+
+
+def _type(kinds: set[_Kind]) -> Any:
+    """The type that the column would have if it were read whole, or one that is encoded alike."""
+    there = kinds - {"empty"}
+    if there == {"truth"}:
+        return "boolean"  # with or without gaps
+    if kinds == {"whole"}:
+        return "int64"
+    return "float64" if there <= {"whole", "number"} else str
