@@ -52,9 +52,12 @@ class Cohorts:
         """What those that train together have in common; None for one that trains alone.
 
         All that determines the result but seeds and real-valued hyperparameters. The first
-        confirm trial of every cell trains alone: its time is what the row costs.
+        confirm trial of every cell trains alone: its time is what the row costs. So do search
+        trials that are judged by the median of finished ones: in company none has finished.
         """
-        if self.spec.cohort == 1 or (trial.config.phase == "confirm" and trial.number == 0):
+        searches = trial.config.phase == "search"
+        by_finished = searches and self.spec.scheduler.name == "median"
+        if self.spec.cohort == 1 or by_finished or not (searches or trial.number):
             return None
         if trial.key not in self._shapes:
             self._shapes[trial.key] = _shape(trial.config)

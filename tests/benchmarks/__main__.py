@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests.benchmarks import (
+    bench_asking,
     bench_backbones,
     bench_bilevel,
     bench_cohorts,
@@ -19,5 +20,6 @@ if __name__ == "__main__":
         *(bench_start, bench_metrics, bench_bilevel, bench_cohorts, bench_engine),
         bench_backbones,
         bench_images,
+        bench_asking,
     )
     sys.exit(max([bench.main() for bench in benches]))

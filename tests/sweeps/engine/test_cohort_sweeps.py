@@ -242,3 +242,16 @@ def test_members_are_stopped_one_by_one_at_their_rungs(tmp_path: Path) -> None:
         assert outcome.epochs in ((1, 3) if outcome.status == "pruned" else (9,))
     # A new plan takes the same decisions over.
     assert fresh(tmp_path, PRUNED).finished
+
+
+def test_the_median_of_finished_trials_stops_the_same_in_cohorts(tmp_path: Path) -> None:
+    text = PRUNED.replace("asha", "median").replace("epochs: 9", "epochs: 3")
+    stopped = []
+    for cohort in ("cohort: 1", "cohort: 4"):
+        plan = swept(tmp_path / cohort[-1], text.replace("cohort: 4", cohort)).plan
+        (cell,) = plan.cells.values()
+        trials = plan.search_trials(cell)
+        outcomes = [plan.store.outcome("cohorts", cell.study_id, each.key) for each in trials]
+        stopped.append([each is not None and each.status == "pruned" for each in outcomes])
+    assert stopped[0] == stopped[1]
+    assert 0 < sum(stopped[0]) < 8
