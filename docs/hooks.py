@@ -42,7 +42,10 @@ LINK = re.compile(r"(!?\[[^\]]+\])\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLOOR = re.compile(r'subgraph \w+\["(.+?)"\]\n(.*?)^  end$', re.MULTILINE | re.DOTALL)
 NODE = re.compile(r'(\w+)\["?([^"\]]+)"?\]')
+INCLUDED = re.compile(r"^<!-- README\.md: (.+) -->$", re.MULTILINE)
 ARROW = re.compile(r"^ *(\w+)(?:\[[^\]]+\])? --> (\w+)", re.MULTILINE)
+COLUMNS = "``` {.text .columns}"
+"""Begins what a terminal prints in columns: style.css lets it scroll instead of wrapping it."""
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
 
 
@@ -97,8 +100,18 @@ def drawn(diagram: re.Match[str]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Let links that lead out of the pages, as they do in the repository, lead to pages."""
-    return relinked(markdown, f"{PAGES}/{page.file.src_uri}", page.file.src_uri)
+    """Insert sections of the README, and let links that lead out of the pages lead to pages."""
+    source = page.file.src_uri
+    text = relinked(markdown, f"{PAGES}/{source}", source)
+    return INCLUDED.sub(lambda found: relinked(section(found[1]), "README.md", source), text)
+
+
+def section(title: str) -> str:
+    """What the README says under a heading, up to the next one."""
+    text = (ROOT / "README.md").read_text()
+    heading = rf"^#+ {re.escape(title)}\n(.*?)(?=^## |\Z)"
+    (found,) = re.findall(heading, text, re.MULTILINE | re.DOTALL)
+    return str(found).strip()
 
 
 def relinked(text: str, source: str, page: str) -> str:
@@ -135,7 +148,7 @@ def registry_page(kind: str) -> str:
         word, entry = entry_of(kind, name)
         print_entry(word, name, entry, console)
         text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
-        lines += [f"## `{name}`", "", "```text", text, "```", ""]
+        lines += [f"## `{name}`", "", COLUMNS, text, "```", ""]
     return "\n".join(lines)
 
 
@@ -144,10 +157,10 @@ def commands_page() -> str:
     from sweeps.cli.main import _parser
 
     parser = _parser()
-    lines = ["# Commands", "", "```text", _help(parser), "```", ""]
+    lines = ["# Commands", "", COLUMNS, _help(parser), "```", ""]
     (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     for name, command in subparsers.choices.items():
-        lines += [f"## `calsweep {name}`", "", "```text", _help(command), "```", ""]
+        lines += [f"## `calsweep {name}`", "", COLUMNS, _help(command), "```", ""]
     return "\n".join(lines)
 
 

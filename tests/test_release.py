@@ -45,6 +45,14 @@ def test_the_tested_versions_are_allowed() -> None:
     assert [name for name, bound in bounds.items() if tested[name] < bound] == []
 
 
+def test_the_first_page_names_every_extra_for_users() -> None:
+    text = (ROOT / "docs" / "pages" / "index.md").read_text()
+    table = text.partition("| extra | adds |")[2].partition("\n\n")[0]
+    first = "".join(re.findall(r"^\|([^|]+)\|", table, re.MULTILINE))
+    for_users = set(PROJECT["optional-dependencies"]) - {"docs", "lint", "test"}
+    assert set(re.findall(r"`(\w+)`", first)) == for_users
+
+
 def test_one_version_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
