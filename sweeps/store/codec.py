@@ -118,7 +118,7 @@ def encode_arrays(arrays: Mapping[str, torch.Tensor]) -> bytes:
     """Tensors as a compressed NPZ file, which any tool can read."""
     buffer = io.BytesIO()
     plain = {name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()}
-    np.savez_compressed(buffer, **plain)
+    np.savez_compressed(buffer, **plain)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
