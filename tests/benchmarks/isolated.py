@@ -7,18 +7,22 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 
-def isolated(module: str, what: str, *arguments: Any) -> dict[str, Any]:
+def isolated(
+    module: str, what: str, *arguments: Any, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """What the function ``what`` of a benchmark's module prints last, as JSON.
 
-    It finds an empty directory in ``BENCH_DIRECTORY``.
+    It finds an empty directory in ``BENCH_DIRECTORY``, and what ``environment`` adds.
     """
+    fixed = {"OMP_NUM_THREADS": "1", **(environment or {})}
     with tempfile.TemporaryDirectory(prefix="calsweep-bench-") as directory:
         done = subprocess.run(
             [sys.executable, "-m", module, what, *map(str, arguments)],
-            env=os.environ | {"BENCH_DIRECTORY": directory, "OMP_NUM_THREADS": "1"},
+            env=os.environ | fixed | {"BENCH_DIRECTORY": directory},
             capture_output=True,
             text=True,
         )
