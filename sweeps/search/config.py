@@ -92,6 +92,8 @@ class SearchConfig(_Part):
         ),
         about("what is improved; several keep their Pareto set", min_length=1, max_length=4),
     ] = [SearchObjective()]
+    # None: a round leaves workers idle until its last trial has ended, and large rounds cost
+    # search quality (tests/benchmarks/bench_asking.py).
     batch: Annotated[
         int | None,
         about(

@@ -83,6 +83,12 @@ def optimiser(x: Point) -> float:
     return 0.05 + (rate + 3) ** 2 + 0.1 * (_decades(x, "epsilon") + 6) ** 2
 
 
+def valley(x: Point) -> float:
+    """The logarithm of Rosenbrock's function: two rates that must fit each other."""
+    a, b = 4 * _number(x, "a") - 2, 4 * _number(x, "b") - 1
+    return math.log1p((1 - a) ** 2 + 100 * (b - a * a) ** 2)
+
+
 def branin(x: Point) -> float:
     """Three minima, equally low."""
     a, b = 15 * _number(x, "a") - 5, 15 * _number(x, "b")
@@ -146,6 +152,7 @@ OBJECTIVES: dict[Callable[[Point], float], Space] = {
         },
         conditions={"momentum": {"optimiser": ("sgd",)}, "epsilon": {"optimiser": ("adam",)}},
     ),
+    valley: Space({}, {"a": UNIT, "b": UNIT}),
     branin: Space({}, {"a": UNIT, "b": UNIT}),
     waves: Space({}, dict.fromkeys("abcd", UNIT)),
     kernel: Space(
