@@ -13,7 +13,7 @@ SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 ssh
 # The longest tests are in small files, which pytest-xdist would begin last and alone.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-.PHONY: help quickstart check test lint numeric minimum bench docs clean system
+.PHONY: help quickstart check fast test lint numeric minimum bench docs clean system
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -21,7 +21,9 @@ quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (3 minut
 	@$(BIN)/calsweep run sweeps/specs/quickstart.yaml
 	@echo "the calsweep command is $(BIN)/calsweep (or: source $(BIN)/activate)"
 
-check: lint  ## before every commit: lint, types and the fast tests (4 minutes)
+check: lint fast  ## before every commit: lint, types and the fast tests (4 minutes)
+
+fast: $(VENV)/.test  ## the tests that start no Ray, server, browser or namespace
 	$(PYTEST) --numprocesses 2 -m "not slow"
 
 # mypy and the numeric tests compute; many of the others wait for servers and processes, so that

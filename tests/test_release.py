@@ -77,6 +77,23 @@ def test_hooks_before_a_commit_are_the_pinned_tools() -> None:
     assert set(pins("constraints.txt")) >= TOOLS
 
 
+def test_pull_requests_are_tested_with_every_python_that_is_claimed() -> None:
+    claimed = {
+        words[-1]
+        for words in (each.split(" :: ") for each in PROJECT["classifiers"])
+        if words[:2] == ["Programming Language", "Python"]
+    }
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())
+    everything, versions = workflow["jobs"]["all"], workflow["jobs"]["versions"]
+    setups = [step for step in everything["steps"] if "setup-python" in step.get("uses", "")]
+    legs = versions["strategy"]["matrix"]["include"]
+    tested = {setup["with"]["python-version"] for setup in setups} | {leg["python"] for leg in legs}
+    assert claimed
+    assert claimed <= tested
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {leg["target"] for leg in legs} <= set(targets)
+
+
 def test_templates_of_issues_are_forms() -> None:
     for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
         form = yaml.safe_load(path.read_text())

@@ -117,8 +117,8 @@ def decode_checkpoint(content: bytes) -> dict[str, Any]:
 def encode_arrays(arrays: Mapping[str, torch.Tensor]) -> bytes:
     """Tensors as a compressed NPZ file, which any tool can read."""
     buffer = io.BytesIO()
-    plain = {name: tensor.detach().cpu().numpy() for name, tensor in arrays.items()}
-    np.savez_compressed(buffer, **plain)  # type: ignore[arg-type]
+    plain: dict[str, Any] = {name: each.detach().cpu().numpy() for name, each in arrays.items()}
+    np.savez_compressed(buffer, **plain)  # no allow_pickle: NumPy before 2.2 stores it as an array
     return buffer.getvalue()
 
 
