@@ -70,8 +70,8 @@ def bootstrap_intervals(
     themselves, and t times its standard deviation takes their place. ``weights`` (N) go with the
     samples that are drawn.
 
-    Memory: ``resamples`` · N bytes. Raises ``ValueError`` on malformed input, unknown metrics,
-    and metrics that have no interval or need rows where there are none.
+    Memory: ``resamples`` · N bytes, or 32 MB if that is more. Raises ``ValueError`` on malformed
+    input, unknown metrics, and metrics that have no interval or need rows where there are none.
     """
     check_positive(level, "level", most=1)
     found = resampled_metrics(
