@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from calibration.leftovers import is_leftover, temporary_name
@@ -89,14 +89,13 @@ def _place() -> Path:
 
 def _mine(place: Path) -> list[Path]:
     """The directories of this kind and this user in ``place``."""
+    found = []
     with os.scandir(place) as entries:
-        named = [
-            e
-            for e in entries
-            if e.name.startswith(WORKSPACE_PREFIX) and e.is_dir(follow_symlinks=False)
-        ]
-        return [
-            Path(entry.path)
-            for entry in named
-            if entry.stat(follow_symlinks=False).st_uid == os.geteuid()
-        ]
+        for entry in entries:
+            if not entry.name.startswith(WORKSPACE_PREFIX):
+                continue
+            with suppress(FileNotFoundError):  # its owner has removed it since
+                owner = entry.stat(follow_symlinks=False).st_uid
+                if owner == os.geteuid() and entry.is_dir(follow_symlinks=False):
+                    found.append(Path(entry.path))
+    return found

@@ -29,12 +29,12 @@ methods:
   paced: {{method: "paced:Paced", lr: [0.01, 0.03, 0.1], pause: 0.08, weight_decay: 0}}
   random: {{method: "paced:Paced", lr: {{loguniform: [0.01, 0.1]}}, pause: 0.05, weight_decay: 0}}
 training: {{epochs: {EPOCHS}, batch_size: full, evaluate_every: {EVERY}}}
-search: {{sampler: random, trials: 8, seed: 5}}
+search: {{sampler: random, trials: 30, seed: 5}}
 confirm_seeds: 2
 calibrators: [temperature]
 """
 CURVE = list(range(EVERY, EPOCHS + 1, EVERY))
-TRIALS = 3 + 8 + 2 * 2  # the three points of the first row, some of them suggested again
+TRIALS = 3 + 30 + 2 * 2  # the three points of the first row, some of them suggested again
 
 
 @pytest.fixture(scope="module")

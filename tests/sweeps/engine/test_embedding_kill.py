@@ -20,27 +20,26 @@ SWEEP = """
 import json, sys, time
 from pathlib import Path
 from calibration.models import Encoder
-from calibration.models.backbones.images import ImageEncoder
 from tests.trained import train_sweep
 
 hang, batches, rows = int(sys.argv[1]), 0, []
-forward, embed = ImageEncoder.forward, Encoder.embed
+vectors, embed = Encoder.vectors, Encoder.embed
 
-def counted_forward(self, inputs):
+def counted_vectors(self, inputs):
     global batches
     if len(inputs) > 2:  # not a look that a check takes
         batches += 1
         if batches == hang:
             print("hangs", flush=True)
             time.sleep(600)
-    return forward(self, inputs)
+    return vectors(self, inputs)
 
 def counted_embed(self, inputs, **how):
     found = embed(self, inputs, **how)
     rows.append(len(inputs))
     return found
 
-ImageEncoder.forward, Encoder.embed = counted_forward, counted_embed
+Encoder.vectors, Encoder.embed = counted_vectors, counted_embed
 train_sweep(Path.cwd(), Path("heads.yaml").read_text())
 print(json.dumps([count for count in rows if count > 2]))
 """
