@@ -184,9 +184,13 @@ class Stacked(NamedTuple):
 def stacked_batches(
     runs: Sequence[Batches], generators: Sequence[torch.Generator]
 ) -> Iterator[Stacked]:
-    """The next epoch's batches of ``plain`` runs of one kind: the rows of ``windows``."""
+    """The next epoch's batches of ``plain`` runs of one kind: the rows of ``windows``.
+
+    Runs with the same rows and the same seed, as the trials of a search are, share their batches.
+    """
     first = runs[0]
     shared = all(run.train is first.train for run in runs)
+    alike = shared and len({generator.initial_seed() for generator in generators}) == 1
     phase = first.method.phase(first.epoch / first.config.epochs)
     samples, size = len(first.train.labels), first.config.batch_size
     if first._full_batch:
@@ -198,6 +202,11 @@ def stacked_batches(
     else:
         assert isinstance(size, int)
         drawn = [torch.randperm(samples, generator=generator) for generator in generators]
+        if alike:
+            for order in sent(drawn[0], first.device).split(size):
+                inputs, labels = (values.index_select(0, order) for values in first.train[:2])
+                yield Stacked(Batch(inputs, labels, order, None, {}, phase), own=False)
+            return
         orders = sent(torch.stack(drawn), first.device).split(size, dim=1)
     for order in orders:
         if shared:

@@ -310,6 +310,6 @@ def _same_part(one: Part | None, other: Part | None) -> bool:
         return one is other
     (ones, spec), (others, other_spec) = tree_flatten(one), tree_flatten(other)
     return bool(spec == other_spec) and all(
-        equal_tensors(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b
+        a is b or (isinstance(a, Tensor) and isinstance(b, Tensor) and equal_tensors(a, b))
         for a, b in zip(ones, others, strict=True)
     )

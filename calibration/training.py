@@ -89,10 +89,11 @@ class TrainingRun(Batches):
                 f"splits: {type(method).__name__} learns on held-out data and there is none; "
                 "split with held_out=True"
             )
-        parts = (splits.train, splits.validation, splits.meta_validation)
-        self.train, self.validation, *held_out = self._on_device(
-            [part for part in parts if part is not None]
-        )
+        if self.transform is splits.transform and not self._by_batch:
+            parts = splits.prepared  # the same tensors for every network on these rows
+        else:
+            parts = self._transformed(splits.learned_from)
+        self.train, self.validation, *held_out = self._on_device(parts)
         self.held_out = held_out[0] if held_out else None
         input_shape = tuple(self._prepare(self.train.inputs[:1]).shape[1:])
         with seeded(seed, "initialisation"):
@@ -224,7 +225,7 @@ class TrainingRun(Batches):
 
     def predict(self, part: Part) -> Tensor:
         """Logits of the best weights for raw inputs, on the CPU."""
-        (there,) = self._on_device([part])
+        (there,) = self._on_device(self._transformed([part]))
         return self._logits(self.best, there).cpu()
 
     def predict_validation(self) -> Tensor:
@@ -327,10 +328,12 @@ class TrainingRun(Batches):
     def _kernels(self) -> AbstractContextManager[None]:
         return bfloat16_kernels(self.device) if self.config.mixed_precision else nullcontext()
 
+    def _transformed(self, parts: list[Part]) -> list[Part]:
+        """Parts as they are kept: transformed, unless that is done batch by batch."""
+        return parts if self._by_batch else [part.transformed(self.transform) for part in parts]
+
     def _on_device(self, parts: list[Part]) -> list[Part]:
         """Parts to be used together: on the device if they fit, else sent there by batches."""
-        if not self._by_batch:
-            parts = [part._replace(inputs=self.transform(part.inputs)) for part in parts]
         size = sum(part.inputs.numel() * part.inputs.dtype.itemsize for part in parts)
         if self.device.type == "cpu":  # rows of a file stay there, others are here already
             move: Callable[[Tensor, torch.device], Tensor] = Tensor.to

@@ -6,6 +6,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple
 
 import pandas as pd
@@ -39,6 +40,10 @@ class Part(NamedTuple):
     def take(self, rows: Tensor | slice) -> Part:
         """The given rows, with all that is known of them."""
         return Part(*(None if values is None else values[rows] for values in self))  # type: ignore[arg-type]
+
+    def transformed(self, transform: Transform) -> Part:
+        """The same rows with their inputs transformed."""
+        return self._replace(inputs=transform(self.inputs))
 
     def to(self, device: torch.device) -> Part:
         """The same rows on a device."""
@@ -81,6 +86,17 @@ class Splits:
     transform: Transform
     apart: Part | None = None
     train_transform: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def learned_from(self) -> list[Part]:
+        """Training and validation rows, and those held out for a method if there are any."""
+        parts = (self.train, self.validation, self.meta_validation)
+        return [part for part in parts if part is not None]
+
+    @cached_property
+    def prepared(self) -> list[Part]:
+        """The rows of ``learned_from`` as a network takes them, made once for all networks."""
+        return [part.transformed(self.transform) for part in self.learned_from]
 
     @property
     def choice(self) -> Part:

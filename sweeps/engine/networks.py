@@ -10,7 +10,12 @@ from calibration.data import Dataset, Splits, load_dataset
 from calibration.deployment import NETWORK
 from calibration.learners import EstimatorTraining, begin, estimator_files, make_learner
 from calibration.training import TrainingRun
-from sweeps.engine.embedding import checked_encoder, embedded_dataset, frozen_backbone
+from sweeps.engine.embedding import (
+    checked_encoder,
+    embedded_dataset,
+    embedding_key,
+    frozen_backbone,
+)
 from sweeps.engine.identity import TrialConfig
 from sweeps.store import Store, StoreError, TrialRecord, encode_tensors
 
@@ -38,10 +43,29 @@ def fresh_run(
 
 
 def splits_of(config: TrialConfig, store: Store | None = None) -> Splits:
-    """The trial's rows, divided as its protocol, seed and learner want it."""
-    learner = make_learner(config.method, config.hyperparameters)
-    dataset = dataset_of(config, store)
-    return dataset.split(config.protocol, config.seed, held_out=learner.needs_held_out)
+    """The trial's rows, divided as its protocol, seed and learner want it.
+
+    The trials of a search have the same: they are divided and prepared once in a process.
+    """
+    held_out = make_learner(config.method, config.hyperparameters).needs_held_out
+    embedding = "" if frozen_backbone(config.model) is None else embedding_key(config, "training")
+    division = (config.protocol, config.seed, held_out)
+    key = repr((config.fingerprint, config.dataset, embedding, division))
+    if key in _SPLITS:
+        return _SPLITS[key]
+    splits = dataset_of(config, store).split(config.protocol, config.seed, held_out=held_out)
+    inputs = [part.inputs for part in splits.learned_from]
+    if sum(values.numel() * values.element_size() for values in inputs) <= KEPT_BYTES:
+        while len(_SPLITS) >= KEPT_SPLITS:
+            del _SPLITS[next(iter(_SPLITS))]
+        _SPLITS[key] = splits
+    return splits
+
+
+KEPT_BYTES = 100_000_000
+"""Of rows that stay divided after a trial: larger ones take longer to train than to divide."""
+KEPT_SPLITS = 3
+_SPLITS: dict[str, Splits] = {}
 
 
 def model_files(run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
@@ -89,6 +113,8 @@ _PROVIDED: dict[str, Dataset] = {}
 
 def provide(dataset: Dataset) -> None:
     """Let the trials of this process use a dataset that has arrived, known by its fingerprint."""
+    if _PROVIDED.get(dataset.fingerprint) is not dataset:
+        _SPLITS.clear()
     _PROVIDED[dataset.fingerprint] = dataset
 
 

@@ -10,6 +10,7 @@ from tests.benchmarks import (
     bench_bilevel,
     bench_cohorts,
     bench_engine,
+    bench_growth,
     bench_images,
     bench_metrics,
     bench_start,
@@ -18,8 +19,6 @@ from tests.benchmarks import (
 if __name__ == "__main__":
     benches = (
         *(bench_start, bench_metrics, bench_bilevel, bench_cohorts, bench_engine),
-        bench_backbones,
-        bench_images,
-        bench_asking,
+        *(bench_growth, bench_backbones, bench_images, bench_asking),
     )
     sys.exit(max([bench.main() for bench in benches]))

@@ -52,7 +52,11 @@ class Counted(Standard):
 
 
 def run_of(
-    place: int, method: str = "standard", own: dict[str, Any] | None = None, **config: Any
+    place: int,
+    method: str = "standard",
+    own: dict[str, Any] | None = None,
+    seed: int | None = None,
+    **config: Any,
 ) -> TrainingRun:
     problem = problems.two_clouds()
     settings = {"epochs": 4, "batch_size": 32, "evaluate_every": 2} | config
@@ -64,7 +68,7 @@ def run_of(
         model_options={"widths": (16,)},
         classes=2,
         config=TrainingConfig.model_validate(settings),
-        seed=place % 3,
+        seed=place % 3 if seed is None else seed,
     )
 
 
@@ -119,6 +123,24 @@ def test_twenty_members_are_what_they_are_alone(settings: dict[str, Any]) -> Non
     trained(members)
     for place, member in enumerate(members):
         assert difference(untimed(finished(run_of(place, **settings))), untimed(member)) is None
+
+
+def test_members_of_one_seed_share_their_batches_and_are_what_they_are_alone() -> None:
+    """As the trials of a search: their rows come in the same order, so each is taken once."""
+    members = [run_of(place, seed=5, batch_size=32) for place in range(6)]
+    cohort = Cohort(members)
+    generators = [torch.Generator().manual_seed(1) for _ in members]
+    for window in cohort_step.windows(members, generators):
+        assert not any(window.own)
+    others = [torch.Generator().manual_seed(place) for place in range(6)]
+    for window in cohort_step.windows(members, others):
+        assert any(window.own)
+    while cohort.active:
+        cohort.run_epoch()
+    assert not any(cohort.why_apart(member) for member in members)
+    for place, member in enumerate(members):
+        alone = finished(run_of(place, seed=5, batch_size=32))
+        assert difference(untimed(alone), untimed(member)) is None
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def clean_datasets() -> Iterator[None]:
     yield
     networks._PROVIDED.clear()
     networks._PROVIDED.update(before)
+    networks._SPLITS.clear()
 
 
 def trained(directory: Path, dataset: str, stop: str, poisoned: str | None) -> Sweep:
