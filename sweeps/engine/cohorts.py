@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch import Tensor
 
 from calibration.cohort_times import gain
 from calibration.learners import learner
 from calibration.memory import available_memory
 from calibration.methods import make_method
 from calibration.methods.loss_method import LossMethod
-from calibration.models import FunctionalModel, build_model
+from calibration.models import FunctionalModel, Network, build_model
 from calibration.seeds import seeded
 from sweeps.engine.cell import PlannedTrial
 from sweeps.engine.embedding import stand_in
@@ -104,12 +105,10 @@ class Cohorts:
         few = splits.transform(splits.train.inputs[:2])
         with seeded(0, "counting"), torch.no_grad():
             network = build_model(model.name, model.options, tuple(few.shape[1:]), dataset.classes)
-            with FlopCounterMode(display=False) as counter:
-                network.eval()(few)
+            each = _multiplications(network, few)
             functional = FunctionalModel(network)
         rows, size = len(splits.train.labels), config.training.batch_size
         batch = rows if size == "full" else min(rows, size)
-        each = counter.get_total_flops() / 2 / len(few)  # a product and a sum are two
         held = few[0].numel() * few.element_size() * rows
         return NetworkDemand(
             each * batch,
@@ -117,6 +116,17 @@ class Cohorts:
             by_hand=functional.dense is not None and issubclass(kind, LossMethod),
             member_bytes=held + STATES * 4 * functional.size,
         )
+
+
+def _multiplications(network: Network, rows: Tensor) -> float:
+    """Of a network's forward pass of one row."""
+    if network.dense_form is not None:
+        return float(sum(a * b for a, b in pairwise(network.dense_form.widths)))
+    from torch.utils.flop_counter import FlopCounterMode  # imports torch's compiler: seconds
+
+    with FlopCounterMode(display=False) as counter:
+        network.eval()(rows)
+    return float(counter.get_total_flops()) / 2 / len(rows)  # a product and a sum are two
 
 
 class NetworkDemand(NamedTuple):

@@ -14,7 +14,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from tests.benchmarks.bench_engine import WORKS, load
+from tests.benchmarks.bench_engine import WORKS, write
 from tests.benchmarks.isolated import isolated
 
 ME = "tests.benchmarks.bench_growth"
@@ -44,6 +44,7 @@ def simulate(trials: int) -> dict[str, float]:
     from sweeps.engine.plan import Hooks, Plan
     from sweeps.engine.trial import TrialRun
     from sweeps.report.write import write_report
+    from sweeps.spec import load_spec
     from sweeps.spec.schema import Evaluation
     from sweeps.store import Store, TrialRecord, encode_arrays
     from sweeps.sweep import records_of
@@ -51,8 +52,9 @@ def simulate(trials: int) -> dict[str, float]:
     from sweeps.tracking.mlflow.backend import MlflowBackend, default_uri
     from tests.outcomes import changed, recorded
 
-    place = Path(os.environ["BENCH_DIRECTORY"]) / "runs"
-    loaded = load(WORKS[0]._replace(trials=trials), sampler="random")
+    directory = Path(os.environ["BENCH_DIRECTORY"])
+    place = directory / "runs"
+    loaded = load_spec(write(directory, WORKS[0]._replace(trials=trials), sampler="random"))
     store = Store(place)
     plan = Plan(loaded, store)
     recorder = Recorder(MlflowBackend(default_uri(store), plan, store))

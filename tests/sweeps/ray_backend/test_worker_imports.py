@@ -33,7 +33,7 @@ sys.stderr.write("\\n" + " ".join(sys.modules))
 """
 
 
-def test_a_worker_imports_no_tracking_search_or_plots(tmp_path: Path) -> None:
+def test_a_worker_imports_no_tracking_search_plots_or_compiler(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(SPEC)
     plan = Plan(load_spec(tmp_path / "spec.yaml"), Store(tmp_path / "runs"))
     plan.replay()
@@ -46,6 +46,8 @@ def test_a_worker_imports_no_tracking_search_or_plots(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(plan.store.trial_keys()) == 2
-    found = {name.partition(".")[0] for name in done.stderr.splitlines()[-1].split()}
+    modules = done.stderr.splitlines()[-1].split()
+    found = {name.partition(".")[0] for name in modules}
     assert {"calibration", "ray", "torch"} <= found
     assert found.isdisjoint({"matplotlib", "mlflow", "optuna", "sklearn"})
+    assert "torch._dynamo" not in modules  # any TorchDispatchMode imports it unless told not to
