@@ -10,7 +10,8 @@ SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 ssh
           ssh:openssh-client rsync:rsync crontab:cron systemd-analyze:systemd pg_ctlcluster:postgresql \
           sbatch:slurm-wlm slurmd:slurm-wlm munged:munge
 
-# The longest tests are in small files, which pytest-xdist would begin last and alone.
+# In the order of tests/conftest.py: pytest-xdist would begin small files last, and the longest tests
+# are in small ones.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
 .PHONY: help quickstart check fast test lint numeric minimum bench docs clean system
