@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor
 
-from calibration.optimisers import Optimiser, OptimiserState, Pullback
+from calibration.optimisers import (
+    Cotangents,
+    Linearised,
+    Moved,
+    Optimiser,
+    OptimiserState,
+    Pullback,
+    Rates,
+)
 
 AVERAGE = "average"
 """Where an optimiser's state has the averaged weights."""
@@ -34,39 +42,21 @@ class Clipped:
         return self.optimiser.initial(parameters)
 
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """The optimiser's step along g · min(1, norm / (‖g‖ + 1e-6))."""
-        return self.optimiser.update(
-            parameters, self._clipped(gradient), state, lr=lr, weight_decay=weight_decay
-        )
+        return self.optimiser.update(parameters, self._clipped(gradient), state, **rates)
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """The optimiser's adjoint, then that of the clipping."""
         with torch.enable_grad():
             found: Any = torch.func.vjp(self._clipped, gradient)
         clipped, adjoint = found
-        moved, after, inner = self.optimiser.linearise(
-            parameters, clipped.detach(), state, lr=lr, weight_decay=weight_decay
-        )
+        moved, after, inner = self.optimiser.linearise(parameters, clipped.detach(), state, **rates)
 
-        def pullback(
-            moved_bar: Tensor, state_bar: OptimiserState
-        ) -> tuple[Tensor, Tensor, OptimiserState]:
+        def pullback(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
             parameters_bar, clipped_bar, before_bar = inner(moved_bar, state_bar)
             (gradient_bar,) = adjoint(clipped_bar)
             return parameters_bar, gradient_bar, before_bar
@@ -97,37 +87,21 @@ class Averaged:
         return self.optimiser.initial(parameters) | {AVERAGE: parameters.clone()}
 
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """The optimiser's step, then average ← decay · average + (1 − decay) · θ."""
-        moved, after = self.optimiser.update(
-            parameters, gradient, _without(state), lr=lr, weight_decay=weight_decay
-        )
+        moved, after = self.optimiser.update(parameters, gradient, _without(state), **rates)
         return moved, after | {AVERAGE: torch.lerp(state[AVERAGE], moved, 1 - self.decay)}
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """The average is linear in itself and the new parameters."""
         moved, after, inner = self.optimiser.linearise(
-            parameters, gradient, _without(state), lr=lr, weight_decay=weight_decay
+            parameters, gradient, _without(state), **rates
         )
 
-        def pullback(
-            moved_bar: Tensor, state_bar: OptimiserState
-        ) -> tuple[Tensor, Tensor, OptimiserState]:
+        def pullback(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
             average_bar = state_bar[AVERAGE]
             parameters_bar, gradient_bar, before_bar = inner(
                 moved_bar + (1 - self.decay) * average_bar, _without(state_bar)
@@ -157,55 +131,33 @@ class TwoRates:
         return _joined(*(self.optimiser.initial(group.clone()) for group in groups))
 
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """The optimiser's step of either group."""
         moved: list[Tensor] = []
         after: list[OptimiserState] = []
-        for values, slope, known, rate in self._steps(parameters, gradient, state, lr):
-            if rate is None:
-                found = values, known
-            else:
-                found = self.optimiser.update(
-                    values, slope, known, lr=rate, weight_decay=weight_decay
-                )
-            moved.append(found[0])
-            after.append(found[1])
+        for values, slope, known, own in self._steps(parameters, gradient, state, rates):
+            step = self.optimiser.update(values, slope, known, **own) if own else (values, known)
+            moved.append(step[0])
+            after.append(step[1])
         return torch.cat(moved), _joined(*after)
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """The optimiser's adjoint of either group."""
         moved: list[Tensor] = []
         after: list[OptimiserState] = []
         adjoints: list[Pullback] = []
-        for values, slope, known, rate in self._steps(parameters, gradient, state, lr):
-            if rate is None:
-                step: tuple[Tensor, OptimiserState, Pullback] = values, known, _unmoved
-            else:
-                step = self.optimiser.linearise(
-                    values, slope, known, lr=rate, weight_decay=weight_decay
-                )
+        for values, slope, known, own in self._steps(parameters, gradient, state, rates):
+            step: Linearised = values, known, _unmoved
+            if own:
+                step = self.optimiser.linearise(values, slope, known, **own)
             moved.append(step[0])
             after.append(step[1])
             adjoints.append(step[2])
 
-        def pullback(
-            moved_bar: Tensor, state_bar: OptimiserState
-        ) -> tuple[Tensor, Tensor, OptimiserState]:
+        def pullback(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
             bars = [
                 adjoint(bar, _of_group(state_bar, group))
                 for adjoint, bar, group in zip(
@@ -218,15 +170,15 @@ class TwoRates:
         return torch.cat(moved), _joined(*after), pullback
 
     def _steps(
-        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, lr: Tensor
-    ) -> Iterator[tuple[Tensor, Tensor, OptimiserState, Tensor | None]]:
-        """Of either group: parameters, gradient, state, and its rate unless it does not move."""
-        rates = (lr * self.rate if self.rate else None, lr)
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, rates: Rates
+    ) -> Iterator[tuple[Tensor, Tensor, OptimiserState, Rates | None]]:
+        """Of either group: parameters, gradient, state, and its rates unless it does not move."""
+        slower: Rates | None = {**rates, "lr": rates["lr"] * self.rate} if self.rate else None
         return zip(
             self._groups(parameters),
             self._groups(gradient),
             (_of_group(state, group) for group in _GROUPS),
-            rates,
+            (slower, rates),
             strict=True,
         )
 
@@ -251,7 +203,7 @@ def _of_group(state: OptimiserState, group: str) -> OptimiserState:
     return {n.removeprefix(start): value for n, value in state.items() if n.startswith(start)}
 
 
-def _unmoved(moved_bar: Tensor, state_bar: OptimiserState) -> tuple[Tensor, Tensor, OptimiserState]:
+def _unmoved(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
     return moved_bar, torch.zeros_like(moved_bar), state_bar
 
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -27,11 +27,27 @@ OPTIMISERS: Registry[Callable[..., Optimiser]] = Registry("optimiser", "calsweep
 
 OptimiserState = dict[str, Tensor]
 
-Pullback = Callable[[Tensor, OptimiserState], tuple[Tensor, Tensor, OptimiserState]]
+Moved = tuple[Tensor, OptimiserState]
+"""The parameters and the state after a step."""
+
+Cotangents = tuple[Tensor, Tensor, OptimiserState]
+"""Of the parameters, the gradient and the state before a step."""
+
+Pullback = Callable[[Tensor, OptimiserState], Cotangents]
 """Cotangents of (new parameters, new state) → those of (parameters, gradient, old state).
 
 Counters in the state are constants: they need no cotangent and get none.
 """
+
+Linearised = tuple[Tensor, OptimiserState, Pullback]
+"""A step, and the adjoint of its derivative."""
+
+
+class Rates(TypedDict):
+    """What scales a step; a column each, if the vectors of many networks are its rows."""
+
+    lr: Tensor
+    weight_decay: Tensor
 
 
 class Optimiser(Protocol):
@@ -48,25 +64,13 @@ class Optimiser(Protocol):
         """The state before the first step."""
 
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """One step: the new parameters and the new state."""
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """``update`` of plain values, and the adjoint of its derivative there.
 
         What autograd would do through ``update``, in half of the operations and without a graph
@@ -79,7 +83,8 @@ class OwnOptimiser(ABC):
 
     For optimisers of your own: derive a frozen dataclass whose arguments have defaults, and
     name it ``package.module:Name`` in a spec. ``update`` changes nothing in place and draws
-    nothing. Autograd differentiates through it where a bilevel method asks for that.
+    nothing; it is given ``lr`` and ``weight_decay`` by name. Autograd differentiates through it
+    where a bilevel method asks for that.
     """
 
     version: ClassVar[int] = 1
@@ -90,33 +95,19 @@ class OwnOptimiser(ABC):
 
     @abstractmethod
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """One step: the new parameters and the new state."""
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """``update``, and the adjoint of its derivative by autograd."""
 
         def step(
             parameters: Tensor, gradient: Tensor, vectors: OptimiserState
-        ) -> tuple[tuple[Tensor, OptimiserState], OptimiserState]:
-            moved, after = self.update(
-                parameters, gradient, state | vectors, lr=lr, weight_decay=weight_decay
-            )
+        ) -> tuple[Moved, OptimiserState]:
+            moved, after = self.update(parameters, gradient, state | vectors, **rates)
             return (moved, {name: after[name] for name in vectors}), after
 
         vectors = {name: value for name, value in state.items() if value.dim()}
@@ -124,12 +115,8 @@ class OwnOptimiser(ABC):
             found: Any = torch.func.vjp(step, parameters, gradient, vectors, has_aux=True)
         (moved, _), adjoint, after = found
 
-        def pullback(
-            moved_bar: Tensor, state_bar: OptimiserState
-        ) -> tuple[Tensor, Tensor, OptimiserState]:
-            bars: tuple[Tensor, Tensor, OptimiserState] = adjoint(
-                (moved_bar, {name: state_bar[name] for name in vectors})
-            )
+        def pullback(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
+            bars: Cotangents = adjoint((moved_bar, {name: state_bar[name] for name in vectors}))
             return bars
 
         return moved.detach(), {name: value.detach() for name, value in after.items()}, pullback
@@ -161,15 +148,10 @@ class Adam:
         }
 
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """θ ← θ − lr · m̂ / (√(v̂ + eps_root) + eps)."""
+        lr, weight_decay = rates["lr"], rates["weight_decay"]
         gradient = torch.addcmul(gradient, weight_decay, parameters)
         step = state["step"] + 1
         mean = torch.lerp(state["mean"], gradient, 1 - self.beta1)
@@ -186,15 +168,10 @@ class Adam:
         return moved, {"step": step, "mean": mean, "square": square}
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """With r = √(v̂ + eps_root) and s = r + eps: ∂θ/∂m̂ = −lr/s, ∂θ/∂v̂ = lr · m̂/(2 r s²)."""
+        lr, weight_decay = rates["lr"], rates["weight_decay"]
         step = state["step"] + 1
         # In float64: rounded once, as numbers of the host would be, without waiting for them.
         bias1, bias2 = self._biases(step.double())
@@ -207,9 +184,7 @@ class Adam:
         scale = root + self.eps
         moved = parameters - rate * mean / scale
 
-        def pullback(
-            moved_bar: Tensor, state_bar: OptimiserState
-        ) -> tuple[Tensor, Tensor, OptimiserState]:
+        def pullback(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
             share = moved_bar / scale
             mean_bar = torch.addcmul(state_bar["mean"], share, -rate)
             square_bar = state_bar["square"] + slope * (share * mean) / (root * scale)
@@ -241,43 +216,29 @@ class AdamW(Adam):
     version: ClassVar[int] = 1
 
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """θ ← (1 − lr · weight_decay) · θ, then a step of Adam without decay."""
-        shrunk = parameters * (1 - lr * weight_decay)
-        return super().update(
-            shrunk, gradient, state, lr=lr, weight_decay=torch.zeros_like(weight_decay)
-        )
+        factor, none = self._shrinkage(rates)
+        return super().update(parameters * factor, gradient, state, **none)
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """Adam's, behind a multiplication."""
-        factor = 1 - lr * weight_decay
-        none = torch.zeros_like(weight_decay)
-        moved, after, of_adam = super().linearise(
-            parameters * factor, gradient, state, lr=lr, weight_decay=none
-        )
+        factor, none = self._shrinkage(rates)
+        moved, after, of_adam = super().linearise(parameters * factor, gradient, state, **none)
 
-        def pullback(
-            moved_bar: Tensor, state_bar: OptimiserState
-        ) -> tuple[Tensor, Tensor, OptimiserState]:
+        def pullback(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
             shrunk_bar, gradient_bar, before_bar = of_adam(moved_bar, state_bar)
             return factor * shrunk_bar, gradient_bar, before_bar
 
         return moved, after, pullback
+
+    def _shrinkage(self, rates: Rates) -> tuple[Tensor, Rates]:
+        """What the weights are multiplied by, and the rates of Adam's own step."""
+        lr, weight_decay = rates["lr"], rates["weight_decay"]
+        return 1 - lr * weight_decay, {"lr": lr, "weight_decay": torch.zeros_like(weight_decay)}
 
 
 @OPTIMISERS.register("sgd")
@@ -295,38 +256,25 @@ class SGD:
         return {"velocity": torch.zeros_like(parameters)}
 
     def update(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Moved:
         """v ← momentum · v + g;  θ ← θ − lr · v."""
-        gradient = torch.addcmul(gradient, weight_decay, parameters)
+        gradient = torch.addcmul(gradient, rates["weight_decay"], parameters)
         velocity = self.momentum * state["velocity"] + gradient
         direction = gradient + self.momentum * velocity if self.nesterov else velocity
-        return parameters - lr * direction, {"velocity": velocity}
+        return parameters - rates["lr"] * direction, {"velocity": velocity}
 
     def linearise(
-        self,
-        parameters: Tensor,
-        gradient: Tensor,
-        state: OptimiserState,
-        *,
-        lr: Tensor,
-        weight_decay: Tensor,
-    ) -> tuple[Tensor, OptimiserState, Pullback]:
+        self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
+    ) -> Linearised:
         """The update is linear: its adjoint needs cotangents only."""
+        lr, weight_decay = rates["lr"], rates["weight_decay"]
         decayed = torch.addcmul(gradient, parameters, weight_decay)
         velocity = torch.add(decayed, state["velocity"], alpha=self.momentum)
         direction = decayed + self.momentum * velocity if self.nesterov else velocity
         moved = torch.addcmul(parameters, direction, -lr)
 
-        def pullback(
-            moved_bar: Tensor, state_bar: OptimiserState
-        ) -> tuple[Tensor, Tensor, OptimiserState]:
+        def pullback(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
             direction_bar = -lr * moved_bar
             if self.nesterov:
                 velocity_bar = state_bar["velocity"] + self.momentum * direction_bar

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,16 +20,17 @@ from torch import Tensor
 from calibration.batches import Batches
 from calibration.bfloat16 import bfloat16_kernels
 from calibration.data import Part, Splits
-from calibration.data.mapped import in_pieces, is_mapped, kept_on, sent_by_batch
+from calibration.data.mapped import in_pieces, is_mapped
+from calibration.data.placement import placed
 from calibration.data.transforms import category_blocks, encoded, on_device
+from calibration.fine_tuning import surroundings
 from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
 from calibration.models import FunctionalModel, Output, build_embedded, own_preparation
 from calibration.optimiser_steps import averaged
-from calibration.restoring import as_value_error, check_fit, tensors, whole
 from calibration.row_weights import drawn_by_weight
 from calibration.seeds import seeded
 from calibration.training_config import TrainingConfig, check_augmentations
-from calibration.transfer import room_for_rows
+from calibration.training_progress import TrainingProgress
 from calibration.validation import Measured, measured
 
 TRAINING_LOOP_VERSION = 2
@@ -39,12 +38,10 @@ TRAINING_LOOP_VERSION = 2
 (these have their own) is changed so that a training comes to other numbers: the loop in here,
 how rows are divided, transformed and augmented, how random streams are seeded."""
 PREDICTION_BATCH = 4096
-CHECKPOINT_FORMAT = 3
 SNAPSHOTS = 100
-SNAPSHOT_ROWS = 5000
 
 
-class TrainingRun(Batches):
+class TrainingRun(Batches, TrainingProgress):
     """One network being trained by one method on one split.
 
     ``run_epoch`` trains one epoch and returns its row of the curve; ``done`` says when to
@@ -71,7 +68,6 @@ class TrainingRun(Batches):
             config = config.model_copy(update={"optimiser": inputs.optimiser})
         self.config = config
         self.seed = seed
-        self.epoch = 0
         self.device = torch.device(device)
         own = own_preparation(model, model_options)
         self.transform = own or encoded(splits, inputs.numeric_inputs, inputs.input_bins)
@@ -93,7 +89,7 @@ class TrainingRun(Batches):
             parts = splits.prepared  # the same tensors for every network on these rows
         else:
             parts = self._transformed(splits.learned_from)
-        self.train, self.validation, *held_out = self._on_device(parts)
+        self.train, self.validation, *held_out = placed(parts, self.device)
         self.held_out = held_out[0] if held_out else None
         input_shape = tuple(self._prepare(self.train.inputs[:1]).shape[1:])
         with seeded(seed, "initialisation"):
@@ -107,26 +103,21 @@ class TrainingRun(Batches):
             )
             functional = FunctionalModel(module.to(self.device))
             parameters, buffers = functional.initial()
-            self._set_learners(functional, classes)
-            self.state = TrainState(
-                parameters,
-                buffers,
-                self.learner.optimiser.initial(parameters),
-                method.initial(self.learner, parameters),
+            samples = len(self.train.labels)
+            self._surroundings = surroundings(
+                method, config, functional, classes=classes, samples=samples
             )
+            self.held_epochs = self._surroundings.held_epochs
+            learner = self._surroundings.at(0)
+            slots = learner.optimiser.initial(parameters)
+            own_state = method.initial(learner, parameters)
+            TrainingProgress.__init__(self, TrainState(parameters, buffers, slots, own_state))
         self.numbers = method.numbers(dtype=parameters.dtype, device=self.device)
-        self.seconds = 0.0
-        self.curve: list[dict[str, float]] = []
-        self.snapshots: list[dict[str, Tensor]] = []
-        self.looks: list[dict[str, Tensor]] = []
-        self.best = self.state
-        self.best_score = (math.inf, math.inf)  # what the rule measured, and what breaks a tie
-        self.best_epoch = 0
 
     @property
     def learner(self) -> Learner:
         """The surroundings of the next epoch's steps."""
-        return self._head_learner if self.epoch < self.held_epochs else self._full_learner
+        return self._surroundings.at(self.epoch)
 
     @property
     def done(self) -> bool:
@@ -225,105 +216,12 @@ class TrainingRun(Batches):
 
     def predict(self, part: Part) -> Tensor:
         """Logits of the best weights for raw inputs, on the CPU."""
-        (there,) = self._on_device(self._transformed([part]))
+        (there,) = placed(self._transformed([part]), self.device)
         return self._logits(self.best, there).cpu()
 
     def predict_validation(self) -> Tensor:
         """Logits of the best weights for the validation part, on the CPU."""
         return self._logits(self.best, self.validation).cpu()
-
-    def network(self) -> dict[str, dict[str, Tensor] | Tensor]:
-        """What ``predict`` needs of the best state, to be stored; see ``load_network``."""
-        method = self.best.method
-        # Only what predictions need: a meta-network is gone once training is over.
-        kept = {name: method[name] for name in self.method.inference_state if name in method}
-        return {"parameters": self.best.parameters, "buffers": self.best.buffers, "method": kept}
-
-    def load_network(self, saved: dict[str, Any]) -> None:
-        """Predict with the network that ``network`` of a run of the same configuration gave.
-
-        Raises ``ValueError`` for anything else; the run is as it was then.
-        """
-        with as_value_error("network"):
-            kept = saved.get("method", {})
-            state = TrainState(saved["parameters"], saved["buffers"], {}, kept)
-            check_fit(state, self.state._replace(optimiser={}))
-            self.best = _moved(state, self.device)
-
-    def history(self) -> dict[str, Tensor]:
-        """The method's snapshots stacked over time, and the epochs they were taken at."""
-        names = self.snapshots[0].keys() if self.snapshots else ()
-        return {name: torch.stack([s[name] for s in self.snapshots]) for name in names}
-
-    def reliability(self) -> dict[str, Tensor]:
-        """Validation confidence and correctness (T, rows) at the ``epoch`` (T) of each look."""
-        names = self.looks[0].keys() if self.looks else ()
-        return {name: torch.stack([look[name] for look in self.looks]) for name in names}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that changes, as tensors and plain values (safe for weights_only)."""
-        return {
-            "format": CHECKPOINT_FORMAT,
-            "state": self.state._asdict(),
-            "best": self.best._asdict()
-            | {"score": list(self.best_score), "epoch": self.best_epoch},
-            "snapshots": list(self.snapshots),
-            "looks": list(self.looks),
-            "epoch": self.epoch,
-            "seconds": self.seconds,
-            "curve": list(self.curve),
-        }
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from what ``state_dict`` of a run of the same configuration gave.
-
-        Raises ``ValueError`` for anything else; the run is as it was then. Of what a method
-        keeps only the form is checked: its names and shapes may change while it trains.
-        """
-        with as_value_error("state"):
-            if saved["format"] != CHECKPOINT_FORMAT:
-                raise ValueError(f"format: found {saved['format']!r}, not {CHECKPOINT_FORMAT}")
-            best = dict(saved["best"])
-            measured, tie = best.pop("score")
-            score, best_epoch = (float(measured), float(tie)), whole(best.pop("epoch"))
-            states = TrainState(**saved["state"]), TrainState(**best)
-            for state in states:
-                check_fit(state, self.state)
-            state, best_state = (_moved(state, self.device) for state in states)
-            snapshots = [tensors(snapshot) for snapshot in saved["snapshots"]]
-            looks = [tensors(look) for look in saved["looks"]]
-            curve = [{str(name): float(v) for name, v in row.items()} for row in saved["curve"]]
-            epoch, seconds = whole(saved["epoch"]), float(saved["seconds"])
-            reached = whole(curve[-1]["epoch"]) if curve else 0
-            if not best_epoch <= epoch == reached <= self.config.epochs or not seconds >= 0:
-                raise ValueError(f"epoch: found {epoch}, a curve to {reached}, {seconds} s")
-        self.state, self.best, self.best_score, self.best_epoch = (
-            state,
-            best_state,
-            score,
-            best_epoch,
-        )
-        self.snapshots, self.curve, self.epoch, self.seconds = snapshots, curve, epoch, seconds
-        self.looks = looks
-
-    def _set_learners(self, model: FunctionalModel, classes: int) -> None:
-        """The surroundings of steps that leave a backbone as it is, and of those that do not."""
-        config, chosen = self.config, self.method.hyperparameters
-        whole = Learner(
-            model,
-            config.make_optimiser(),
-            classes,
-            samples=len(self.train.labels),
-            mixed_precision=config.mixed_precision,
-            backbone_lr=chosen.backbone_lr,
-        )
-        self._head_learner, self._full_learner = (
-            replace(part, optimiser=config.make_optimiser(part.grouped))
-            for part in (replace(whole, held=True), whole)
-        )
-        if model.backbone:
-            frozen = chosen.freeze_epochs if chosen.backbone_lr else config.epochs
-            self.held_epochs = min(frozen, config.epochs)
 
     def _kernels(self) -> AbstractContextManager[None]:
         return bfloat16_kernels(self.device) if self.config.mixed_precision else nullcontext()
@@ -331,21 +229,6 @@ class TrainingRun(Batches):
     def _transformed(self, parts: list[Part]) -> list[Part]:
         """Parts as they are kept: transformed, unless that is done batch by batch."""
         return parts if self._by_batch else [part.transformed(self.transform) for part in parts]
-
-    def _on_device(self, parts: list[Part]) -> list[Part]:
-        """Parts to be used together: on the device if they fit, else sent there by batches."""
-        size = sum(part.inputs.numel() * part.inputs.dtype.itemsize for part in parts)
-        if self.device.type == "cpu":  # rows of a file stay there, others are here already
-            move: Callable[[Tensor, torch.device], Tensor] = Tensor.to
-        else:
-            move = kept_on if size <= room_for_rows(self.device) else sent_by_batch
-        moved = []
-        for part in parts:
-            inputs = move(part.inputs, self.device)
-            # Rows are drawn by weight on the host, which nothing then has to wait for.
-            known = part._replace(inputs=part.labels, weights=None).to(self.device)
-            moved.append(known._replace(inputs=inputs, weights=part.weights))
-        return moved
 
     @property
     def _last_epoch(self) -> bool:
@@ -391,25 +274,6 @@ class TrainingRun(Batches):
         row |= {name: float(value) for name, value in described.items()}
         return {f"validation/{name}": value for name, value in row.items()}
 
-    def _look(self, logits: Tensor, labels: Tensor) -> None:
-        """Keep validation predictions when the next of the evenly spaced looks is due."""
-        due = self.epoch * self.config.reliability_snapshots / self.config.epochs
-        if due < len(self.looks) + 1:
-            return
-        confidence, predicted = logits.softmax(-1).max(-1)
-        pair = {"confidence": confidence, "correct": predicted == labels}
-        rows = {name: _thinned(values.cpu(), SNAPSHOT_ROWS) for name, values in pair.items()}
-        self.looks.append({"epoch": torch.tensor(self.epoch)} | rows)
-
-    def _take_snapshot(self) -> None:
-        taken = self.method.snapshot(self.state)
-        if not taken:
-            return
-        rows = {
-            name: _thinned(value.detach().cpu(), SNAPSHOT_ROWS) for name, value in taken.items()
-        }
-        self.snapshots.append({"epoch": torch.tensor(self.epoch)} | rows)
-
 
 class Totals:
     """Sums of what the steps of an epoch log."""
@@ -432,18 +296,3 @@ class Totals:
 def _crossed(before: int, after: int, every: int) -> bool:
     """Whether a multiple of ``every`` lies in (before, after]."""
     return after // every > before // every
-
-
-def _thinned(values: Tensor, limit: int) -> Tensor:
-    """At most ``limit`` rows, evenly spaced: histories of large training sets stay small."""
-    step = -(-len(values) // limit)
-    return values[::step].clone()
-
-
-def _moved(state: TrainState, device: torch.device) -> TrainState:
-    def move(values: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {k: v.to(device) for k, v in values.items()}
-
-    return TrainState(
-        state.parameters.to(device), move(state.buffers), move(state.optimiser), move(state.method)
-    )

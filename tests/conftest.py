@@ -1,4 +1,4 @@
-"""For all tests: one thread for torch, whose tensors are small here, and no deadlines."""
+"""For all tests: their order, one thread for torch, whose tensors are small here, no deadlines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import signal
 import tempfile
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -27,3 +28,9 @@ settings.load_profile("calsweep")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As in a worker of pytest-xdist or in the background: so would every command of a test.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: none of them is begun last, while other processes idle."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

@@ -87,13 +87,6 @@ class FunctionalModel:
         """
         return dict(zip(self.names, self._views(parameters), strict=True))
 
-    def head_mask(self) -> Tensor:
-        """A boolean vector over the flat parameters: true for those of the last layer."""
-        mask = torch.zeros(self.size, dtype=torch.bool, device=self._parameters.device)
-        for name in self.head:
-            mask[self.slices[name]] = True
-        return mask
-
     def apply(
         self,
         parameters: Tensor,

@@ -4,7 +4,7 @@ All are functions of (logits, labels) and keyword hyperparameters, registered in
 """
 
 from calibration.objectives.avuc import avuc
-from calibration.objectives.boltzmann import boltzmann_confidence, confidence_bce
+from calibration.objectives.boltzmann import confidence_bce
 from calibration.objectives.brier_reliability import brier_reliability
 from calibration.objectives.confidence_penalty import confidence_penalty, entropy
 from calibration.objectives.dece import dece
@@ -23,7 +23,6 @@ __all__ = [
     "Objective",
     "Real",
     "avuc",
-    "boltzmann_confidence",
     "brier_reliability",
     "confidence_bce",
     "confidence_penalty",

@@ -12,21 +12,13 @@ from calibration.objectives.top_label import top_label
 LEAST_DOUBT = 1e-15
 
 
-def boltzmann_confidence(probabilities: Tensor, sharpness: Real) -> Tensor:
-    """Σ_k p_k e^{a p_k} / Σ_k e^{a p_k}: a smooth maximum of each row (N, K) → (N,).
-
-    It tends to max p as the sharpness a grows and to 1/K as it vanishes. A certain row has
-    e^a/(e^a + K − 1), so a small a caps it: 0.88 at a = 2 and K = 2; 20–50 is sensible.
-    """
-    weights = (sharpness * probabilities).softmax(dim=-1)
-    return (weights * probabilities).sum(dim=-1)
-
-
 @OBJECTIVES.register("confidence_bce")
 def confidence_bce(logits: Tensor, labels: Tensor, *, sharpness: Real = 30.0) -> Tensor:
-    """Mean of −[r log ĉ + (1 − r) log(1 − ĉ)], r = correct, ĉ = Boltzmann confidence.
+    """Mean of −[r log ĉ + (1 − r) log(1 − ĉ)], r = correct, ĉ = Σ_k p_k e^{a p_k} / Σ_k e^{a p_k}.
 
-    BO4SC Eq. 12–13; ``correct`` carries no gradient.
+    BO4SC Eq. 12–13; ``correct`` carries no gradient. The Boltzmann confidence ĉ tends to max p as
+    the ``sharpness`` a grows and to 1/K as it vanishes. A certain row has e^a/(e^a + K − 1), so a
+    small a caps it: 0.88 at a = 2 and K = 2; 20–50 is sensible.
     """
     probabilities, _, correct = top_label(logits, labels)
     doubt = _boltzmann_doubt(probabilities, sharpness)
@@ -37,7 +29,7 @@ def confidence_bce(logits: Tensor, labels: Tensor, *, sharpness: Real = 30.0) ->
 
 
 def _boltzmann_doubt(probabilities: Tensor, sharpness: Real) -> Tensor:
-    """1 − ``boltzmann_confidence``, to full relative precision.
+    """1 − ĉ of each row (N, K) → (N,), to full relative precision.
 
     1 − max p is summed from the other classes: float32 rounds the difference to 0 from a logit
     gap of 18 on, and a confident error would then get a gradient thousands of times too large.

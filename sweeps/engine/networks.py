@@ -118,11 +118,6 @@ def provide(dataset: Dataset) -> None:
     _PROVIDED[dataset.fingerprint] = dataset
 
 
-def is_provided(fingerprint: str) -> bool:
-    """Whether this process has the dataset already."""
-    return fingerprint in _PROVIDED
-
-
 def dataset_of(config: TrialConfig, store: Store | None = None) -> Dataset:
     """The trial's dataset as its learner sees it: with a frozen backbone, embedded.
 

@@ -49,19 +49,15 @@ def memory_fraction(share: float, memory: float) -> float:
     return max(share - PROCESS_BYTES / memory, share / 4)
 
 
-def training_bytes(loaded: LoadedSpec) -> float:
+def trial_bytes(loaded: LoadedSpec) -> float:
     """The memory on a GPU that the most demanding trial of a sweep takes, roughly.
 
     Rows in memory, which stay there, and of those in a file the batches that are on their way; the
     parameters and what an optimiser keeps of them; and the outputs of all layers for one batch,
     as often as the method keeps them: a bilevel method that is differentiated through T inner
     steps keeps T of them. Predictions go through the network in larger batches, and keep nothing.
+    What its process takes comes on top.
     """
-    return PROCESS_BYTES + _trial_bytes(loaded)
-
-
-def _trial_bytes(loaded: LoadedSpec) -> float:
-    """The same without the process."""
     most = 0.0
     for dataset in loaded.datasets.values():
         splits = dataset.split(loaded.spec.protocol, loaded.spec.seed, held_out=True)
@@ -136,6 +132,6 @@ def choose_share(loaded: LoadedSpec, gpus: float, memory: Callable[[], float]) -
     wanted = loaded.spec.cohort if isinstance(loaded.spec.cohort, int) else 1
     if not gpus:
         return GpuShare(0.0, members=wanted)
-    each, there = _trial_bytes(loaded), memory()
+    each, there = trial_bytes(loaded), memory()
     members = max(1, min(wanted, int((there - PROCESS_BYTES) / each))) if each else wanted
     return GpuShare(gpu_share(PROCESS_BYTES + members * each, there), members)

@@ -23,16 +23,11 @@ DOMAIN_FORMS = (
 LARGEST_WHOLE = 2**53
 
 
-def parse_domain(written: Any) -> Value | Domain:
-    """A fixed value or a domain from its form in a spec.
+def parse_hyperparameter(written: Any) -> tuple[Value | Domain, Condition]:
+    """A fixed value or a domain from its form in a spec, and when it is searched ({}: always).
 
     Raises ``ValueError`` saying what was found and which forms are possible.
     """
-    return parse_hyperparameter(written)[0]
-
-
-def parse_hyperparameter(written: Any) -> tuple[Value | Domain, Condition]:
-    """As ``parse_domain``, with the condition under which it is searched ({} if none)."""
     if isinstance(written, Value):
         return written, {}
     if isinstance(written, list | tuple):
@@ -92,7 +87,7 @@ def describe(domain: Domain) -> str:
 
 
 def written(domain: Domain) -> dict[str, Any]:
-    """The form in which a spec writes a domain: ``parse_domain`` reads it."""
+    """The form in which a spec writes a domain: ``parse_hyperparameter`` reads it."""
     match domain:
         case Choice(values):
             return {"choice": list(values)}

@@ -30,12 +30,11 @@ from sweeps.search.domains import (
     describe,
     extremes,
     member,
-    parse_domain,
     parse_hyperparameter,
     points,
 )
 
-__all__ = ["Configuration", "Space", "extremes", "grid", "grid_size", "parse_domain", "resolve"]
+__all__ = ["Configuration", "Space", "extremes", "grid", "grid_size", "resolve"]
 
 Configuration = dict[str, Value]
 

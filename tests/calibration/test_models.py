@@ -683,14 +683,14 @@ def test_recurrent_layers_use_the_given_parameters(layer: type[nn.RNNBase]) -> N
     )
 
 
-def test_head_mask_marks_the_last_layer() -> None:
+def test_the_head_is_the_last_layer() -> None:
     model = FunctionalModel(build_model("mlp", {"widths": [8]}, (2,), 3))
     assert model.head == ("head.weight", "head.bias")
-    mask = model.head_mask()
-    assert int(mask.sum()) == 8 * 3 + 3
-    assert torch.equal(mask.nonzero().flatten(), torch.arange(2 * 8 + 8, model.size))
     parameters, buffers = model.initial()
-    without_head = torch.where(mask, 0.0, parameters)
+    without_head = parameters.clone()
+    for name in model.head:
+        without_head[model.slices[name]] = 0.0
+    assert torch.equal(without_head[: 2 * 8 + 8], parameters[: 2 * 8 + 8])
     output, _ = model.apply(without_head, buffers, torch.randn(4, 2), training=False)
     assert not bool(output.logits.any())
     assert bool(output.features.any())

@@ -9,13 +9,14 @@ import pytest
 import torch
 from scipy.interpolate import CubicSpline
 from torch import Tensor
+from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from calibration import metrics
 from calibration.objectives import (
     OBJECTIVES,
-    boltzmann_confidence,
     brier_reliability,
+    confidence_bce,
     dca,
     dece,
     histogram_ece,
@@ -37,14 +38,16 @@ def top(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return confidence, predicted == labels
 
 
-def test_boltzmann_confidence_lies_between_uniform_and_maximum(draw: Draw) -> None:
-    probabilities = draw()[0].softmax(-1)
-    flat = boltzmann_confidence(probabilities, 1e-9)
-    torch.testing.assert_close(flat, torch.full_like(flat, 0.25))
-    torch.testing.assert_close(boltzmann_confidence(probabilities, 1e7), probabilities.amax(-1))
+def test_the_confidence_of_confidence_bce_lies_between_uniform_and_maximum(draw: Draw) -> None:
+    logits, labels = draw()
+    confidence, correct = top(logits, labels)
+    flat = torch.full_like(confidence, 1 / logits.shape[-1])
+    for sharpness, limit in ((1e-9, flat), (1e7, confidence)):
+        found = confidence_bce(logits, labels, sharpness=sharpness)
+        torch.testing.assert_close(found, F.binary_cross_entropy(limit, correct.double()))
     # A low sharpness caps even a certain prediction.
-    certain = torch.tensor([[1.0, 0.0]])
-    assert boltzmann_confidence(certain, 2.0).item() == pytest.approx(0.8808, abs=1e-4)
+    certain = confidence_bce(torch.tensor([[100.0, 0.0]]), torch.tensor([0]), sharpness=2.0)
+    assert certain.neg().exp().item() == pytest.approx(0.8808, abs=1e-4)
 
 
 def test_soft_accuracy_becomes_right_or_wrong(draw: Draw) -> None:

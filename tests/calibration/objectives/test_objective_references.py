@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from calibration import metrics
 from calibration.objectives import (
     avuc,
-    boltzmann_confidence,
     brier_reliability,
     confidence_bce,
     confidence_penalty,
@@ -76,13 +75,17 @@ def test_confidence_bce_is_the_bce_of_boltzmann_confidence(sharpness: float, dra
         sum(q * math.exp(sharpness * q) for q in row) / sum(math.exp(sharpness * q) for q in row)
         for row in p
     ]
-    confidence = boltzmann_confidence(logits.softmax(-1), sharpness)
+
+    def boltzmann(p: Tensor) -> Tensor:
+        return ((sharpness * p).softmax(-1) * p).sum(-1)
+
+    confidence = boltzmann(logits.softmax(-1))
     torch.testing.assert_close(confidence, torch.tensor(expected, dtype=torch.float64))
 
     # torch's BCE has no gradient in its target, so equal slopes show that ours has none either.
     def reference(z: Tensor) -> Tensor:
         target = torch.tensor(correct, dtype=torch.float64)
-        return F.binary_cross_entropy(boltzmann_confidence(z.softmax(-1), sharpness), target)
+        return F.binary_cross_entropy(boltzmann(z.softmax(-1)), target)
 
     ours = torch.func.grad_and_value(lambda z: confidence_bce(z, labels, sharpness=sharpness))
     theirs = torch.func.grad_and_value(reference)

@@ -22,7 +22,7 @@ from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import fresh_run, raw_dataset
 from sweeps.engine.plan import Plan
 from sweeps.engine.trial import TrialRun
-from sweeps.ray_backend.gpu_share import training_bytes
+from sweeps.ray_backend.gpu_share import trial_bytes
 from sweeps.spec import LoadedSpec, SpecError, load_spec
 from sweeps.store import Store
 from sweeps.sweep import Sweep
@@ -261,7 +261,7 @@ def test_checks_try_heads_and_estimate_them(directory: Path, passes: Passes) -> 
     ]
     assert sum(passes.large) < 1000, "a few rows, for all methods"
     assert all(seconds > 0 for seconds in estimate(spec).values())
-    assert training_bytes(spec) > 0
+    assert trial_bytes(spec) > 0
 
 
 REFUSED = {
@@ -318,7 +318,7 @@ def test_checks_try_texts_and_estimate_the_whole_network(tuned_texts: Sweep) -> 
     loaded = tuned_texts.loaded
     assert [(tried.row, tried.failure) for tried in rehearse(loaded)] == [("standard", "")]
     assert all(seconds > 0 for seconds in estimate(loaded).values())
-    assert training_bytes(loaded) > 8 * 4 * 8000
+    assert trial_bytes(loaded) > 8 * 4 * 8000
 
 
 @pytest.mark.parametrize("how", ["texts", "tuned_texts"])

@@ -14,7 +14,7 @@ from sweeps.engine.estimate import estimate
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import fresh_run, load_network
 from sweeps.engine.plan import Plan
-from sweeps.ray_backend.gpu_share import training_bytes
+from sweeps.ray_backend.gpu_share import trial_bytes
 from sweeps.spec import SpecError, load_spec
 from sweeps.store import Store
 from sweeps.sweep import Sweep
@@ -66,7 +66,7 @@ def test_rates_are_searched_and_records_hold_the_whole_network(sweep: Sweep) -> 
 def test_checks_try_both_phases_and_estimate_the_whole_network(sweep: Sweep) -> None:
     assert [(tried.row, tried.failure) for tried in rehearse(sweep.loaded)] == [("standard", "")]
     assert all(seconds > 0 for seconds in estimate(sweep.loaded).values())
-    assert training_bytes(sweep.loaded) > 8 * 4 * 370_000
+    assert trial_bytes(sweep.loaded) > 8 * 4 * 370_000
 
 
 def test_keys_follow_the_content_of_weights_and_not_their_place(directory: Path) -> None:

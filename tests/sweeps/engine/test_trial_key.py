@@ -23,7 +23,7 @@ from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import fresh_run
 from sweeps.engine.plan import Plan
 from sweeps.ray_backend.handshake import UnfitNodeError, check_device
-from sweeps.search.domains import parse_domain, written
+from sweeps.search.domains import parse_hyperparameter, written
 from sweeps.search.samplers.tpe import TPE
 from sweeps.spec import load_spec
 from sweeps.spec.schema import Component, Resources
@@ -212,7 +212,7 @@ def test_a_study_follows_its_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     "domain", [OneOf((2, "a", True)), Uniform(0, 1), LogUniform(0.1, 1), Integer(1, 9, log=True)]
 )
 def test_a_written_domain_is_read_again(domain: Domain) -> None:
-    assert parse_domain(written(domain)) == domain
+    assert parse_hyperparameter(written(domain)) == (domain, {})
 
 
 def test_the_type_of_device_is_known_before_a_trial_runs() -> None:

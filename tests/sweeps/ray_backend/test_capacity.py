@@ -22,7 +22,7 @@ from sweeps.ray_backend.gpu_share import (
     choose_share,
     gpu_share,
     memory_fraction,
-    training_bytes,
+    trial_bytes,
 )
 from sweeps.spec import LoadedSpec, SpecError, load_spec
 
@@ -120,7 +120,7 @@ def spec(tmp_path: Path, **changes: object) -> LoadedSpec:
 
 def test_larger_networks_batches_and_windows_need_more(tmp_path: Path) -> None:
     def needs(**changes: object) -> float:
-        return training_bytes(spec(tmp_path, **changes)) - PROCESS_BYTES
+        return trial_bytes(spec(tmp_path, **changes))
 
     small = needs(model={"name": "mlp", "widths": [64]})
     # 4096² weights in eight copies of four bytes are there, whatever else is.
@@ -152,7 +152,7 @@ def test_images_are_counted_as_they_are_stored(tmp_path: Path) -> None:
     parts = dataset.split(stored.spec.protocol, 0, held_out=True)
     assert parts.meta_validation is not None
     there = sum(len(p.labels) for p in (parts.train, parts.validation, parts.meta_validation))
-    more = training_bytes(floats) - training_bytes(stored)
+    more = trial_bytes(floats) - trial_bytes(stored)
     assert more == pytest.approx(SAFETY * 3 * there * 3 * 16 * 16)
 
 
@@ -164,7 +164,7 @@ def test_of_rows_in_a_file_only_batches_are_counted(
     np.save(path, np.zeros((rows, 50), dtype=np.float32))
     np.save(tmp_path / "labels.npy", np.arange(rows) % 2)
     data = {"name": "arrays", "path": str(path), "labels": str(tmp_path / "labels.npy")}
-    in_memory = training_bytes(spec(tmp_path, datasets=[data]))
+    in_memory = trial_bytes(spec(tmp_path, datasets=[data]))
     for module in (arrays, mapped):
         monkeypatch.setattr(module, "IN_MEMORY_BYTES", 0)
     loaded = spec(tmp_path, datasets=[data])
@@ -172,13 +172,13 @@ def test_of_rows_in_a_file_only_batches_are_counted(
     parts = dataset.split(loaded.spec.protocol, 0, held_out=True)
     assert parts.meta_validation is not None
     there = sum(len(p.labels) for p in (parts.train, parts.validation, parts.meta_validation))
-    less = in_memory - training_bytes(loaded)
+    less = in_memory - trial_bytes(loaded)
     assert less == pytest.approx(SAFETY * (there - 2 * PREDICTION_BATCH) * 50 * 4)
 
 
 def test_a_cohort_is_as_large_as_the_gpu_holds(tmp_path: Path) -> None:
     loaded = spec(tmp_path, cohort=8)
-    each = training_bytes(loaded) - PROCESS_BYTES
+    each = trial_bytes(loaded)
     three, eight = (PROCESS_BYTES + members * each for members in (3, 8))
     for memory, expected in ((three + 1, (1, 3)), (eight + 1, (1, 8)), (2 * eight + 1, (0.5, 8))):
         assert choose_share(loaded, 1, lambda memory=memory: memory) == expected

@@ -14,8 +14,9 @@ from calibration.hyperparameters import Choice, Integer, LogUniform, Uniform
 from calibration.methods import METHODS, make_method
 from sweeps.search import Result, Study
 from sweeps.search.config import SearchConfig
+from sweeps.search.domains import parse_hyperparameter
 from sweeps.search.guided import distribution
-from sweeps.search.space import Space, extremes, grid, grid_size, parse_domain, resolve
+from sweeps.search.space import Space, extremes, grid, grid_size, resolve
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ from sweeps.search.space import Space, extremes, grid, grid_size, parse_domain, 
     ],
 )
 def test_every_written_form(written: Any, parsed: Any) -> None:
-    assert parse_domain(written) == parsed
+    assert parse_hyperparameter(written)[0] == parsed
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_every_written_form(written: Any, parsed: Any) -> None:
 )
 def test_impossible_domains_say_what_would_be_right(written: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words) as error:
-        parse_domain(written)
+        parse_hyperparameter(written)
     assert "found" in str(error.value)
 
 
