@@ -150,6 +150,7 @@ def search() -> Figure:
         trials = range(1, SEARCHED // 2 + 1)
         axes.plot(trials, [expected_best(found, k) for k in trials], label=name)
     axes.set(xlabel="search trials", ylabel="validation NLL of the best, expected")
+    axes.set_xticks([1, *range(5, SEARCHED // 2 + 1, 5)])
     axes.legend()
     return figure
 
