@@ -47,6 +47,9 @@ LISTED = re.compile(r"<!-- names: (\w+) -->")
 ARROW = re.compile(r"^ *(\w+)(?:\[[^\]]+\])? --> (\w+)", re.MULTILINE)
 COLUMNS = "``` {.text .columns}"
 """Begins what a terminal prints in columns: style.css lets it scroll instead of wrapping it."""
+ROW = """\
+All keys but these are [hyperparameters of the row's method](methods.md): a value, or
+[a range to search](../how-to/sweep.md#the-format)."""
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
 
 
@@ -200,6 +203,7 @@ def spec_page() -> str:
         "",
     ]
     lines += _table(schema)
+    lines += ["", "## A row of `methods`", "", ROW, "", *_table(schema["$defs"]["row"])]
     for name, part in schema["$defs"].items():
         if _has_section(name, part):
             lines += ["", f"## {name}", "", _cell(part.get("description", "")), "", *_table(part)]
