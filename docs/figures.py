@@ -5,6 +5,7 @@ python docs/figures.py        # writes docs/pages/concepts/*.png
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -12,13 +13,19 @@ import torch
 from matplotlib.figure import Figure
 
 from calibration import metrics
+from calibration.data import PROTOCOLS, load_dataset
+from calibration.methods import make_method
 from calibration.plots import png, reliability_grid, style
+from calibration.training import TrainingRun
+from calibration.training_config import TrainingConfig
 
 PLACE = Path(__file__).parent / "pages" / "concepts"
 RESULTS = Path(__file__).parent.parent / "sweeps" / "specs" / "results" / "survey.csv"
 ROWS = (250, 500, 1000, 2000, 4000, 8000, 16000)
 CLASSES = 5
 REGION = 0.01
+EPOCHS, STOPPED = 60, 25
+SEARCHED = 40
 INTERVALS = {
     "better": (-0.052, -0.020),
     "worse": (0.016, 0.048),
@@ -103,7 +110,73 @@ def verdicts() -> Figure:
     return figure
 
 
-FIGURES = (blind, floor, optimism, verdicts)
+def training(method: str, **hyperparameters: float) -> TrainingRun:
+    """A small network on blobs 1.7, before its first epoch."""
+    return TrainingRun(
+        make_method(method, {"weight_decay": 0.0} | hyperparameters),
+        load_dataset("blobs-1.7", {}).split(PROTOCOLS["honest"], 0, held_out=False),
+        model="mlp",
+        model_options={"widths": (32,)},
+        classes=CLASSES,
+        config=TrainingConfig(epochs=EPOCHS, batch_size="full", stop_on="none"),
+        seed=0,
+    )
+
+
+def losses(run: TrainingRun, epochs: int = EPOCHS) -> list[float]:
+    """The validation NLL after each of the next epochs."""
+    return [run.run_epoch()["validation/nll"] for _ in range(epochs)]
+
+
+def expected_best(values: list[float], trials: int) -> float:
+    """The mean of the lowest of so many values, over all ways to draw them."""
+    ordered, ways = sorted(values), math.comb(len(values), trials)
+    behind = range(len(values) - 1, -1, -1)
+    return sum(v * math.comb(n, trials - 1) / ways for v, n in zip(ordered, behind, strict=True))
+
+
+@style.styled
+def search() -> Figure:
+    """What searching alone gains: the best validation NLL by the number of random trials."""
+    generator = torch.Generator().manual_seed(0)
+    figure = style.new_figure(6.4, 3.6, None)
+    axes = figure.subplots()
+    for name in ("standard", "focal"):
+        found = []
+        for _ in range(SEARCHED):
+            lr, gamma = torch.rand(2, generator=generator).tolist()
+            own = {"gamma": 5 * gamma} if name == "focal" else {}
+            found.append(losses(training(name, lr=0.001 * 100**lr, **own))[-1])
+        trials = range(1, SEARCHED // 2 + 1)
+        axes.plot(trials, [expected_best(found, k) for k in trials], label=name)
+    axes.set(xlabel="search trials", ylabel="validation NLL of the best, expected")
+    axes.set_xticks([1, *range(5, SEARCHED // 2 + 1, 5)])
+    axes.legend()
+    return figure
+
+
+@style.styled
+def resumed() -> Figure:
+    """A training that was stopped and continued, and the same without a stop."""
+    whole, first, second = (training("standard", lr=0.02) for _ in range(3))
+    curve = losses(whole)
+    before = losses(first, STOPPED)
+    second.load_state_dict(first.state_dict())
+    after = losses(second, EPOCHS - STOPPED)
+    if before + after != curve:
+        raise AssertionError("a continued training must be the same to the bit")
+    figure = style.new_figure(6.4, 3.2, None)
+    axes = figure.subplots()
+    axes.plot(range(1, EPOCHS + 1), curve, color=style.PALE, lw=8, label="never stopped")
+    axes.plot(range(1, STOPPED + 1), before, label="until it was stopped")
+    axes.plot(range(STOPPED + 1, EPOCHS + 1), after, label="continued from its checkpoint")
+    axes.axvline(STOPPED, color=style.MUTED, lw=1, ls=":")
+    axes.set(xlabel="epoch", ylabel="validation NLL")
+    axes.legend()
+    return figure
+
+
+FIGURES = (blind, floor, optimism, verdicts, search, resumed)
 
 
 def main() -> None:

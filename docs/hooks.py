@@ -43,9 +43,13 @@ DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLOOR = re.compile(r'subgraph \w+\["(.+?)"\]\n(.*?)^  end$', re.MULTILINE | re.DOTALL)
 NODE = re.compile(r'(\w+)\["?([^"\]]+)"?\]')
 INCLUDED = re.compile(r"^<!-- README\.md: (.+) -->$", re.MULTILINE)
+LISTED = re.compile(r"<!-- names: (\w+) -->")
 ARROW = re.compile(r"^ *(\w+)(?:\[[^\]]+\])? --> (\w+)", re.MULTILINE)
 COLUMNS = "``` {.text .columns}"
 """Begins what a terminal prints in columns: style.css lets it scroll instead of wrapping it."""
+ROW = """\
+All keys but these are [hyperparameters of the row's method](methods.md): a value, or
+[a range to search](../how-to/sweep.md#the-format)."""
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
 
 
@@ -100,9 +104,10 @@ def drawn(diagram: re.Match[str]) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Insert sections of the README, and let links that lead out of the pages lead to pages."""
+    """Insert sections of the README and names, and let links out of the pages lead to pages."""
     source = page.file.src_uri
     text = relinked(markdown, f"{PAGES}/{source}", source)
+    text = LISTED.sub(lambda found: names(found[1]), text)
     return INCLUDED.sub(lambda found: relinked(section(found[1]), "README.md", source), text)
 
 
@@ -112,6 +117,15 @@ def section(title: str) -> str:
     heading = rf"^#+ {re.escape(title)}\n(.*?)(?=^## |\Z)"
     (found,) = re.findall(heading, text, re.MULTILINE | re.DOTALL)
     return str(found).strip()
+
+
+def names(kind: str) -> str:
+    """The names in a registry, each with a link to its entry on the registry's page."""
+    from markdown.extensions.toc import slugify
+
+    from sweeps.cli.listings import names_of
+
+    return ", ".join(f"[`{name}`]({kind}.md#{slugify(name, '-')})" for name in names_of(kind))
 
 
 def relinked(text: str, source: str, page: str) -> str:
@@ -153,15 +167,23 @@ def registry_page(kind: str) -> str:
 
 
 def commands_page() -> str:
-    """The help of every command."""
+    """The help of every command and of the commands below it."""
     from sweeps.cli.main import _parser
 
     parser = _parser()
     lines = ["# Commands", "", COLUMNS, _help(parser), "```", ""]
-    (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    for name, command in subparsers.choices.items():
-        lines += [f"## `calsweep {name}`", "", COLUMNS, _help(command), "```", ""]
+    for command in _commands(parser):
+        lines += [f"## `{command.prog}`", "", COLUMNS, _help(command), "```", ""]
     return "\n".join(lines)
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of all commands, those of ``calsweep baseline accept`` included."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield command
+                yield from _commands(command)
 
 
 def _help(parser: argparse.ArgumentParser) -> str:
@@ -181,6 +203,7 @@ def spec_page() -> str:
         "",
     ]
     lines += _table(schema)
+    lines += ["", "## A row of `methods`", "", ROW, "", *_table(schema["$defs"]["row"])]
     for name, part in schema["$defs"].items():
         if _has_section(name, part):
             lines += ["", f"## {name}", "", _cell(part.get("description", "")), "", *_table(part)]

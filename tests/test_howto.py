@@ -23,9 +23,11 @@ ROOT = PAGES.parent.parent
 HOW_TO = PAGES / "how-to"
 ON_ONE_TABLE = ("csv", "trees", "report", "mlflow", "export")
 """Pages that go on with the table and the sweep of the first, in this order."""
-ON_THEIR_OWN = ("logits", "rare", "groups", "method", "nightly")
-# test_own.py runs ``torch`` on Ray; the other pages show forms and commands, parsed below.
-ELSEWHERE = ("torch", "images", "backbone", "sweep", "elsewhere")
+ON_ONE_FOLDER = ("images", "backbone")
+"""The same with the pictures of the first."""
+ON_THEIR_OWN = ("sweep", "logits", "rare", "groups", "method", "nightly")
+# tests/sweeps/cli/test_own.py runs ``torch`` on Ray, tests/cluster/test_jobs.py ``elsewhere``.
+IN_OTHER_TESTS = ("torch", "elsewhere")
 LARGEST_NOTEBOOK = 200 * 1024
 SLURM = ROOT / "cluster" / "slurm" / "README.md"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "cluster").rglob("*.md"), *PAGES.rglob("*.md")])
@@ -47,6 +49,13 @@ def test_pages_on_one_table(page: str, directory: Path) -> None:
     execute(HOW_TO / f"{page}.md", directory)
 
 
+@pytest.mark.parametrize("page", ON_ONE_FOLDER)
+def test_pages_on_one_folder(page: str, directory: Path) -> None:
+    if page != "images":
+        assert (directory / "runs" / "shapes").exists(), "run the whole module: images comes first"
+    execute(HOW_TO / f"{page}.md", directory)
+
+
 @pytest.mark.parametrize("page", ON_THEIR_OWN)
 def test_pages_on_their_own(page: str, tmp_path: Path) -> None:
     put_database(tmp_path / "runs")
@@ -56,7 +65,7 @@ def test_pages_on_their_own(page: str, tmp_path: Path) -> None:
 
 def test_every_page_is_executed_and_ends_in_a_decision() -> None:
     pages = {path.stem: path.read_text() for path in HOW_TO.glob("*.md")}
-    assert set(pages) == {*ON_ONE_TABLE, *ON_THEIR_OWN, *ELSEWHERE}
+    assert set(pages) == {*ON_ONE_TABLE, *ON_ONE_FOLDER, *ON_THEIR_OWN, *IN_OTHER_TESTS}
     pages["slurm"] = SLURM.read_text()  # tests/cluster/test_slurm.py executes it
     assert {name for name, text in pages.items() if "\n## The decision\n" not in text} == set()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,8 +16,11 @@ from sweeps.cli.main import main
 from tests.cluster.hosts import network
 from tests.cluster.rays import Rays, rays
 from tests.cluster.test_node_loss import table
+from tests.executed import shown, unwrapped
 from tests.faults.kit import Scene
+from tests.pages import BLOCK, PAGES, example
 from tests.ports import free_port
+from tests.tracked import put_database
 from tests.waiting import LIMIT, wait_for
 
 pytestmark = pytest.mark.slow
@@ -178,6 +184,26 @@ def test_what_cannot_be_submitted_is_said_before_anything_is_sent(
     assert "no Ray cluster accepts jobs there" in refused("stop", "x", "--address", nobody)
     for module in ("mine", "paced"):
         sys.modules.pop(module, None)
+
+
+def test_the_page_about_clusters_does_what_it_shows(cluster: Rays, tmp_path: Path) -> None:
+    """Its command, up to the names of the cluster's head and of the shared directory."""
+    (tmp_path / "remote.yaml").write_text(example("remote.yaml"))
+    put_database(tmp_path / "runs")
+    page = (PAGES / "how-to" / "elsewhere.md").read_text()
+    here = page.replace("http://head:8265", cluster.dashboard).replace("/shared", str(tmp_path))
+    blocks = dict(BLOCK.findall(here))
+    command = ["-m", "sweeps.cli", *shlex.split(blocks["console"])[1:]]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env=cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(shown(blocks["text"]), unwrapped(done.stdout)), done.stdout
 
 
 def _at_work(scene: Scene) -> list[tuple[float, str, str]]:
