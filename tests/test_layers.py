@@ -60,7 +60,7 @@ NIGHTLY = {
     "report": {"archive", "judge"},
     "run": {"archive", "judge", "report"},
     "schedule": {"report", "run"},
-    "watch": {"archive"},
+    "watch": {"archive", "run"},
 }
 """What each room of the nightly may import besides itself."""
 HOMES = {

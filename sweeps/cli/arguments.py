@@ -113,6 +113,12 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
+def host_and_port(options: argparse.Namespace) -> str:
+    """The value of ``--status-port``, as it can be given again."""
+    host, port = options.status_port
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @contextmanager
 def status_server(options: argparse.Namespace, console: Console) -> Iterator[StatusServer | None]:
     """The endpoint requested by ``--status-port``. Raises ``UserError`` if it cannot be opened."""

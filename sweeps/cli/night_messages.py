@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from sweeps.nightly.judge.verdict import Verdict
     from sweeps.nightly.report.message import Message
     from sweeps.nightly.report.webhook import Webhook
-    from sweeps.nightly.run.night import Night
+
+NIGHTS_URL = "CALSWEEP_NIGHTS_URL"
 
 
 def webhook_of(options: argparse.Namespace) -> Webhook | None:
@@ -28,16 +29,17 @@ def webhook_of(options: argparse.Namespace) -> Webhook | None:
     from sweeps.nightly.report.webhook import VARIABLE, read_webhook
 
     given = options.webhook or os.environ.get(VARIABLE, "")
-    return read_webhook(given) if given else None
+    return read_webhook(given, "--webhook" if options.webhook else VARIABLE) if given else None
 
 
 def message_of(verdict: Verdict, report: Path, options: argparse.Namespace) -> Message:
     """The verdict with links that work elsewhere: a path is valid only on this machine."""
     from sweeps.nightly.report.message import Message
 
-    base = (options.nights_url or os.environ.get("CALSWEEP_NIGHTS_URL", "")).rstrip("/")
+    base = nights_url(options).rstrip("/")
     links = {"report": f"{base}/{verdict.suite}/{verdict.night}/report.html"} if base else {}
     links |= {"MLflow": verdict.link} if verdict.link else {}
+    links |= _workflow()
     return Message(
         suite=verdict.suite,
         night=verdict.night,
@@ -47,6 +49,23 @@ def message_of(verdict: Verdict, report: Path, options: argparse.Namespace) -> M
         report=str(report.resolve()),
         links=links,
     )
+
+
+def nights_url(options: argparse.Namespace) -> str:
+    """Where the nights are served, if anywhere. Raises ``UserError`` if that is not a URL."""
+    from sweeps.nightly.report.webhook import check_url
+
+    url = str(options.nights_url or os.environ.get(NIGHTS_URL, ""))
+    if url:
+        check_url(url, "--nights-url" if options.nights_url else NIGHTS_URL)
+    return url
+
+
+def _workflow() -> dict[str, str]:
+    """A link to the page of the GitHub workflow's run, whose summary is the report."""
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+    server, repository, run = (os.environ.get(name, "") for name in names)
+    return {"workflow": f"{server}/{repository}/actions/runs/{run}"} if run else {}
 
 
 def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> int:
@@ -62,15 +81,15 @@ def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> 
     say(console, found.words)
     if found.arrived:
         return 0
-    message = Message(nights.suite, found.night, "missing", [found.words])
+    message = Message(nights.suite, "", "missing", [found.words])
     problem = report_to(webhook, message) if webhook else ""
     say(console, *([problem] if problem else []))
     return 1
 
 
 @contextlib.contextmanager
-def alarm(webhook: Webhook | None, night: Night) -> Iterator[None]:
-    """Report a night that dies to the webhook: no one may be watching it."""
+def alarm(webhook: Webhook | None, suite: str, date: str, console: Console) -> Iterator[None]:
+    """Report a night that dies or cannot begin to the webhook: no one may be watching it."""
     from sweeps.nightly.report.message import Message
     from sweeps.nightly.report.webhook import report_to
 
@@ -80,8 +99,8 @@ def alarm(webhook: Webhook | None, night: Night) -> Iterator[None]:
         if webhook:
             reason = masked(" ".join(str(error).split())) or type(error).__name__
             words = [f"The night ended without a verdict: {reason}"]
-            message = Message(night.suite.name, night.date, "incomplete", words)
-            problem = report_to(webhook, message)
-            if problem:
-                night.tell(problem)
+            problem = report_to(
+                webhook, Message(suite, date, "incomplete", words, links=_workflow())
+            )
+            say(console, *([problem] if problem else []))
         raise

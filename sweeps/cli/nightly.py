@@ -12,21 +12,22 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
 from calibration.text import count
-from sweeps.cli.arguments import Subparsers, add_status_port, status_server
+from sweeps.cli.arguments import Subparsers, add_status_port, host_and_port, status_server
 from sweeps.cli.baseline import add_suite, nights_of
 from sweeps.cli.early_access import check_server
-from sweeps.cli.night_messages import alarm, message_of, watch_for, webhook_of
+from sweeps.cli.night_messages import alarm, message_of, nights_url, watch_for, webhook_of
 from sweeps.errors import UserError
 from sweeps.host.console import complain, say
 from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
     from sweeps.nightly.judge.verdict import Verdict
+    from sweeps.nightly.report.webhook import Webhook
     from sweeps.nightly.run.night import Train
     from sweeps.nightly.run.suite import LoadedSuite
     from sweeps.spec import LoadedSpec
@@ -40,7 +41,8 @@ def add(commands: Subparsers) -> None:
         "nightly",
         help="run a suite, compare it with the baseline, judge and report it",
         description="Exit code 0: identical to the baseline or no regression shown; 1: regression "
-        "or incomplete; 2: bad input.",
+        "or incomplete; 2: bad input. After every verdict the URL in CALSWEEP_PING is requested, "
+        "if it is set: a dead man's switch.",
     )
     add_suite(nightly)
     nightly.add_argument("--night", metavar="DATE", help="e.g. 2026-11-16 (default: today)")
@@ -112,7 +114,9 @@ def _clock_time(text: str) -> datetime.time:
 
 
 def _nightly(options: argparse.Namespace, console: Console) -> int:
+    from sweeps.nightly.archive.nights import checked_night
     from sweeps.nightly.run.suite import load_suite, suite_path
+    from sweeps.spec.tracking_uri import check_tracking_option
 
     if options.at and not options.print:
         raise UserError("--at goes with --print cron or --print systemd")
@@ -120,15 +124,19 @@ def _nightly(options: argparse.Namespace, console: Console) -> int:
         raise UserError("--within goes with --watch")
     if options.watch:
         return watch_for(nights_of(options), options, console)
-    given = options.tracking or os.environ.get("MLFLOW_TRACKING_URI")
-    if not options.print and given:
-        check_server(given, suite_path(options.suite))
-    suite = load_suite(options.suite)
     if options.print:
-        return _print_schedule(options, suite, console)
+        return _print_schedule(options, load_suite(options.suite), console)
+    check_tracking_option(options.tracking)
+    contacts = _contacts(options)
+    date, path = checked_night(options.night), suite_path(options.suite)
     with _terminations() as terminated:
         try:
-            return _run(options, suite, console)
+            with alarm(contacts.webhook, path.stem, date, console):
+                given = options.tracking or os.environ.get("MLFLOW_TRACKING_URI")
+                if given:
+                    check_server(given, path)
+                suite = load_suite(options.suite)
+            return _run(options, suite, date, contacts, console)
         except BrokenPipeError as error:
             # Nothing here writes to the terminal itself: some other pipe or socket broke, which
             # the command would otherwise take for a reader that closed the pipe.
@@ -167,49 +175,68 @@ def _complain(words: str) -> None:
         complain(words)
 
 
-def _run(options: argparse.Namespace, suite: LoadedSuite, console: Console) -> int:
-    from sweeps.nightly.archive.nights import Nights, checked_night
-    from sweeps.nightly.report.webhook import PING_VARIABLE, check_webhook, ping, report_to
+class _Contacts(NamedTuple):
+    """Whom to tell about a night: addresses that were checked, or nothing."""
+
+    webhook: Webhook | None
+    ping: str
+
+
+def _contacts(options: argparse.Namespace) -> _Contacts:
+    """Raises ``UserError`` for what is not an address."""
+    from sweeps.nightly.report.webhook import PING_VARIABLE, check_url
+
+    nights_url(options)
+    ping = os.environ.get(PING_VARIABLE, "")
+    if ping:
+        check_url(ping, PING_VARIABLE)
+    return _Contacts(webhook_of(options), ping)
+
+
+def _run(
+    options: argparse.Namespace,
+    suite: LoadedSuite,
+    date: str,
+    contacts: _Contacts,
+    console: Console,
+) -> int:
+    from sweeps.nightly.archive.nights import Nights
+    from sweeps.nightly.report.webhook import ping, report_to
     from sweeps.nightly.run.tracking_uri import tracking_uri
     from sweeps.nightly.run.unattended import logged, one_at_a_time
-    from sweeps.spec.tracking_uri import check_tracking_option
     from sweeps.tracking.mlflow.access import check_access
 
-    check_tracking_option(options.tracking)
-    webhook = webhook_of(options)
-    ping_url = os.environ.get(PING_VARIABLE, "")
-    if ping_url:
-        check_webhook(ping_url, PING_VARIABLE)
-    date = checked_night(options.night)
     nights = Nights(options.nights, suite.name, str(options.suite or ""))
-    uri = tracking_uri(nights, options.tracking)
-    check_access(uri, suite.name)
-    from sweeps.nightly.run.night import Night, run_night  # seconds to import
+    with contextlib.ExitStack() as held:
+        with alarm(contacts.webhook, suite.name, date, console):
+            uri = tracking_uri(nights, options.tracking)
+            check_access(uri, suite.name)
+            from sweeps.nightly.run.night import Night, run_night  # seconds to import
 
-    with (
-        one_at_a_time(nights.directory),
-        logged(nights.directory),
-        status_server(options, console) as status,
-    ):
-        # Created now: the output has just become a file instead of a terminal.
-        plain = Console(file=sys.stdout, width=console.width)
-        say(plain, f"{suite.name} {date} · {count(len(suite.sweeps), 'sweep')}", *suite.notes)
-        night = Night(
-            suite=suite,
-            nights=nights,
-            date=date,
-            tell=lambda words: say(plain, words),
-            train=_trainer(plain, uri, options.address, status),
-            tracking=uri,
-            limit=options.time_limit or suite.suite.time_limit,
-            address=options.address,
-        )
-        with alarm(webhook, night):
+            held.enter_context(one_at_a_time(nights.directory))
+            held.enter_context(logged(nights.directory))
+            status = held.enter_context(status_server(options, console))
+            # Created now: the output has just become a file instead of a terminal.
+            plain = Console(file=sys.stdout, width=console.width)
+            say(plain, f"{suite.name} {date} · {count(len(suite.sweeps), 'sweep')}", *suite.notes)
+            night = Night(
+                suite=suite,
+                nights=nights,
+                date=date,
+                tell=lambda words: say(plain, words),
+                train=_trainer(plain, uri, options.address, status),
+                tracking=uri,
+                limit=options.time_limit or suite.suite.time_limit,
+                address=options.address,
+            )
             verdict = run_night(night)
         _print(verdict, nights.place(date), plain)
-        report = nights.place(date) / "report.html"
-        problems = [report_to(webhook, message_of(verdict, report, options))] if webhook else []
-        problems += [ping(ping_url)] if ping_url else []
+        problems = []
+        if contacts.webhook:
+            message = message_of(verdict, nights.place(date) / "report.html", options)
+            problems.append(report_to(contacts.webhook, message))
+        if contacts.ping:
+            problems.append(ping(contacts.ping))
         say(plain, *filter(None, problems))
     return verdict.exit_code
 
@@ -269,6 +296,8 @@ def _print_schedule(options: argparse.Namespace, suite: LoadedSuite, console: Co
     command += ["--tracking", options.tracking] if options.tracking else []
     command += ["--address", options.address] if options.address else []
     command += ["--time-limit", f"{options.time_limit:g}s"] if options.time_limit else []
+    command += ["--nights-url", nights_url(options)] if options.nights_url else []
+    command += ["--status-port", host_and_port(options)] if options.status_port else []
     schedule = Schedule(
         suite=suite.name,
         command=tuple(command),

@@ -15,13 +15,11 @@ from pathlib import Path
 
 from sweeps.errors import UserError
 from sweeps.host.secrets import masked
-from sweeps.nightly.report.webhook import VARIABLE
-from sweeps.nightly.run.unattended import GRACE_SECONDS
+from sweeps.nightly.report.webhook import PING_VARIABLE, VARIABLE
+from sweeps.nightly.run.unattended import GRACE_SECONDS, MARGIN_SECONDS
 
 LONGEST_COMMAND = 998
 """The limit of Debian's cron; a longer line would be cut."""
-MARGIN_SECONDS = 600.0
-"""For starting, reporting and publishing, which the command's own limit may not cover."""
 # On stop, only the command is signalled, so that it stops its workers itself. A night missed
 # while the machine was off runs when it is on again.
 UNITS = """\
@@ -171,7 +169,8 @@ def _comments(schedule: Schedule, *lines: str) -> str:
     directory, name = shlex.quote(str(file.parent)), shlex.quote(str(file))
     credentials = (
         "Credentials, if any, go into a private file, one NAME='value' per line:",
-        f"{VARIABLE}, MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME, MLFLOW_TRACKING_PASSWORD.",
+        f"{VARIABLE}, {PING_VARIABLE}, MLFLOW_TRACKING_URI, MLFLOW_TRACKING_USERNAME,",
+        "MLFLOW_TRACKING_PASSWORD.",
         f"  mkdir -p {directory} && touch {name} && chmod 600 {name}",
     )
     return "\n".join(f"# {line}" for line in (*credentials, *lines))

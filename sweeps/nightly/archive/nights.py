@@ -47,8 +47,9 @@ class NightState(BaseModel):
 
     ``status``: a night is ``complete`` if every trial of every sweep has its result, ``failed``
     if it ended without some of them, ``unfinished`` if it did not reach its end. ``given`` is
-    the suite as given to the command, empty for the default one. ``verdict`` is the overall
-    one, empty while there is none.
+    the suite as given to the command, empty for the default one. ``ends_by`` is when a running
+    night will have ended, one way or another; empty without a time limit. ``verdict`` is the
+    overall one, empty while there is none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,6 +62,7 @@ class NightState(BaseModel):
     reason: str = ""
     began: str = ""
     ended: str = ""
+    ends_by: str = ""
     identity: dict[str, str] = {}
     digest: str = ""
     verdict: str = ""
@@ -208,9 +210,10 @@ def checked_night(text: str | None) -> str:
     return text
 
 
-def now() -> str:
-    """The time, in UTC, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+def now(later: float = 0.0) -> str:
+    """The time, in UTC, to the second, or that of so many seconds later."""
+    moment = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=later)
+    return moment.isoformat(timespec="seconds")
 
 
 def _days(first: str, last: str) -> list[str]:

@@ -15,12 +15,13 @@ from sweeps.nightly.archive.nights import FORMAT_ENTRY, NIGHTS_FORMAT
 RESULTS_FILE = "results.parquet"
 CELL = ["sweep", "dataset", "row", "calibrator"]
 KEYS = [*CELL, "seed"]
-TIMES = ("seconds", "work_seconds", "reference", "busy")
-"""What a training took: wall-clock seconds, seconds of work (CPU time; on a GPU wall-clock
-time), those of one unit of reference work done between its epochs, and the ratio of wall-clock
-to CPU time of that unit: 1 on an otherwise idle machine."""
-UNLIKE = (*TIMES, "key")
-"""Columns that may differ between identical nights: the times, and the name of a trial."""
+TIMES = ("work_seconds", "reference", "busy")
+"""What a training took: seconds of work (CPU time; on a GPU wall-clock time), those of one unit
+of reference work done between its epochs, and the ratio of wall-clock to CPU time of that unit:
+1 on an otherwise idle machine."""
+UNLIKE = (*TIMES, "key", "seconds")
+"""Columns that may differ between identical nights: the times (``seconds`` is in nights of
+earlier versions), and the name of a trial."""
 
 
 def judged() -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from sweeps.nightly.archive import history as past
-from sweeps.nightly.archive.baseline import AcceptedNight
+from sweeps.nightly.archive.baseline import AcceptedNight, BaselineFile
 from sweeps.nightly.archive.nights import Day, Nights, NightState
 from sweeps.nightly.archive.results import (
     CELL,
@@ -31,11 +32,18 @@ from sweeps.nightly.judge.rules import (
     VERDICT_COLUMNS,
     WORSE,
     Judge,
+    value_key,
 )
 from sweeps.nightly.judge.sentences import sentences
-from sweeps.nightly.judge.steps import Since, since, steps
+from sweeps.nightly.judge.steps import STEP_NIGHTS, Since, since, steps
 from sweeps.nightly.judge.trends import trends
-from sweeps.nightly.judge.verdict import SweepCount, Verdict, past_verdicts, worst_first
+from sweeps.nightly.judge.verdict import (
+    BAD,
+    SweepCount,
+    Verdict,
+    bad_values,
+    worst_first,
+)
 from sweeps.report.wording import count, listed
 
 MOST_NAMED = 4
@@ -77,7 +85,11 @@ def assess(
         drifts, stepped = trends(recent, settings), steps(recent, settings)
         # An incomplete night is not part of the history, which cannot date its changes then.
         when = since(stepped, recent) if state.night in set(recent["night"]) else {}
-        lines = _dated(lines, when, state.night, _last_verdicts(nights, recent, state))
+        lines = _dated(lines, when)
+        reports = _reports(nights, recent, state, about)
+        lines, drifts, stepped = (
+            _ongoing(each, when, reports, state.night) for each in (lines, drifts, stepped)
+        )
         changed = changes(about.identity, state.identity)
     identical = baseline is not None and complete and state.digest == baseline.about.digest
     if identical:  # whatever the nights in between were, tonight is what was accepted
@@ -122,7 +134,8 @@ def differing(results: pd.DataFrame, baseline: pd.DataFrame) -> list[str]:
     names = dict.fromkeys((*now.columns, *before.columns))
     shared = [name for name in names if name in now and name in before]
     odd = [name for name in names if name not in shared]
-    return [*odd, *(n for n in shared if n not in UNLIKE and not now[n].equals(before[n]))]
+    same = [name for name in shared if now[name].equals(before[name])]
+    return [name for name in (*odd, *shared) if name not in (*same, *UNLIKE)]
 
 
 def _converged(lines: pd.DataFrame, results: pd.DataFrame) -> pd.Series:
@@ -132,28 +145,61 @@ def _converged(lines: pd.DataFrame, results: pd.DataFrame) -> pd.Series:
     return pd.Series(share, index=lines.index, dtype=float)
 
 
-def _last_verdicts(nights: Nights, recent: pd.DataFrame, state: NightState) -> Mapping[Any, str]:
-    """The previous complete night's verdict by cell and metric, if that night still exists."""
-    before = [str(night) for night in recent["night"].unique() if night < state.night]
-    verdicts = past_verdicts(nights, before[-1:])
-    return {key[:-1]: verdict for key, verdict in verdicts.items()}
+def _reports(
+    nights: Nights, recent: pd.DataFrame, state: NightState, about: BaselineFile
+) -> dict[tuple[str, ...], dict[str, bool]]:
+    """By cell and metric, which earlier nights judged the value, and whether they called it bad.
+
+    If a night was deleted, or had another baseline, it is unknown what it and the nights before
+    it would have said.
+    """
+    found: defaultdict[tuple[str, ...], dict[str, bool]] = defaultdict(dict)
+    earlier = sorted(str(night) for night in set(recent["night"]) - {state.night})
+    for night in reversed(earlier[-STEP_NIGHTS:]):
+        found_bad = bad_values(nights, night, about.digest)
+        if found_bad is None:
+            break
+        for key, bad in found_bad.items():
+            found[key][night] = bad
+    return dict(found)
 
 
-def _dated(
-    lines: pd.DataFrame, when: Mapping[Any, Since], tonight: str, previous: Mapping[Any, str]
+def _dated(lines: pd.DataFrame, when: Mapping[Any, Since]) -> pd.DataFrame:
+    """Add since when each line is worse, and the revisions around that night."""
+    rows = _rows(lines)
+    found = [when.get(value_key(line)) if line["verdict"] == WORSE else None for line in rows]
+    return lines.assign(
+        since=[step.night if step else "" for step in found],
+        revisions=[between(step.revision_before, step.revision) if step else "" for step in found],
+    )
+
+
+def _ongoing(
+    frame: pd.DataFrame,
+    when: Mapping[tuple[str, ...], Since],
+    reports: Mapping[tuple[str, ...], Mapping[str, bool]],
+    tonight: str,
 ) -> pd.DataFrame:
-    """Add since when each line is worse, the revisions around that night, and if it is ongoing."""
-    dates, revisions, ongoing = [], [], []
-    for line in lines.to_dict("records"):
-        key = tuple(str(line[name]) for name in (*CELL, "metric"))
-        step = when.get(key) if line["verdict"] == WORSE else None
-        dates.append(step.night if step else "")
-        around = () if step is None else (step.revision_before, step.revision)
-        revisions.append(between(*around) if around else "")
-        # If the previous night was deleted, fall back on the history.
-        earlier = step is not None and step.night < tonight
-        ongoing.append(previous[key] == WORSE if key in previous else earlier)
-    return lines.assign(since=dates, revisions=revisions, ongoing=ongoing)
+    """Add whether each bad line is old news: reported in the last night that judged the value, or
+    since its present level began.
+
+    Where no night says so, a level that began before tonight is old news.
+    """
+
+    def known(line: Mapping[str, Any]) -> bool:
+        key = value_key(line)
+        begin = when[key].night if key in when else tonight
+        judged = reports.get(key, {})
+        if not judged:
+            return begin < tonight
+        return judged[max(judged)] or any(bad for night, bad in judged.items() if night >= begin)
+
+    rows = _rows(frame)
+    return frame.assign(ongoing=[line["verdict"] in BAD and known(line) for line in rows])
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _lost(

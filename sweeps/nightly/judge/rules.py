@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -73,6 +74,11 @@ class Judge(BaseModel):
     def step_level(self) -> float:
         """The share of the level for steps."""
         return 0.05 * self.level
+
+
+def value_key(line: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cell and the metric of a line."""
+    return tuple(str(line[name]) for name in (*CELL, "metric"))
 
 
 def matters(change: float, minimum: float) -> bool:

@@ -21,6 +21,7 @@ from sweeps.nightly.judge.rules import (
     TOO_FEW_PAIRS,
     UNCHANGED,
     WORSE,
+    value_key,
 )
 from sweeps.nightly.judge.wording import MINUS, cell_name, percent
 from sweeps.report.wording import count, listed, number, p_value, seconds
@@ -34,6 +35,7 @@ UNJUDGED = {
 """Verdicts that make a night incomplete although all of its trials are done."""
 INCOMPLETE = "Incomplete: "
 UNTESTED = "without a test, outside the false-alarm level"
+_Lines = list[dict[str, Any]]
 
 
 def sentences(
@@ -44,16 +46,17 @@ def sentences(
     ``lines``, ``trends`` and ``steps`` are the results of ``judge``, ``trends`` and ``steps``; a
     line may also say since when it is worse, and whether that is ongoing.
     """
-    known = {_key(line) for line in _of(lines, WORSE)}
-    stepped = [line for line in _of(steps, WORSE) if _key(line) not in known]
-    lead = _summary(lines, trends, len(stepped), complete)
-    found = [lead]
+    worse, drifting = _of(lines, WORSE), _of(trends, DRIFTING)
+    known = {value_key(line) for line in worse}
+    stepped = [line for line in _of(steps, WORSE) if value_key(line) not in known]
+    lead = _regression(worse, stepped, drifting, len(lines)) or _summary(lines, complete)
+    found = [lead if complete else f"The night is not complete. {lead}"]
     tests = int(lines["p_holm"].notna().sum())
-    found += _some([_changed(line, tests) for line in _of(lines, WORSE)], WORSE)
+    found += _some([_changed(line, tests) for line in worse], WORSE)
     places = int(steps["p_holm"].notna().sum())
     found += _some([_step(line, places) for line in stepped], WORSE)
     drifts = int(trends["p_holm"].notna().sum())
-    found += _some([_drift(line, drifts) for line in _of(trends, DRIFTING)], DRIFTING)
+    found += _some([_drift(line, drifts) for line in drifting], DRIFTING)
     found += [] if lead.startswith(INCOMPLETE) else [f"{each}." for each in _unjudged(lines)]
     new = _cells(lines, NEW)
     found += [f"New, with nothing to compare it to: {listed(new)}."] if new else []
@@ -61,35 +64,38 @@ def sentences(
     return found + list(_busy(lines))
 
 
-def _summary(lines: pd.DataFrame, trends: pd.DataFrame, stepped: int, complete: bool) -> str:
+def _regression(worse: _Lines, stepped: _Lines, drifting: _Lines, compared: int) -> str:
+    """The summary of a night in which something is worse or drifting; otherwise empty."""
+    kinds = (
+        (worse, "worse than the baseline"),
+        (stepped, "worse over the nights"),
+        (drifting, "drifting"),
+    )
+    parts = [f"{count(len(found), 'value')} {words}" for found, words in kinds if found]
+    if not parts:
+        return ""
+    known = [bool(line.get("ongoing")) for line in (*worse, *stepped, *drifting)]
+    lead = "Ongoing regression" if all(known) else "Regression"
+    old = f" ({sum(known)} ongoing)" if any(known) and not all(known) else ""
+    return f"{lead}: {' and '.join(parts)}{old}, of {count(compared, 'value')} compared."
+
+
+def _summary(lines: pd.DataFrame, complete: bool) -> str:
+    """The summary of a night in which nothing is worse."""
     values = lines[lines["metric"] != COST]
-    kinds = lines["verdict"].value_counts()
-    same = int((values["verdict"] == IDENTICAL).sum())
-    worse, better = int(kinds.get(WORSE, 0)), int((values["verdict"] == BETTER).sum())
-    drifting = int((trends["verdict"] == DRIFTING).sum())
-    begin = "" if complete else "The night is not complete. "
-    if worse or drifting or stepped:
-        parts = [f"{count(worse, 'value')} worse than the baseline"] if worse else []
-        parts += [f"{count(stepped, 'value')} worse over the nights"] if stepped else []
-        parts += [f"{count(drifting, 'value')} drifting"] if drifting else []
-        old = sum(bool(line.get("ongoing")) for line in _of(lines, WORSE))
-        same = old == worse and not (stepped or drifting)
-        old_words = f" ({'all' if old == worse else old} ongoing)" if old else ""
-        return (
-            f"{begin}{'Ongoing regression' if same else 'Regression'}: {' and '.join(parts)}"
-            f"{'' if same else old_words}, of {count(len(lines), 'value')} compared."
-        )
     if not len(values):
-        return f"{begin}Nothing could be compared with the baseline."
+        return "Nothing could be compared with the baseline."
     unjudged = list(_unjudged(lines))
     if complete and unjudged:
         return f"{INCOMPLETE}{'; '.join(each[0].lower() + each[1:] for each in unjudged)}."
+    same = int((values["verdict"] == IDENTICAL).sum())
     if same == len(values):
-        return f"{begin}Bit-identical to the baseline: {count(same, 'value')}."
+        return f"Bit-identical to the baseline: {count(same, 'value')}."
+    better = int((values["verdict"] == BETTER).sum())
     differ = int((values["verdict"].isin((UNCHANGED, BETTER))).sum())
     end = f" ({better} better)" if better else ""
     return (
-        f"{begin}Nothing is shown to be worse than the baseline: of {count(len(values), 'value')} "
+        f"Nothing is shown to be worse than the baseline: of {count(len(values), 'value')} "
         f"{same} are bit-identical, {differ} changed{end}."
     )
 
@@ -126,10 +132,13 @@ def _changed(line: dict[str, Any], tests: int) -> str:
 
 def _since(line: dict[str, Any]) -> str:
     """`` since 2026-11-03 (commits 1a2b3c4…5d6e7f8), ongoing``, as far as it is known."""
-    if not line.get("since"):
-        return ""
     commits = f" (commits {line['revisions']})" if line.get("revisions") else ""
-    return f" since {line['since']}{commits}{', ongoing' if line['ongoing'] else ''}"
+    since = f" since {line['since']}{commits}" if line.get("since") else ""
+    return f"{since}{_ongoing(line)}"
+
+
+def _ongoing(line: dict[str, Any]) -> str:
+    return ", ongoing" if line.get("ongoing") else ""
 
 
 def _step(line: dict[str, Any], tests: int) -> str:
@@ -137,6 +146,7 @@ def _step(line: dict[str, Any], tests: int) -> str:
     return (
         f"{_name(line)}: {METRICS.title(line['metric'])} {before} → {after} between the nights "
         f"until {line['last_before']} and those since {line['since']} ({_p(line, tests)}): {WORSE}"
+        f"{_ongoing(line)}"
     )
 
 
@@ -145,7 +155,7 @@ def _drift(line: dict[str, Any], tests: int) -> str:
     return (
         f"{_name(line)}: {METRICS.title(line['metric'])} {begin} → {end} "
         f"over {line['nights']} nights "
-        f"({_signed(line['total'])} in all, {_p(line, tests)}): {DRIFTING}"
+        f"({_signed(line['total'])} in all, {_p(line, tests)}): {DRIFTING}{_ongoing(line)}"
     )
 
 
@@ -166,7 +176,7 @@ def _some(found: list[str], verdict: str) -> list[str]:
     return [*found[:_MOST], f"… and {len(found) - _MOST} more that are {verdict}."]
 
 
-def _of(lines: pd.DataFrame, verdict: str) -> list[dict[str, Any]]:
+def _of(lines: pd.DataFrame, verdict: str) -> _Lines:
     """Lines with a verdict: untested ones first, then by p-value."""
     rows = lines[lines["verdict"] == verdict]
     chosen = rows.sort_values("p_holm", kind="stable", na_position="first")
@@ -180,10 +190,6 @@ def _cells(lines: pd.DataFrame, verdict: str) -> list[str]:
 
 def _name(line: dict[str, Any]) -> str:
     return cell_name([line[name] for name in CELL])
-
-
-def _key(line: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(line[name]) for name in (*CELL, "metric"))
 
 
 def _p(line: dict[str, Any], tests: int) -> str:

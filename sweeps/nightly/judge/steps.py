@@ -9,7 +9,8 @@ If a value is worse tonight by any test, the most likely location of the step sa
 and the revisions of the two nights around it name the suspects.
 
 Standard deviations between nights are taken to be at least half the smallest change that matters.
-Steps in costs are located but not tested: a machine's load varies from week to week.
+Steps in costs, and in that of all trainings together, are located but not tested: a machine's
+load varies from week to week.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from sweeps.analysis.statistics import change_point, change_points, distinct_runs, holm
 from sweeps.nightly.archive.results import CELL
 from sweeps.nightly.judge.rules import (
+    ALL,
     BETTER,
     COST,
     STEP_COLUMNS,
@@ -32,6 +34,7 @@ from sweeps.nightly.judge.rules import (
     WORSE,
     Judge,
     matters,
+    value_key,
 )
 from sweeps.nightly.judge.trends import SAME
 
@@ -71,7 +74,7 @@ def since(table: pd.DataFrame, history: pd.DataFrame) -> dict[_Key, Since]:
     """By cell and metric, since when the present level has lasted; only where there is a step."""
     revisions = dict(zip(history["night"], history["git"], strict=True))
     return {
-        tuple(str(line[name]) for name in (*CELL, "metric")): Since(
+        value_key(line): Since(
             line["since"],
             line["last_before"],
             str(revisions.get(line["last_before"], "")),
@@ -95,6 +98,19 @@ def _lines(recent: pd.DataFrame, settings: Judge) -> Iterator[dict[str, Any]]:
                 line = _line(values, nights[rows], minimum[metric], settings)
                 if line is not None:
                     yield {**dict(zip(CELL, cell, strict=True)), "metric": metric, **line}
+    if COST in recent:
+        yield from _total(trainings, settings)
+
+
+def _total(trainings: pd.DataFrame, settings: Judge) -> Iterator[dict[str, Any]]:
+    """The geometric mean cost of the trainings that all nights have."""
+    table = trainings.pivot(index="night", columns=[*CELL, "seed"], values=COST)
+    shared = table.where(table > 0).dropna(axis="index", how="all").dropna(axis="columns")
+    if shared.columns.droplevel("seed").nunique() > 1:
+        means = np.exp(np.log(shared.to_numpy(dtype=np.float64)).mean(axis=1, keepdims=True))
+        line = _line(means, shared.index.to_numpy(), 0.0, settings)
+        assert line is not None, "there are costs"
+        yield {**dict(zip(CELL, ALL, strict=True)), "metric": COST, **line}
 
 
 def _line(

@@ -27,15 +27,16 @@
                 "high", "p", "p_holm", "verdict", "converged", "since", "revisions",
                 "ongoing"}; "converged" is the share of seeds on which the calibrator's fit
                 converged; if the verdict is "worse", "since" is the first night of the present
-                level, "revisions" those of the night before and of that night ("a…b"), and
-                "ongoing" whether the previous complete night was worse too
+                level and "revisions" those of the night before and of that night ("a…b");
+                "ongoing" is whether the last night that judged the value already called it
+                worse or drifting
     trends      one line per cell and metric: {"sweep", "dataset", "row", "calibrator",
                 "metric", "nights", "distinct", "first", "last", "slope", "total", "p", "p_holm",
-                "verdict"}
+                "verdict", "ongoing"}
     steps       one line per cell and metric, including costs: {"sweep", "dataset", "row",
                 "calibrator", "metric", "nights", "distinct", "since", "last_before", "before",
-                "after", "p", "p_holm", "verdict"}; a step in the nights' history since the
-                baseline, "worse" if it is significant
+                "after", "p", "p_holm", "verdict", "ongoing"}; a step in the nights' history
+                since the baseline, "worse" if it is significant
     days        every day since the first night, the last 60 at most:
                 [{"night", "status", "verdict", "reason"}]; status may be "missed" too
 
@@ -44,6 +45,7 @@ Numbers that are not finite are null.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -55,7 +57,6 @@ import pandas as pd
 
 from sweeps.nightly.archive.baseline import Acceptance, BaselineFile
 from sweeps.nightly.archive.nights import Day, Nights
-from sweeps.nightly.archive.results import CELL
 from sweeps.nightly.judge.changes import Change
 from sweeps.nightly.judge.rules import (
     BETTER,
@@ -67,12 +68,15 @@ from sweeps.nightly.judge.rules import (
     TOO_FEW_PAIRS,
     UNCHANGED,
     WORSE,
+    value_key,
 )
 
 _FORMAT = 2
 VERDICT_FILE = "verdict.json"
 MOST_DAYS = 60
 GOOD = ("identical", "fine")
+BAD = (WORSE, DRIFTING)
+JUDGED = (WORSE, BETTER, UNCHANGED, IDENTICAL)
 PastVerdicts = Mapping[tuple[str, ...], str]
 """A night's verdict on a cell: by sweep, dataset, method, calibrator, metric, night."""
 # Worst first.
@@ -121,10 +125,13 @@ class Verdict:
 
     @property
     def ongoing(self) -> bool:
-        """Whether everything worse or drifting tonight was so in the previous night already."""
-        worse = self.lines[self.lines["verdict"] == WORSE]
-        drifting = (self.trends["verdict"] == DRIFTING).any()
-        return bool(len(worse) and worse["ongoing"].all() and not drifting)
+        """Whether something is worse or drifting, and all of it was reported before."""
+        bad = [
+            bool(line["ongoing"])
+            for frame in (self.lines, self.trends, self.steps)
+            for line in frame[frame["verdict"].isin(BAD)].to_dict("records")
+        ]
+        return bool(bad) and all(bad)
 
     @property
     def acceptable(self) -> bool:
@@ -168,16 +175,31 @@ class Verdict:
 
 def past_verdicts(nights: Nights, dates: Iterable[str]) -> PastVerdicts:
     """The verdicts of those nights that still exist."""
-    names = (*CELL, "metric")
     found: dict[tuple[str, ...], str] = {}
     for date in dates:
-        try:
-            lines = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())["cells"]
-        except (OSError, ValueError, KeyError):  # an old night that was deleted
-            continue
-        for line in lines:
-            found[*(str(line.get(name, "")) for name in names), date] = str(line.get("verdict", ""))
+        # An old night may have been deleted.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())
+            for line in content["cells"]:
+                found[*value_key(line), date] = str(line["verdict"])
     return found
+
+
+def bad_values(nights: Nights, date: str, baseline: str) -> dict[tuple[str, ...], bool] | None:
+    """By cell and metric, whether a night called the value worse or drifting, if it judged it.
+
+    None if that night no longer exists or had another baseline than that of this digest.
+    """
+    try:
+        content = json.loads((nights.place(date) / VERDICT_FILE).read_bytes())
+        if content["baseline"]["digest"] != baseline:
+            return None
+        judged = [line for line in content["cells"] if line["verdict"] in JUDGED]
+        also = [line for name in ("steps", "trends") for line in content[name]]
+        bad = [line for line in also if line["verdict"] in BAD]
+        return {value_key(line): line["verdict"] in BAD for line in (*judged, *bad)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def worst_first(lines: pd.DataFrame) -> pd.DataFrame:

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _MOST_SENTENCES = 12
-_LONGEST = 2800
-"""Most characters in a block's text: Slack's limit is 3000."""
+_LONGEST, _LONGEST_SENTENCE = 2800, 500
+"""Most characters in a block's text, escaped (Slack's limit is 3000), and in a sentence."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """How a night went, or that it did not run. ``links`` maps titles to its pages."""
+    """How a night went, or, with an empty ``night``, that none arrived.
+
+    ``links`` maps titles to its pages.
+    """
 
     suite: str
     night: str
@@ -27,7 +30,7 @@ class Message:
     def title(self) -> str:
         """The night in one line."""
         word = f"ongoing {self.verdict}" if self.ongoing else self.verdict
-        return f"{self.suite} {self.night}: {word}"
+        return f"{' '.join(filter(None, (self.suite, self.night)))}: {word}"
 
 
 def plain(message: Message) -> dict[str, Any]:
@@ -47,7 +50,7 @@ def slack(message: Message) -> dict[str, Any]:
     """For Slack's incoming webhooks: blocks, and a fallback text."""
     links = " · ".join(f"<{url}|{_mrkdwn(name)}>" for name, url in message.links.items())
     where = links or _mrkdwn(message.report)
-    texts = [_mrkdwn("\n".join(f"• {each}" for each in _some(message))), *([where] * bool(where))]
+    texts = ["\n".join(f"• {each}" for each in _some(message, _mrkdwn)), *([where] * bool(where))]
     sections = [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in texts]
     header = {"type": "header", "text": {"type": "plain_text", "text": message.title[:150]}}
     return {"text": _mrkdwn(message.title), "blocks": [header, *sections]}
@@ -81,9 +84,17 @@ FORMS: dict[str, Callable[[Message], dict[str, Any]]] = {
 """By the prefix of the webhook's address."""
 
 
-def _some(message: Message) -> list[str]:
-    """As many sentences as fit into a chat message."""
-    some = [each[: _LONGEST // _MOST_SENTENCES] for each in message.sentences[:_MOST_SENTENCES]]
+def _some(message: Message, escaped: Callable[[str], str] = str) -> list[str]:
+    """As many sentences, escaped, as fit into a chat message: whole, unless one is very long."""
+    some: list[str] = []
+    room = _LONGEST
+    for sentence in message.sentences[:_MOST_SENTENCES]:
+        cut = len(sentence) > _LONGEST_SENTENCE
+        text = escaped(f"{sentence[: _LONGEST_SENTENCE - 1]}…" if cut else sentence)
+        room -= len(text)
+        if room < 0:
+            break
+        some.append(text)
     left = len(message.sentences) - len(some)
     return [*some, *([f"… and {left} more."] if left else [])]
 

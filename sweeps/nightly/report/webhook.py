@@ -22,8 +22,8 @@ WAITS = (0.0, 2.0, 5.0)
 """Seconds before each attempt: a server that is briefly unavailable is tried again."""
 
 
-def check_webhook(url: str, name: str = "--webhook") -> None:
-    """Raise ``UserError`` if the URL cannot be the address of a web server."""
+def check_url(url: str, name: str) -> None:
+    """Raise ``UserError``, which begins with ``name``, if the URL cannot be a web server's."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and url.isascii() and url.isprintable()
@@ -49,14 +49,14 @@ class Webhook(NamedTuple):
     url: str
 
 
-def read_webhook(text: str) -> Webhook:
+def read_webhook(text: str, name: str) -> Webhook:
     """Parse ``slack:URL``, ``teams:URL``, ``json:URL``, or a URL alone, which receives JSON.
 
-    Raises ``UserError`` if the URL cannot be the address of a web server.
+    Raises ``UserError``, which begins with ``name``, if the URL cannot be that of a web server.
     """
     form, colon, url = text.partition(":")
     found = Webhook(form, url) if colon and form in FORMS else Webhook("json", text)
-    check_webhook(found.url)
+    check_url(found.url, name)
     return found
 
 

@@ -60,22 +60,21 @@ def _tidy(name: str, sweep: SweepRecords, store: Store) -> pd.DataFrame:
     if frame.empty:
         return pd.DataFrame(columns=KEYS)
     # The oracle is not a network: it has neither a cost nor anything that could get worse.
-    frame = frame[frame["row"] != ORACLE].rename(columns={"train_seconds": "seconds"})
+    frame = frame[frame["row"] != ORACLE].rename(columns={"train_seconds": "work_seconds"})
     trained = [trial for cell in sweep.cells.values() for trial in cell.confirmed if trial.done]
     logits = {trial.key: _logits(store, trial.done) for trial in trained if trial.done}
     frame = frame.assign(logits=frame["key"].map(logits))
-    for column, values in _times(trial.done for trial in trained if trial.done).items():
+    for column, values in _pace(trial.done for trial in trained if trial.done).items():
         frame[column] = frame["key"].map(values).astype(float)
     frame.insert(0, "sweep", name)
     return frame
 
 
-def _times(records: Iterable[TrialRecord]) -> dict[str, dict[str, float]]:
-    """The ``TIMES`` by name and key, which separate the machine's speed from the training's."""
-    found: dict[str, dict[str, float]] = {"work_seconds": {}, "reference": {}, "busy": {}}
+def _pace(records: Iterable[TrialRecord]) -> dict[str, dict[str, float]]:
+    """``reference`` and ``busy`` of the ``TIMES``, by key: how fast the machine was."""
+    found: dict[str, dict[str, float]] = {"reference": {}, "busy": {}}
     for record in records:
         gpu, times = record.gpu > 0, record.reference
-        found["work_seconds"][record.key] = record.seconds if gpu else record.cpu_seconds
         if times is None or not times.repeats or times.version != VERSION:
             continue
         took = times.seconds if gpu else times.cpu_seconds

@@ -26,7 +26,7 @@ from sweeps.nightly.report.page import night_page
 from sweeps.nightly.run.collection import Collected, collect
 from sweeps.nightly.run.identity import identity
 from sweeps.nightly.run.suite import LoadedSuite, for_night
-from sweeps.nightly.run.unattended import TimeUp, time_limit
+from sweeps.nightly.run.unattended import GRACE_SECONDS, MARGIN_SECONDS, TimeUp, time_limit
 from sweeps.spec import LoadedSpec
 from sweeps.store import Store, StoreError
 from sweeps.tracking.mlflow.night_run import VERDICT, NightRun, metric_name
@@ -103,8 +103,14 @@ def _begin(night: Night) -> tuple[NightState, bool]:
             number += 1
         runs.rename(aside)
         night.tell(f"code, data or machine have changed: earlier trials are set aside in {aside}")
+    limit = night.limit
     fresh = NightState(
-        suite=nights.suite, given=nights.given, night=date, began=now(), identity=found
+        suite=nights.suite,
+        given=nights.given,
+        night=date,
+        began=now(),
+        ends_by="" if limit is None else now(limit + GRACE_SECONDS + MARGIN_SECONDS),
+        identity=found,
     )
     if before is not None and resumed:
         night.tell(f"resuming the night of {date}")

@@ -28,6 +28,8 @@ from sweeps.store.lock import LocalLock, LockedError
 LOGS, KEPT_LOGS = "log", 30
 LOG_NAME = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(-\d+)?\.log")
 GRACE_SECONDS = 300.0
+MARGIN_SECONDS = 600.0
+"""For starting, reporting and publishing, which the command's own limit may not cover."""
 REMINDERS = 3
 ECHO_SECONDS = 0.2
 
@@ -43,17 +45,27 @@ def one_at_a_time(directory: Path) -> Iterator[None]:
     Raises ``LockedError`` naming the process that holds it, its host and since when, and
     ``StoreError`` if the directory cannot be written.
     """
-    directory = directory.absolute()
-    lock = LocalLock(LocalFiles(directory.parent), directory.name)
+    lock = _lock(directory)
     with contextlib.ExitStack() as held:
         try:
             held.enter_context(lock)
         except LockedError:
             who = lock.holder() or "another process"
+            place = directory.absolute()
             raise LockedError(
-                f"{directory}: a night is being run by {who}; wait for it to end, or stop it"
+                f"{place}: a night is being run by {who}; wait for it to end, or stop it"
             ) from None
         yield
+
+
+def is_running(directory: Path) -> bool:
+    """Whether a process holds the lock; one on another machine is taken to be alive."""
+    return _lock(directory).holder() is not None
+
+
+def _lock(directory: Path) -> LocalLock:
+    directory = directory.absolute()
+    return LocalLock(LocalFiles(directory.parent), directory.name)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from sweeps.engine import pace, trial
 from sweeps.engine.cell import Cells
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.trial import TrialRun
-from sweeps.nightly.run.collection import _times
+from sweeps.nightly.run.collection import _pace
 from sweeps.spec import read_spec
 from sweeps.store import ReferenceTimes, Store, TrialRecord
 
@@ -86,7 +86,7 @@ def test_a_gpu_is_judged_by_its_own_seconds() -> None:
     old = TrialRecord.model_construct(
         key="o", resources={}, **usual | {"reference": times.model_copy(update={"version": 0})}
     )
-    found = _times([on_cpu, on_gpu, old])
-    assert found["work_seconds"] == {"c": 3.0, "g": 10.0, "o": 3.0}
+    assert (on_cpu.seconds_alone, on_gpu.seconds_alone) == (3.0, 10.0)
+    found = _pace([on_cpu, on_gpu, old])
     assert found["reference"] == pytest.approx({"c": 0.1, "g": 0.2}), "versions are never mixed"
     assert found["busy"] == {"c": 2.0, "g": 1.0}

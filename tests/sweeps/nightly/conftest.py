@@ -10,6 +10,12 @@ import pytest
 from tests.sweeps.nightly.kit import FIRST, SEARCHED, Scene, reference_takes
 
 
+@pytest.fixture(autouse=True)
+def _outside_of_workflows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the tests run in one, messages would link to it."""
+    monkeypatch.delenv("GITHUB_RUN_ID", raising=False)
+
+
 @pytest.fixture
 def one_second_of_reference_work(monkeypatch: pytest.MonkeyPatch) -> None:
     reference_takes(monkeypatch, 1.0)

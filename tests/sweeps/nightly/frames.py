@@ -68,8 +68,8 @@ def frame(
     rows.insert(0, "sweep", "small")
     for place, metric in enumerate(METRICS):
         rows[metric] = values[..., place, :].ravel()
-    rows["seconds"] = np.repeat(times[:, :, None], len(CALIBRATORS), axis=2).ravel()
-    return rows.assign(work_seconds=rows["seconds"], reference=0.01 * speed, busy=busy)
+    rows["work_seconds"] = np.repeat(times[:, :, None], len(CALIBRATORS), axis=2).ravel()
+    return rows.assign(reference=0.01 * speed, busy=busy)
 
 
 def only(dataset: str, method: str, calibrator: str, metric: str, change: Any) -> Array:

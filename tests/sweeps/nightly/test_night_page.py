@@ -37,7 +37,7 @@ def results(ece: float) -> pd.DataFrame:
                 numbers = {"ece": 0.05 + 0.002 * seed + moved * (1 + 0.02 * seed), "nll": 0.4}
                 cell = {"sweep": "paper", "dataset": "blobs", "row": method}
                 numbers |= {"brier": 0.2, "error": 0.1, "key": "0"}
-                times = {"seconds": 1.0, "work_seconds": 1 + 0.1 * seed, "reference": 0.01}
+                times = {"work_seconds": 1 + 0.1 * seed, "reference": 0.01}
                 numbers["converged"] = not moved or seed > 1
                 rows.append(cell | {"calibrator": calibrator, "seed": seed} | numbers | times)
     return pd.DataFrame(rows)
@@ -143,7 +143,7 @@ def test_a_chart_that_fails_costs_its_section(
 def test_a_night_without_results_has_a_page_too() -> None:
     state = NightState(suite="small", night="2026-01-05", status="unfinished", digest="0")
     empty = pd.DataFrame(columns=["sweep", "dataset", "row", "calibrator", "seed"])
-    history = pd.DataFrame(columns=["night", *empty.columns, "ece", "nll", "seconds"])
+    history = pd.DataFrame(columns=["night", *empty.columns, "ece", "nll"])
     reasons = ["the time limit of 1 min was reached", "paper was not started"]
     counts = [SweepCount("paper", "paper-2026-01-05", 0, 0, 0, 0.0)]
     nights = Nights(Path("my nights"), "small", "suites/small.yaml")

@@ -20,6 +20,7 @@ from mlflow.tracking import MlflowClient
 from sweeps.cli.main import main
 from sweeps.nightly.run import night as night_module
 from sweeps.nightly.run.night import Night
+from sweeps.nightly.run.unattended import one_at_a_time
 from tests.faults.kit import kill
 from tests.ports import free_port
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
@@ -162,6 +163,7 @@ def test_baselines_are_accepted_shown_and_kept(
         (["--webhook", f"gopher://x/{SECRET}"], "--webhook: not a valid address"),
         (["--tracking", "somewhere"], "--tracking: found 'somewhere'"),
         (["--at", "03:00"], "--at goes with --print"),
+        (["--nights-url", "ci.example.org/nights"], "--nights-url: not a valid address"),
         (["--print", "cron", "--webhook", f"http://x/{SECRET}"], "--webhook with --print"),
     ],
 )
@@ -244,6 +246,27 @@ def test_a_tracking_server_that_refuses_us_ends_it_before_it_begins(
     (line,) = capfd.readouterr().err.splitlines()
     assert "requires authentication" in line
     assert not (tmp_path / "nights").exists()
+
+
+def test_the_webhook_hears_of_a_night_that_cannot_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A password that has changed, a spec that broke, a night that still runs."""
+    arguments = [*dying(monkeypatch, tmp_path, AssertionError("it has begun")), "--night", FIRST]
+    with server(200) as (url, received):
+        told = ["--webhook", url]
+        with server(401) as (tracking, _):
+            assert main([*arguments, *told, "--tracking", tracking.partition("/hooks")[0]]) == 2
+        with one_at_a_time(tmp_path / "nights" / "small"):
+            assert main([*arguments, *told]) == 2
+        (tmp_path / "sweeps" / "searched.yaml").write_text("name: [")
+        assert main([*arguments, *told]) == 2
+    messages = [each["message"] for each in received]
+    assert {(each["suite"], each["night"]) for each in messages} == {("small", FIRST)}
+    (refused,), (busy,), (broken,) = (each["sentences"] for each in messages)
+    assert "requires authentication" in refused
+    assert "a night is being run by process" in busy
+    assert "searched.yaml" in broken
 
 
 def test_a_suite_is_named_by_its_directory_whatever_its_name(

@@ -8,6 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -22,7 +23,7 @@ from sweeps.nightly.judge.assessment import assess
 from sweeps.nightly.judge.rules import Judge
 from sweeps.nightly.judge.verdict import VERDICT_FILE, Verdict
 from sweeps.tracking.mlflow.night_run import NightRun
-from tests.sweeps.nightly.frames import frame, only
+from tests.sweeps.nightly.frames import Array, frame, only
 
 WHERE = ("digits", "focal", "temp")
 
@@ -32,9 +33,9 @@ def nights(tmp_path: Path) -> Nights:
     return Nights(tmp_path, "nightly")
 
 
-def night(nights: Nights, day: int, worse: float = 0.0) -> Verdict:
+def night(nights: Nights, day: int, worse: float | Array = 0.0, **times: float) -> Verdict:
     """Assess a night in which one ECE is so much worse, and keep its files."""
-    results = frame(only(*WHERE, "ece", worse), seeds=8).assign(converged=True)
+    results = frame(only(*WHERE, "ece", worse), seeds=8, **times).assign(converged=True)
     date = f"2026-11-{day:02d}"
     state = NightState(
         suite="nightly",
@@ -102,6 +103,53 @@ def test_an_accepted_regression_is_the_new_level(nights: Nights) -> None:
     assert "worse since 2026-11-04" in new.sentences[1]
 
 
+def test_what_another_baseline_called_worse_is_news(nights: Nights) -> None:
+    for day, worse in ((1, 0.0), (2, 0.05)):
+        night(nights, day, worse)
+    accept(nights, "2026-11-02", "it is meant so")
+    new = night(nights, 3, 0.1)
+    assert (new.overall, new.ongoing) == ("regression", False)
+    assert new.sentences[0].startswith("Regression: 1 value worse than the baseline, of ")
+    assert night(nights, 4, 0.1).ongoing
+
+
+def test_slower_code_is_ongoing_though_a_busy_night_lies_between(nights: Nights) -> None:
+    for day in (1, 2, 3):
+        night(nights, day, pace=1 + 0.01 * day)
+    new = night(nights, 4, pace=1.3)
+    assert (new.overall, new.ongoing) == ("regression", False)
+    assert new.sentences[1].startswith("all sweeps · every row: training work")
+    assert new.sentences[1].endswith(": worse since 2026-11-04 (commits 0000003…0000004)")
+    assert night(nights, 5, pace=1.3, busy=2.0).overall == "identical"
+    again = night(nights, 6, pace=1.3)
+    assert (again.overall, again.ongoing) == ("regression", True)
+    worse = [each for each in again.sentences if ": worse" in each]
+    assert len(worse) == 7, "all together, and each"
+    assert all(each.endswith(", ongoing") for each in worse)
+    assert night(nights, 7).overall == "identical"
+    assert not night(nights, 8, pace=1.3).ongoing, "it had been fast"
+
+
+@pytest.mark.parametrize("kind", ["trends", "steps"])
+def test_what_many_nights_show_is_news_once(nights: Nights, kind: str) -> None:
+    """A drift, and a step that no single night shows for the luck of its seeds."""
+    rng = np.random.default_rng(0)
+    before = news = 0
+    for day in range(1, 20):
+        change = 0.001 * day if kind == "trends" else 0.02 * (day > 8)
+        luck = rng.normal(0, 0.004 if kind == "trends" else 0.016, 8)
+        found = night(nights, day, change + luck)
+        bad = getattr(found, kind)["verdict"].isin(("worse", "drifting"))
+        if found.overall == "regression":
+            assert found.ongoing == (before > 0), day
+            assert found.sentences[0].startswith("Ongoing" if before else "Regression: 1 value")
+            assert found.sentences[1].endswith(", ongoing") == found.ongoing
+            before += 1
+            news += bool(bad.any())
+    assert before > 3
+    assert news > 2, kind
+
+
 def _cells(verdict: Verdict) -> list[dict[str, object]]:
     found: list[dict[str, object]] = json.loads(verdict.json())["cells"]
     return found
@@ -128,7 +176,9 @@ def test_the_history_is_written_as_otava_reads_it(
     assert columns == set(table.columns) - {test["time_column"], *test["attributes"]}
 
 
-def test_messages_link_to_what_others_can_open(nights: Nights, tmp_path: Path) -> None:
+def test_messages_link_to_what_others_can_open(
+    nights: Nights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = NightRun("nightly", "2026-11-01", "https://me:secret@mlflow.example.org/", tmp_path)
     assert run.link == "", "while it has no run"
     run._run, run._experiment_id = "abc", "7"
@@ -142,3 +192,9 @@ def test_messages_link_to_what_others_can_open(nights: Nights, tmp_path: Path) -
     }
     alone = argparse.Namespace(nights_url=None)
     assert message_of(night(nights, 1), tmp_path / "report.html", alone).links == {}
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example.org")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "me/mine")
+    monkeypatch.setenv("GITHUB_RUN_ID", "12")
+    page = "https://github.example.org/me/mine/actions/runs/12"
+    found = message_of(night(nights, 1), tmp_path / "report.html", alone)
+    assert found.links == {"workflow": page}

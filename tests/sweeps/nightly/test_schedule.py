@@ -204,6 +204,9 @@ def test_the_command_prints_itself_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     given = ["nightly", "small.yaml", "--address", "ray://head:10001"]
+    more = ["--nights-url", "https://ci.example.org/nights", "--status-port", "[::1]:8090"]
+    assert main([*given, *more, "--print", "systemd"]) == 0
+    assert f" {' '.join(more)}\n" in capfd.readouterr().out
     assert main([*given, "--print", "systemd"]) == 0
     out = capfd.readouterr().out
     assert f" nightly {tmp_path}/small.yaml --nights {tmp_path}/nights " in out

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sweeps.analysis.statistics import change_points
-from sweeps.nightly.judge.rules import Judge
+from sweeps.nightly.judge.rules import ALL, Judge
 from sweeps.nightly.judge.steps import since, steps
 from tests.sweeps.nightly.frames import (
     MINIMUM,
@@ -96,6 +96,24 @@ def test_since_names_the_nights_and_revisions_around_the_step() -> None:
     assert step.night == "2026-10-10"
     assert step.last_before == "2026-10-09"
     assert (step.revision_before, step.revision) == ("0000008", "0000009")
+
+
+def test_slower_code_is_located_in_the_cost_of_all_trainings_together() -> None:
+    """Each training varies by as much as a step of 15 %, their mean by less."""
+    rng = np.random.default_rng(0)
+    history = pd.concat(
+        [
+            frame(pace=np.exp(rng.normal(0.14 * (place >= 7), 0.1, (*SHAPE[:2], 5)))).assign(
+                night=date, git=f"{place:07x}"
+            )
+            for place, date in enumerate(dates(12))
+        ]
+    )
+    history = history.assign(cost=history["work_seconds"])
+    step = since(steps(history, JUDGE), history)[*ALL, "cost"]
+    assert (step.night, step.revision) == ("2026-10-08", "0000007")
+    without = history[(history["night"] != "2026-10-03") | (history["row"] != "focal")]
+    assert since(steps(without, JUDGE), without)[*ALL, "cost"] == step, "by what all nights have"
 
 
 def test_what_was_mended_in_part_is_worse_since_it_broke() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sweeps.cli.main import main
-from sweeps.nightly.archive.nights import Nights, NightState, Status
+from sweeps.nightly.archive.nights import Nights, NightState, Status, now
+from sweeps.nightly.run.unattended import one_at_a_time
 from sweeps.nightly.watch import watch
 from tests.sweeps.nightly.test_webhook import server
 
@@ -43,7 +44,26 @@ def test_a_night_that_runs_for_more_than_a_day_has_not_arrived(
 ) -> None:
     nights = Nights(tmp_path, "nightly")
     night(nights, hours, "running")
-    assert watch(nights).arrived == arrived
+    with one_at_a_time(nights.directory):
+        assert watch(nights).arrived == arrived
+
+
+def test_a_night_that_was_killed_has_not_arrived(tmp_path: Path) -> None:
+    """It told nobody, and the next one may be killed, too."""
+    nights = Nights(tmp_path, "nightly")
+    night(nights, 30)
+    night(nights, 2, "running")
+    killed = watch(nights)
+    assert not killed.arrived, "nobody holds its lock"
+    assert killed.words.endswith("UTC and was killed")
+    (state,) = (s for n in nights.dates() if (s := nights.state(n)) and s.status == "running")
+    with one_at_a_time(nights.directory):  # as a killed process on another machine leaves it
+        nights.write_state(state.model_copy(update={"ends_by": now(60)}))
+        assert watch(nights).arrived
+        nights.write_state(state.model_copy(update={"ends_by": now(-60)}))
+        assert not watch(nights).arrived, "it cannot take so long"
+    nights.mark_unfinished("2999-01-01")
+    assert watch(nights).words == killed.words
 
 
 def test_the_command_tells_the_webhook(
@@ -57,5 +77,5 @@ def test_the_command_tells_the_webhook(
         assert main(command) == 1
         assert main([*command, "--within", "2d"]) == 0
     (told,) = received
-    assert told["message"]["text"].startswith("nightly ")
+    assert told["message"]["text"] == "nightly: missing"
     assert "no night of nightly in the last 26 h" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from sweeps.errors import UserError
 from sweeps.nightly.report import webhook
 from sweeps.nightly.report.message import FORMS, Message
 from sweeps.nightly.report.webhook import (
-    check_webhook,
+    check_url,
     ping,
     read_webhook,
     report_to,
@@ -110,7 +110,7 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
 )
 def test_what_is_no_address_is_bad_input_and_not_repeated(url: str) -> None:
     with pytest.raises(UserError) as error:
-        check_webhook(url)
+        check_url(url, "--webhook")
     assert str(error.value) == "--webhook: not a valid address; write e.g. https://host/path"
 
 
@@ -122,7 +122,7 @@ def test_what_no_library_takes_is_one_line_too() -> None:
 
 def test_user_path_and_query_are_hidden() -> None:
     url = f"https://user:{SECRET}@hooks.example.org:8443/{SECRET}?key={SECRET}"
-    check_webhook(url)
+    check_url(url, "--webhook")
     assert shown(url) == "https://hooks.example.org/***"
 
 
@@ -165,14 +165,38 @@ def test_forms_are_what_the_services_take() -> None:
 def test_the_form_stands_before_the_address() -> None:
     with server(200) as (url, received):
         for form in ("slack:", "teams:", "json:", ""):
-            assert report_to(read_webhook(f"{form}{url}"), MESSAGE) == ""
+            assert report_to(read_webhook(f"{form}{url}", "--webhook"), MESSAGE) == ""
     kinds = [sorted(each["message"]) for each in received]
     assert kinds[0] == ["blocks", "text"]
     assert kinds[1] == ["attachments", "type"]
     assert kinds[2] == kinds[3]
     assert received[3]["message"]["ongoing"] is True
-    with pytest.raises(UserError, match="--webhook: not a valid address"):
-        read_webhook("slack:hooks.slack.com/x")
+    with pytest.raises(UserError, match="CALSWEEP_WEBHOOK: not a valid address"):
+        read_webhook("slack:hooks.slack.com/x", "CALSWEEP_WEBHOOK")
+
+
+def test_sentences_are_whole_and_fit_into_what_slack_takes() -> None:
+    """What is said at their end, since when and whether it is news, must not be cut off."""
+    ending = "p < 0.001 after correction over 135 tests): worse since 2026-11-03, ongoing"
+    sentences = [f"{'<&>' * 30} {'x' * 160} {number} {ending}" for number in range(12)]
+    for form, text in (
+        ("slack", lambda told: told["blocks"][1]["text"]["text"]),
+        ("teams", lambda told: "\n".join(block["text"] for block in _card(told)["body"][1:])),
+    ):
+        told = text(FORMS[form](replace(MESSAGE, sentences=sentences)))
+        *some, last = told.splitlines()
+        assert len(some) > 3
+        assert all(each.endswith("ongoing") for each in some)
+        assert last.endswith(f"… and {12 - len(some)} more.")
+        assert len(told) <= 3000
+        longest = text(FORMS[form](replace(MESSAGE, sentences=["&" * 10_000])))
+        assert longest.endswith("…")
+        assert len(longest) <= 3000
+
+
+def _card(told: dict[str, Any]) -> dict[str, Any]:
+    card: dict[str, Any] = told["attachments"][0]["content"]
+    return card
 
 
 def test_a_dead_mans_switch_is_asked_for() -> None:

@@ -7,7 +7,8 @@
 trains the same small trials night after night in two processes, as a sweep on two cores does.
 Of every six nights two are quiet, two have other processes on the cores all the time or half
 of it, and two are quiet with training really made slower: every fifth batch is trained twice.
-``timings.csv`` was measured on two cores that others shared, quiet nights by right of way: their
+``timings.csv`` and, a day later, ``timings_held_out.csv`` were measured on two cores that others
+shared, by right of way (``nice``, and the session's ``/proc/PID/autogroup``): in quiet nights
 caches and clock rates were still those of a machine at work.
 """
 
