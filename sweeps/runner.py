@@ -139,7 +139,9 @@ def run_sweep(
             # If interrupted, it should end soon: the next run publishes the rest.
             patience = 5.0 if summary is None else 20.0
             with stage("waiting for MLflow"):
-                unpublished = recorder.close(summary, analysis, patience=patience)
+                unpublished = recorder.close(
+                    summary, analysis, patience=patience, tell=lambda words: say(console, words)
+                )
         return Outcome(
             plan,
             records,

@@ -11,6 +11,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from calibration.data.columns import are_truths, holds_texts
 from calibration.data.frames import ROW_NUMBERS, csv_options, is_parquet, numbers_rows, reading
+from calibration.data.packed_text import opened_text
 
 CHUNK_BYTES = 32 * 10**6
 """Of a chunk's values, at 8 bytes each."""
@@ -100,9 +101,12 @@ class FrameChunks:
                 options = csv_options(self.path, self.separator)
                 # By position: a name may be one that pandas gives to repeated or nameless columns.
                 places = [place for place, name in enumerate(self._all) if name in set(names)]
-                with pd.read_csv(
-                    self.path, **options, usecols=places, dtype=given, chunksize=self.rows
-                ) as chunks:
+                with (
+                    opened_text(self.path) as text,
+                    pd.read_csv(
+                        text, **options, usecols=places, dtype=given, chunksize=self.rows
+                    ) as chunks,
+                ):
                     yield from chunks
                 return
             import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -115,7 +119,8 @@ class FrameChunks:
 
     def _header(self) -> list[str]:
         if not is_parquet(self.path):
-            first = pd.read_csv(self.path, **csv_options(self.path, self.separator), nrows=1)
+            with opened_text(self.path) as text:
+                first = pd.read_csv(text, **csv_options(self.path, self.separator), nrows=1)
             if not isinstance(first.index, pd.RangeIndex):
                 raise ValueError("the rows have more fields than the header has names; add them")
             return list(first.columns)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from calibration.data.packed_text import opened_text, text_bytes
 from calibration.data.paths import check_file
 from calibration.memory import TooLargeError, check_fits
 
@@ -22,8 +23,6 @@ ROW_NUMBERS = "Unnamed: 0"
 """What pandas calls a first column without a name."""
 _CELL_BYTES = 8
 _SAMPLED_ROWS = 200
-_PACKERS = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar"}
-_PACKED = 8
 
 
 def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
@@ -31,16 +30,24 @@ def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
 
     Unless given, the separator is a tab in ``.tsv``, and else a comma; or a semicolon or tab
     if the first line has that, but no comma (what stands in quotes does not count). Raises
-    ``ValueError`` naming the file if it is absent, empty, not UTF-8 or not of these formats.
+    ``ValueError`` naming the file if it is absent, empty, not UTF-8, not of these formats or too
+    large for the memory that is available.
     """
+    size = bytes_in_memory(path, separator)
+    with reading(path):
+        rows = "{} rows of {} columns".format(*_shape(path)) if is_parquet(path) else "rows"
+        check_fits(size, f"{path}: its {rows} take")
+    return read_whole(path, separator)
+
+
+def read_whole(path: Path, separator: str | None = None) -> pd.DataFrame:
+    """``read_frame`` of a file that is known to fit into memory."""
     with reading(path):
         if is_parquet(path):
-            rows, columns = _shape(path)
-            what = f"{path}: its {rows} rows of {columns} columns take"
-            check_fits(_CELL_BYTES * rows * columns, what)
             frame = pd.read_parquet(path)
         else:
-            frame = pd.read_csv(path, **csv_options(path, separator))
+            with opened_text(path) as text:
+                frame = pd.read_csv(text, **csv_options(path, separator))
             if numbers_rows(frame, 0):
                 frame = frame.drop(columns=ROW_NUMBERS)
     frame.columns = frame.columns.map(str)
@@ -98,16 +105,17 @@ def bytes_in_memory(path: Path, separator: str | None) -> int:
     """What a table that is read whole takes: 8 bytes for each value, and the text of a CSV.
 
     The footer of a Parquet file says how many values there are; of a CSV file it is an estimate
-    by its first rows, and by what text is usually packed to.
+    by its first rows. Packed text is unpacked to be counted, as far as it would fit.
     """
     with reading(path):
         if is_parquet(path):
             return _CELL_BYTES * math.prod(_shape(path))
-        text = path.stat().st_size * (_PACKED if _kinds(path) & _PACKERS else 1)
+        size = text_bytes(path)
         as_texts = csv_options(path, separator) | {"dtype": str, "keep_default_na": False}
-        first = pd.read_csv(path, **as_texts, nrows=_SAMPLED_ROWS)
+        with opened_text(path) as text:
+            first = pd.read_csv(text, **as_texts, nrows=_SAMPLED_ROWS)
         sampled = len(first.to_csv(index=False, header=False).encode())
-        return text + int(_CELL_BYTES * first.size * text / max(1, sampled))
+        return size + int(_CELL_BYTES * first.size * size / max(1, sampled))
 
 
 def _shape(path: Path) -> tuple[int, int]:
@@ -125,14 +133,15 @@ def read_texts(path: Path, frame: pd.DataFrame, names: list[str]) -> dict[str, A
     """
     if is_parquet(path) or not names:
         return {name: frame[name].array for name in names}
-    texts = pd.read_csv(
-        path,
-        sep=_separator(path),
-        usecols=names,
-        dtype=str,
-        keep_default_na=False,
-        encoding="utf-8-sig",
-    )
+    with opened_text(path) as text:
+        texts = pd.read_csv(
+            text,
+            sep=_separator(path),
+            usecols=names,
+            dtype=str,
+            keep_default_na=False,
+            encoding="utf-8-sig",
+        )
     return {name: texts[name].to_numpy(dtype=object) for name in names}
 
 
@@ -162,16 +171,17 @@ def _separator(path: Path) -> str:
 
 
 def _first_row(path: Path, separator: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> list[str]:
-    row = pd.read_csv(
-        path,
-        sep=separator,
-        quoting=quoting,
-        header=None,
-        nrows=1,
-        dtype=str,
-        keep_default_na=False,
-        encoding="utf-8-sig",
-    )
+    with opened_text(path) as text:
+        row = pd.read_csv(
+            text,
+            sep=separator,
+            quoting=quoting,
+            header=None,
+            nrows=1,
+            dtype=str,
+            keep_default_na=False,
+            encoding="utf-8-sig",
+        )
     return [str(value) for value in row.iloc[0]]
 
 

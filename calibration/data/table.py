@@ -13,7 +13,7 @@ from calibration.data.columns import Column, encode_columns, holds_texts, infer_
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
 from calibration.data.fixed import TEST_SHARE, FixedDataset
 from calibration.data.frame_chunks import FrameChunks, Frames, WholeFrame
-from calibration.data.frames import bytes_in_memory, check_names, read_frame
+from calibration.data.frames import bytes_in_memory, check_names, read_whole
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.protocol import Share
 from calibration.data.roles import Roles, check_fold_alone, check_roles, read_roles
@@ -67,7 +67,7 @@ class Table(DatasetOptions):
         """Read the file or files. Raises ``ValueError`` naming file and column."""
         paths = [self.path, *([] if self.test_path is None else [self.test_path])]
         if fits(sum(bytes_in_memory(path, self.separator) for path in paths)):
-            files: list[Frames] = [WholeFrame(read_frame(p, self.separator)) for p in paths]
+            files: list[Frames] = [WholeFrame(read_whole(p, self.separator)) for p in paths]
             content = self._content(files, in_memory_whole)
         else:
             content = converted_table(

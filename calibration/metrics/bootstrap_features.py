@@ -6,7 +6,7 @@ sample: gaps per bin, cumulative gaps, smoothed gaps. Scores are means, a sum of
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -70,8 +70,8 @@ def ace_features(predictions: Predictions, bins: int) -> Summed:
     return Summed(dense(bins, lambda part: member(part) * gap[part, None]), _l1)
 
 
-def classwise_ece_features(predictions: Predictions, bins: int) -> Summed:
-    """Gap per class and equal-width bin.
+def classwise_ece_features(predictions: Predictions, bins: int, together: int) -> Iterator[Summed]:
+    """Gap per class and equal-width bin, of ``together`` classes at a time.
 
     As in ``classwise_ece`` only the few entries above the first bin are binned one by one (a
     sparse product); the first bin is what remains of a class.
@@ -79,24 +79,32 @@ def classwise_ece_features(predictions: Predictions, bins: int) -> Summed:
     rows, labels = predictions.rows
     samples, classes = rows.shape
     scale = samples * classes
-
-    def gaps(part: slice) -> Tensor:
-        return (rows[part].double() - one_hot(labels[part], classes)) / scale
-
     position = positions_above(rows.reshape(-1), 0.98 / bins)
     sample, label = position // classes, position % classes
     values = rows[sample, label]
     weights = (values.double() - (labels[sample] == label).double()) / scale
-    cells = torch.stack([label * bins + width_index(values, bins), sample])
-    upper = torch.sparse_coo_tensor(
-        cells, weights, (classes * bins, samples), check_invariants=False
+    index = label * bins + width_index(values, bins)
+    for first in range(0, classes, together):
+        end = min(first + together, classes)
+        inside = slice(None) if end - first == classes else (label >= first) & (label < end)
+        cells = torch.stack([index[inside] - first * bins, sample[inside]])
+        shape = ((end - first) * bins, samples)
+        upper = torch.sparse_coo_tensor(cells, weights[inside], shape, check_invariants=False)
+        yield _classwise_block(rows[:, first:end], labels - first, upper, scale)
+
+
+def _classwise_block(rows: Tensor, labels: Tensor, upper: Tensor, scale: int) -> Summed:
+    """``classwise_ece_features`` of some classes (N, k); labels outside 0…k−1 are of others."""
+    samples, classes = rows.shape
+    own = torch.arange(classes, device=rows.device)
+    whole = dense(
+        classes, lambda part: (rows[part].double() - (labels[part, None] == own).double()) / scale
     )
-    whole = dense(classes, gaps)
 
     def sums(counts: Tensor) -> Tensor:
         parts = counts.split(max(1, RESAMPLED_ELEMENTS // samples))
         flat = torch.cat([torch.sparse.mm(upper, part.t().double()).t() for part in parts])
-        found = flat.unflatten(-1, (classes, bins))
+        found = flat.unflatten(-1, (classes, -1))
         found[..., 0] = whole(counts) - found[..., 1:].sum(-1)
         return flat
 

@@ -16,7 +16,7 @@ from calibration.calibrators import Calibrator
 from calibration.data.predictions import StoredPredictions, check_both
 from calibration.evaluation import LabelledLogits
 from calibration.memory import COPIES, available_memory, check_fits
-from calibration.metrics.bootstrap import resample_counts
+from calibration.metrics.bootstrap import CLASSWISE_ELEMENTS, resample_counts
 from calibration.metrics.class_view import ClassView
 from calibration.metrics.rare import class_shares
 from calibration.row_notes import notes_on_groups, notes_on_weights
@@ -175,11 +175,12 @@ def _shares(rows: LabelledLogits) -> tuple[float, ...]:
 def _workers(setting: EvaluationSetup, wanted: int) -> int:
     """As many calibrators at a time as fit into memory. Raises ``ValueError`` if none does.
 
-    Most memory goes to the resampled class-wise ECE, a number for each bin of each class, and
+    Most memory goes to the resampled class-wise ECE, a number for each bin of many classes, and
     to a few copies of the probabilities.
     """
     rows, classes = setting.measured.logits.shape
-    of_one = 8 * classes * (2 * setting.resamples * setting.bins + 4 * rows)
+    gaps = min(setting.resamples * setting.bins * classes, CLASSWISE_ELEMENTS)
+    of_one = 8 * (2 * gaps + 4 * rows * classes)
     check_fits(of_one, f"a calibrator of {rows} × {classes} with {setting.bins} bins takes")
     return max(1, min(wanted, available_memory() // (COPIES * of_one)))
 

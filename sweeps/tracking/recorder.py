@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from calibration.text import count
@@ -26,6 +26,8 @@ LIVE_REST = 9.0
 FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
 STUCK_SECONDS = 60.0
 """Seconds beyond its patience that a driver waits for a call that does not return."""
+FIRST_TOLD, TOLD_EVERY = 5.0, 30.0
+"""Seconds of waiting at the end after which it is told what for, and again."""
 _REFUSALS = 3
 
 
@@ -130,35 +132,50 @@ class Recorder:
         analysis: Analysis | None = None,
         *,
         patience: float = 20.0,
+        tell: Callable[[str], None] = lambda words: None,
     ) -> int:
         """Publish the rest and the sweep's own run; returns how many trials could not be.
 
         The sweep's run shows ``summary`` and ``analysis``. Gives up after ``patience`` seconds
         without success, or a minute later if a call does not return. Without a ``summary`` the
         sweep was interrupted: its runs are marked as killed, and there are ``patience`` seconds
-        for everything that is left.
+        for everything that is left. A slow server may take long: ``tell`` is given a line about
+        it now and then.
         """
         self._heard = time.monotonic()
         self._events.put(_Close(summary, analysis, patience))
         if summary is None:
             self._thread.join(patience + FIRST_WAIT)
         else:
-            self._wait_while_heard(patience + STUCK_SECONDS)
+            self._wait_while_heard(patience + STUCK_SECONDS, tell)
         if self._thread.is_alive():
             self.error = self.error or f"{self.backend.place} did not answer in time"
         elif not self.backlog and not self._set_aside and self._failing_since is None:
             self.error = ""
         return self.backlog + self._set_aside
 
-    def _wait_while_heard(self, seconds: float) -> None:
+    def _wait_while_heard(self, seconds: float, tell: Callable[[str], None]) -> None:
         """Wait for the thread's end, unless the server is silent for this many seconds."""
-        if self.backend.answers_always:
-            self._thread.join()
-            return
-        while (left := self._heard + seconds - time.monotonic()) > 0:
-            self._thread.join(left)
-            if not self._thread.is_alive():
-                return
+        told_at = time.monotonic() + FIRST_TOLD
+        while self._thread.is_alive():
+            now = time.monotonic()
+            if now >= told_at:
+                tell(self._waited_for())
+                told_at = now + TOLD_EVERY
+            until = told_at
+            if not self.backend.answers_always:
+                until = min(until, self._heard + seconds)
+                if until <= now:
+                    return
+            self._thread.join(until - now)
+
+    def _waited_for(self) -> str:
+        left = f"{count(self.backlog, 'trial')} and " if self.backlog else ""
+        trouble = f" ({self.error})" if self._failing_since is not None else ""
+        return (
+            f"waiting for {self.backend.place}{trouble}: {left}the sweep's own run left to "
+            "publish; interrupting loses nothing, the same command publishes them later"
+        )
 
     def _work(self) -> None:
         with self.backend.settings():

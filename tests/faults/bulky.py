@@ -6,6 +6,7 @@ found. It raises ``AssertionError`` where a command failed without a clear messa
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import subprocess
@@ -74,6 +75,24 @@ def npz_bomb(directory: Path) -> str:
         assert ended.peak < 2e9, ended
         ends.append(str(ended))
     return f"NPZ announcing {huge / 1e9:.0f} GB: {ends[0]}; NPZ with a lie: {ends[1]}"
+
+
+def csv_bomb(directory: Path) -> str:
+    """Packed text of twice the memory: rows, and rows that end in a line without an end."""
+    rows = gzip.compress(b"label,logit_a,logit_b\n" + b"a,0.5,0.25\nb,0.25,0.5\n" * 3_000_000)
+    line = gzip.compress(bytes(2**26))
+    times = 2 * psutil.virtual_memory().total // 2**26
+    (directory / "rows.csv.gz").write_bytes(rows * times)  # members of one file, as gzip allows
+    (directory / "line.csv.gz").write_bytes(rows + line * times)
+    ends = []
+    for file, words in (("rows", "of memory are available"), ("line", "unpacks to a line of")):
+        ended = _calsweep(directory, "posthoc", f"{file}.csv.gz")
+        assert ended.code == 2, ended.said
+        assert words in ended.said, ended.said
+        assert ended.said.count("\n") == 1, ended.said
+        assert ended.peak < 2e9, ended
+        ends.append(str(ended))
+    return f"CSV unpacking to {times * 2**26 / 1e9:.0f} GB: {ends[0]}; one line: {ends[1]}"
 
 
 def npz_announcing(size: int, *, stored: int) -> bytes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.faults.kit import Scene, free_port, retrained, start_server, stop_server, wait_for
 from tests.faults.outages import CURVE, OUTAGES, SPEC, TRIALS, Outages
+from tests.sweeps.tracking.between import Between
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +41,45 @@ def test_a_server_gone_for_good_costs_nothing_and_sync_publishes_later(tmp_path:
         scene.assert_exact(6, CURVE, {"FINISHED"})
     finally:
         stop_server(server)
+
+
+def test_who_waits_for_a_slow_server_is_told_so_and_may_interrupt_at_no_loss(
+    tmp_path: Path,
+) -> None:
+    """It takes two seconds for an answer; the drill ``slow-server`` waits until it has them all."""
+    port = free_port()
+    (tmp_path / "server").mkdir()
+    server = start_server(tmp_path / "server", port)
+    between = Between(port, seconds=2.0)
+    between.turn("slow")
+    spec = SPEC.replace("{loguniform: [0.01, 0.1]}", "0.05").replace("TRIALS", "1")
+    scene = Scene(tmp_path / "sweep", spec, tracking=between.uri)
+    try:
+        process = scene.start()
+        said = line_with("waiting for", process)
+        assert f"{between.uri}: " in said
+        assert "left to publish; interrupting loses nothing" in said
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+        assert process.returncode == 130, err
+        assert "Traceback" not in err
+        between.turn("fair")
+        before = scene.attempts()
+        done = scene.run()
+        assert done.returncode == 0, done.stderr
+        assert scene.attempts() == before
+        scene.assert_exact(1, CURVE, {"FINISHED"})
+    finally:
+        between.close()
+        stop_server(server)
+
+
+def line_with(words: str, process: subprocess.Popen[str]) -> str:
+    """The first line of a command's output with these words."""
+    assert process.stdout is not None
+    said = next((line for line in process.stdout if words in line), None)
+    assert said is not None, process.communicate()
+    return said
 
 
 def test_a_server_away_for_20_and_60_seconds_is_caught_up_with(outages: Outages) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import multiprocessing
 import os
 import signal
@@ -10,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 import time
+import zipfile
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,6 +33,7 @@ from calibration.data.files import DataFileError
 from calibration.data.frame_chunks import FrameChunks
 from calibration.data.frames import bytes_in_memory, read_frame
 from calibration.data.mapped import in_memory, is_mapped
+from calibration.data.packed_text import text_bytes
 from calibration.data.saving import save_transform
 from calibration.data.text_inputs import decode_texts
 from calibration.data.transforms import encoded
@@ -304,6 +309,43 @@ def test_the_memory_of_a_csv_is_estimated_by_its_first_rows(tmp_path: Path) -> N
     numbers = pd.DataFrame(np.random.default_rng(0).normal(size=(5000, 4)))
     path = write(tmp_path / "t.csv", numbers)
     assert bytes_in_memory(path, None) == pytest.approx(path.stat().st_size + 160_000, rel=0.01)
+
+
+def packed(path: Path, text: bytes) -> Path:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("t.csv", text)
+    else:
+        path.write_bytes({".gz": gzip, ".bz2": bz2, ".xz": lzma}[path.suffix].compress(text))
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz", "zip"])
+def test_packed_text_beyond_memory_is_unpacked_no_further_than_that(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packed(tmp_path / f"t.csv.{suffix}", b"label,logit_a\n" + b"a,0.25\n" * 1_000_000)
+    assert path.stat().st_size < 30_000
+    assert text_bytes(path) == 14 + 7_000_000
+    assert bytes_in_memory(path, None) == pytest.approx(7e6 + 16e6, rel=0.01)
+    monkeypatch.setattr("calibration.memory.available_memory", lambda: 10**6)
+    assert text_bytes(path) < 2 * 2**20
+    with pytest.raises(TooLargeError, match=rf"t\.csv\.{suffix}: its rows take .* are available"):
+        read_frame(path)
+
+
+def test_packed_text_without_an_end_of_the_line_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A parser would hold all of it for the first row."""
+    monkeypatch.setattr("calibration.data.packed_text.LONGEST_LINE", 2 * 10**6)
+    header = b"label,logit_a\n" + b"a,0.25\n" * 300_000
+    for name, text in (("first.csv.gz", b"a" * 5_000_000), ("later.csv.gz", header + b"a" * 10**7)):
+        path = packed(tmp_path / name, text)
+        with pytest.raises(TooLargeError, match=rf"{name}: it unpacks to a line of more than 2 MB"):
+            read_frame(path)
+    with pytest.raises(TooLargeError, match="a line of more than 2 MB"):
+        list(FrameChunks(path).chunks(["label"]))
 
 
 MEMORY = """

@@ -131,6 +131,23 @@ def test_resampled_class_wise_error_is_that_of_the_resamples(draw, bins: int) ->
         assert value.item() == pytest.approx(expected.item(), abs=1e-12)
 
 
+@pytest.mark.parametrize("together", [1, 2, 3])
+def test_some_classes_at_a_time_are_resampled_as_all_at_once(
+    draw, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of classes on a thousand resamples would take gigabytes."""
+    probabilities, labels = draw(300, 5)
+    predictions = Predictions.of(probabilities, labels)
+    counts = bootstrap.resample_counts(300, 8, seed=0)
+    resampled = metrics.METRICS["classwise_ece"].resampled
+    values, bias = resampled(predictions, 15, counts)
+    monkeypatch.setattr(bootstrap, "CLASSWISE_ELEMENTS", together * 15 * 8)
+    in_blocks, bias_of_blocks = resampled(predictions, 15, counts)
+    assert bias > 0
+    assert torch.allclose(in_blocks, values, rtol=1e-12, atol=0)
+    assert torch.allclose(bias_of_blocks, bias, rtol=1e-11, atol=0)
+
+
 @pytest.mark.parametrize("name", bootstrap.with_intervals())
 def test_every_metric_can_be_resampled_by_computing_it_again(draw, name: str) -> None:
     """Exactly so where neither bins nor bandwidths move with the resample, nor is it linear."""

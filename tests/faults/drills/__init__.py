@@ -11,6 +11,7 @@ from tests.faults.drills.kills import random_kills
 from tests.faults.drills.large_inputs import large_input
 from tests.faults.drills.many_trials import many_trials
 from tests.faults.drills.outcome import Outcome, Setting
+from tests.faults.drills.slow_server import slow_server
 
 
 class Drill(NamedTuple):
@@ -26,7 +27,9 @@ DRILLS = (
     Drill("full-disk", full_disk),
     Drill("clock", clock_set_back),
     Drill("many-trials", many_trials),
+    Drill("slow-server", slow_server),
     Drill("csv-rows", large_input("csv_of_five_million_rows")),
     Drill("npz-bomb", large_input("npz_bomb")),
+    Drill("csv-bomb", large_input("csv_bomb")),
     Drill("classes", large_input("ten_thousand_classes")),
 )

@@ -9,21 +9,21 @@ from typing import Literal
 
 Mood = Literal["fair", "slow", "page", "hang", "drip", "refuse"]
 PAGE = b"<!DOCTYPE html><html><body>\n" + b"<p>Please accept our terms.</p>\n" * 200
-SLOW_SECONDS = 0.02
 
 
 class Between(ThreadingHTTPServer):
     """Passes requests on while it is ``fair``.
 
     ``asked`` counts the requests; ``struck`` is set when one has met the mood. What hangs does
-    so until ``released``.
+    so until ``released``, what is slow for so many ``seconds``.
     """
 
     daemon_threads = True
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, port: int = 0, seconds: float = 0.02) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.behind = port
+        self.seconds = seconds
         self.uri = f"http://127.0.0.1:{self.server_port}"
         self.mood: Mood = "fair"
         self.only = ""
@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b" ")
         else:
             if mood == "slow":
-                self.server.released.wait(SLOW_SECONDS)
+                self.server.released.wait(self.server.seconds)
             self._pass_on(body)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
