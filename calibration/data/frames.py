@@ -24,6 +24,9 @@ _CELL_BYTES = 8
 _SAMPLED_ROWS = 200
 _PACKERS = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar"}
 _PACKED = 8
+_BEFORE_3_1 = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _BEFORE_3_1 else {}
+"""Asks ``pandas.read_csv`` for numbers to the bit: from 3.1 on the default, and asking warns."""
 
 
 def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
@@ -82,6 +85,7 @@ def csv_options(path: Path, separator: str | None) -> dict[str, Any]:
         "sep": separator or _separator(path),
         "encoding": "utf-8-sig",
         "low_memory": False,
+        **EXACT_NUMBERS,
     }
 
 
