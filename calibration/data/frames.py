@@ -23,6 +23,9 @@ ROW_NUMBERS = "Unnamed: 0"
 """What pandas calls a first column without a name."""
 _CELL_BYTES = 8
 _SAMPLED_ROWS = 200
+_BEFORE_3_1 = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _BEFORE_3_1 else {}
+"""Asks ``pandas.read_csv`` for numbers to the bit: from 3.1 on the default, and asking warns."""
 
 
 def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
@@ -89,6 +92,7 @@ def csv_options(path: Path, separator: str | None) -> dict[str, Any]:
         "sep": separator or _separator(path),
         "encoding": "utf-8-sig",
         "low_memory": False,
+        **EXACT_NUMBERS,
     }
 
 

@@ -12,6 +12,7 @@ from calibration.data.columns import encode_columns, infer_columns
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
 from calibration.data.files import AbsentDataError
 from calibration.data.fixed import TEST_SHARE, FixedDataset
+from calibration.data.frames import EXACT_NUMBERS
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.protocol import Share
 
@@ -34,7 +35,7 @@ class PackagedOptions(DatasetOptions):
 
     def load(self) -> Dataset:
         """Read the package's file. Raises ``AbsentDataError`` if the package is not installed."""
-        name, frame = self.name, pd.read_csv(self._path())
+        name, frame = self.name, pd.read_csv(self._path(), **EXACT_NUMBERS)
         classes = self.classes(frame)
         inputs = frame.drop(columns=[self.target, *self.left_out])
         columns = infer_columns(inputs, inputs.columns, self.categories, name)

@@ -17,6 +17,7 @@ from torch import Tensor
 from calibration import calibrators, metrics
 from calibration.calibrators import Calibrator
 from calibration.calibrators.saving import save_calibrator
+from calibration.data.frames import read_frame
 from calibration.data.predictions import read_labelled_predictions
 from calibration.evaluation import cross_fitted
 from sweeps.cli.main import main
@@ -331,8 +332,7 @@ def test_the_saved_map_gives_the_same_probabilities_elsewhere(there: Path, suffi
             stored[name] for name in ("probabilities", "confidence", "classes")
         )
     else:
-        read = pd.read_csv if suffix == ".csv" else pd.read_parquet
-        frame = read(f"out{suffix}")
+        frame = read_frame(Path(f"out{suffix}"))
         rows = frame[[f"prob_{k}" for k in range(3)]].to_numpy()
         confidence, predicted = frame["confidence"].to_numpy(), frame["class"].astype(int)
     assert np.array_equal(rows, expected)
@@ -345,7 +345,7 @@ def test_a_top_label_map_gives_confidences_only(there: Path) -> None:
     fitted = calibrators.fit("isotonic_top_label", z, y)
     Path("top.json").write_text(json.dumps(save_calibrator(fitted)))
     assert main(["apply", "top.json", "test.npz", "--out", "out.csv"]) == 0
-    frame = pd.read_csv("out.csv")
+    frame = read_frame(Path("out.csv"))
     test_z, _ = drawn(500, 1)
     assert list(frame.columns) == ["labels", "class", "confidence"]  # what came with the rows stays
     assert np.array_equal(frame["confidence"], fitted(torch.from_numpy(test_z)).numpy())
