@@ -25,7 +25,7 @@ from sweeps.host.reaper import end_processes
 from sweeps.ray_backend import launch_worker
 from sweeps.ray_backend.template import Template
 
-_TRIES = 3
+_TRIES = 6
 NEEDED = ("raylet", "gcs_server")
 """The processes without which nothing goes on."""
 

@@ -7,7 +7,8 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -36,12 +37,12 @@ calibrators: [temperature]
 """
 CURVE = [5, 10, 15, 20]
 TRIALS = 4 + 2
+SLOWLY = GRID.replace("ROW: {", 'paced: {method: "paced:Paced", pause: 0.05, ')
 HERE = "name: here\n" + GRID.replace("ROW", "standard")
 
 
 def test_two_drivers_and_deleted_files_leave_every_trial_once(tmp_path: Path) -> None:
-    slowly = GRID.replace("ROW: {", 'paced: {method: "paced:Paced", pause: 0.05, ')
-    scene = Scene(tmp_path, slowly, database=True)
+    scene = Scene(tmp_path, SLOWLY, database=True)
     first = scene.start()
     wait_for(scene.records, first)
     # Asleep, the first cannot notice that its lock goes; its workers go on.
@@ -72,6 +73,41 @@ def test_two_drivers_and_deleted_files_leave_every_trial_once(tmp_path: Path) ->
             attempt,
         }
     assert not list(scene.root.rglob(".draft-*"))
+
+
+def test_a_run_whose_store_turns_read_only_and_then_loses_its_database(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, SLOWLY, database=True)
+    process = scene.start()
+    wait_for(scene.records, process)
+    with read_only(scene.root):
+        _, complaint = process.communicate()
+        assert process.returncode == 1, complaint
+        assert complaint.count("\n") == 1, complaint
+        assert "ead-only" in complaint
+    before = scene.attempts()
+    assert len(before) < TRIALS
+    process = scene.start()
+    # Not seen by MLflow's client, which would keep the file that is deleted.
+    wait_for(lambda: len(scene.records()) > len(before), process)
+    (scene.root / "mlflow.db").unlink()
+    out, complaint = process.communicate()
+    assert (process.returncode, complaint) == (0, "")
+    assert "the records are safe; to publish them: calsweep sync spec.yaml" in out
+    assert before.items() <= scene.attempts().items()
+    synced = scene.run(command="sync")
+    assert synced.returncode == 0, synced.stderr
+    scene.assert_exact(TRIALS, CURVE, {"FINISHED"})
+
+
+@contextmanager
+def read_only(directory: Path) -> Iterator[None]:
+    """Nothing that is opened from now on can be written: the directory is mounted over itself."""
+    subprocess.run(["mount", "--bind", directory, directory], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", directory], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "-l", directory], check=True)
 
 
 @pytest.fixture(scope="module")
