@@ -24,7 +24,6 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from calibration.leftovers import UNKNOWN, is_dead, machine, started
@@ -72,12 +71,7 @@ class SweepLock(ABC):
     def __enter__(self) -> Self: ...
 
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def ensure(self) -> None:
         """Raise ``LockedError`` if the lock is lost. Cheap, and callable from any thread."""
@@ -121,12 +115,7 @@ class LocalLock(SweepLock):
             raise self._unlockable(error) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # The file stays: if it were removed, two drivers could lock two files of this name.
         with contextlib.suppress(OSError):
             os.ftruncate(self._handle, 0)
@@ -216,12 +205,7 @@ class Lease(SweepLock):
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join()
         # An unreachable server must not hide how the sweep went: the lease becomes stale.

@@ -11,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from calibration.leftovers import temporary_name
@@ -94,12 +93,7 @@ class MlflowServer:
         )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process.wait()
