@@ -9,7 +9,7 @@ _GAUGES = {
     "trials": "Trials of the sweep by state; total is how many it will have.",
     "cell_trials": "Trials of one row on one dataset by state.",
     "validation_nll": "Mean validation NLL of the confirm trials so far.",
-    "seconds": "Seconds since this driver took the sweep up.",
+    "seconds": "Seconds since this driver started or resumed the sweep.",
     "event_age_seconds": "Seconds since a trial last ended.",
     "resident_bytes": "Memory of the driver's process.",
 }

@@ -24,7 +24,7 @@ _CURVES = ("validation/nll", "train/loss")
 
 
 def snapshot(plan: Plan, began: float) -> dict[str, Any]:
-    """Counts, cells, the leaderboard so far, running and lately ended trials, with curves.
+    """Counts, cells, the leaderboard so far, running and recently ended trials, with curves.
 
     ``began`` is when the driver started the sweep, in seconds since 1970.
     """

@@ -76,7 +76,7 @@ class Judge(BaseModel):
         return 0.05 * self.level
 
 
-def value_key(line: Mapping[str, Any]) -> tuple[str, ...]:
+def value_key(line: Mapping[Any, Any]) -> tuple[str, ...]:
     """The cell and the metric of a line."""
     return tuple(str(line[name]) for name in (*CELL, "metric"))
 

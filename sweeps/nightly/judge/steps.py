@@ -106,7 +106,7 @@ def _total(trainings: pd.DataFrame, settings: Judge) -> Iterator[dict[str, Any]]
     """The geometric mean cost of the trainings that all nights have."""
     table = trainings.pivot(index="night", columns=[*CELL, "seed"], values=COST)
     shared = table.where(table > 0).dropna(axis="index", how="all").dropna(axis="columns")
-    if shared.columns.droplevel("seed").nunique() > 1:
+    if shared.T.groupby(level=CELL).ngroups > 1:
         means = np.exp(np.log(shared.to_numpy(dtype=np.float64)).mean(axis=1, keepdims=True))
         line = _line(means, shared.index.to_numpy(), 0.0, settings)
         assert line is not None, "there are costs"

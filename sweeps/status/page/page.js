@@ -85,7 +85,7 @@ async function refresh() {
     show(await answer.json());
   } catch {
     byId("state").className = "lost";
-    byId("state").textContent = "the driver does not answer: it has ended, or the way to it is cut";
+    byId("state").textContent = "no answer from the driver: it has ended or cannot be reached";
   }
   setTimeout(refresh, document.hidden ? 15000 : 2000);
 }
