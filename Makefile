@@ -14,7 +14,7 @@ SYSTEM := git:git chromium:chromium chromedriver:chromium-driver ip:iproute2 ssh
 # are in small ones.
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 
-.PHONY: help quickstart check fast test all lint numeric minimum bench docs clean system
+.PHONY: help quickstart check fast test lint numeric minimum bench docs clean system
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
@@ -27,13 +27,10 @@ check: lint fast  ## before every commit: lint, types and the fast tests (4 minu
 fast: $(VENV)/.test  ## the tests that start no Ray, server, browser or namespace
 	$(PYTEST) --numprocesses 2 -m "not slow"
 
-# Many tests wait for servers and processes, so that three at once keep two cores busy (a fourth made
-# everything take longer). The numeric ones only compute: at the lowest priority they get what the
-# others leave, and print what they have to say at their end.
+# mypy and the numeric tests compute; many of the others wait for servers and processes, so that
+# three at once keep two cores busy (a fourth, or mypy beside them, made everything take longer).
 test: system  ## everything: lint, types, tests
-	@$(MAKE) --no-print-directory --jobs 2 all numeric NICE="nice -n 19"
-
-all: lint
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint numeric
 	$(PYTEST) --numprocesses 3 --durations 30
 
 lint: $(VENV)/.test  ## ruff and mypy
@@ -42,7 +39,7 @@ lint: $(VENV)/.test  ## ruff and mypy
 	$(BIN)/mypy
 
 numeric: $(VENV)/.test  ## the numeric tests as processors without AVX-512 and AVX2 compute them
-	$(NICE) $(BIN)/python -m tests.instruction_sets
+	$(BIN)/python -m tests.instruction_sets
 
 minimum: $(VENV)-minimum/.test  ## the fast tests with the oldest versions that pyproject.toml allows
 	$(VENV)-minimum/bin/python -m pytest --numprocesses 2 -m "not slow"

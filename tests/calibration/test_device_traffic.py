@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from calibration import training
 from calibration.augmentation import _AUGMENTATIONS, augmented
-from calibration.data import Part, Protocol, Splits
+from calibration.data import Part, Protocol, Splits, placement
 from calibration.data.mapped import MappedFile, MappedRows
 from calibration.data.transforms import Standardise
 from calibration.methods import METHODS, make_method
@@ -136,7 +135,7 @@ def test_rows_that_do_not_fit_are_sent_once_with_their_batch(
     if rows == "in a file":
         train, validation = (mapped(tmp_path, p) for p in (splits.train, splits.validation))
         splits = replace(splits, train=train, validation=validation)
-    monkeypatch.setattr(training, "room_for_rows", lambda device: 1000.0)
+    monkeypatch.setattr(placement, "room_for_rows", lambda device: 1000.0)
     with fake_gpu() as gpu:
         there = of_images(splits, GPU)
         for _ in range(2):
