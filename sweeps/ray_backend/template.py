@@ -23,7 +23,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 from sweeps.host.stages import THIS_PROCESS
 from sweeps.ray_backend.launch_worker import ANSWER, SOCKET
@@ -161,13 +162,33 @@ class _Server:
             request = json.loads(sent.read())
         # What the raylet tells its workers, the same for all, Ray reads when it is imported.
         _set_environment(request["environment"])
-        import sweeps.ray_backend.trainable  # noqa: F401
+        with _ids_of_the_system():
+            import sweeps.ray_backend.trainable  # noqa: F401
 
         connection.sendall(ANSWER)
         if os.fork() == 0:
             connection.close()
             listener.close()
             _work(request["arguments"], request["directory"])
+
+
+@contextmanager
+def _ids_of_the_system() -> Iterator[None]:
+    """Let the operating system draw the ids of the actor classes that Ray defines when imported.
+
+    Ray's own generator seeds itself when it is first used. If that is before a fork, all workers
+    continue with the same numbers; two that start at the same moment then give their first
+    objects the same id, upon which Ray ends one of them and starts no other in its place.
+    """
+    from ray import actor
+
+    name = "ActorClassID"
+    own: Any = getattr(actor, name)
+    setattr(actor, name, SimpleNamespace(from_random=lambda: own(os.urandom(own.size()))))
+    try:
+        yield
+    finally:
+        setattr(actor, name, own)
 
 
 def _set_environment(environment: dict[str, str]) -> None:
