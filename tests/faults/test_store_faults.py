@@ -102,9 +102,16 @@ def test_a_run_whose_store_turns_read_only_and_then_loses_its_database(tmp_path:
 @contextmanager
 def read_only(directory: Path) -> Iterator[None]:
     """Nothing that is opened from now on can be written: the directory is mounted over itself."""
-    subprocess.run(["mount", "--bind", directory, directory], check=True)
+    # Made elsewhere first: a mount with a file open for writing cannot be made read-only.
+    unwritable = directory.with_name("unwritable")
+    unwritable.mkdir()
+    subprocess.run(["mount", "--bind", directory, unwritable], check=True)
     try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", directory], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", unwritable], check=True)
+        subprocess.run(["mount", "--bind", unwritable, directory], check=True)
+    finally:
+        subprocess.run(["umount", "-l", unwritable], check=True)
+    try:
         yield
     finally:
         subprocess.run(["umount", "-l", directory], check=True)
