@@ -97,7 +97,7 @@ def test_other_ends_pass() -> None:
 BLOCKED = """
 import ctypes
 from sweeps.ray_backend import watch
-watch.SECONDS, watch.AGAIN_SECONDS, watch.PATIENCE_SECONDS = 0.01, 0.1, 0.3
+watch.LOOK_SECONDS, watch.AGAIN_SECONDS, watch._PATIENCE_SECONDS = 0.01, 0.1, 0.3
 def check(): raise RuntimeError("Ray was lost")
 with watch.Watch(check):
     ctypes.CDLL(None).pause()  # never comes back to Python
