@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import doctest
 import os
 import re
@@ -18,8 +17,6 @@ from calibration.metrics import top_label
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "pages"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "cluster").rglob("*.md"), *PAGES.rglob("*.md")])
-HOP = re.compile(r"^ *(\d+) (\S+) → (\S+) +(\w+)", re.MULTILINE)
-MOST_HOPS = 30
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 FETCHED = re.compile(
     r"""<(?:script|img|iframe|link rel="?(?:stylesheet|preload))[^>]*https?:[^>]*>"""
@@ -66,33 +63,3 @@ def test_paths_and_targets_in_documents_exist(document: Path) -> None:
     assert [str(path) for path in (*links, *paths) if not path.exists()] == []
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(re.findall(r"\bmake (?=[a-z])(\w+)\b(?=`|\s+#)", text)) <= set(targets)
-
-
-def known_names(module: str) -> set[str]:
-    """What a module of ``sweeps``, or a file by its whole path, defines or imports."""
-    path = ROOT / module if module.endswith(".py") else ROOT / "sweeps" / f"{module}.py"
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
-
-
-def test_the_walk_from_spec_to_report_is_as_short_as_it_is_said_to_be() -> None:
-    """Both ends of a hop know the value that is handed over."""
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    hops = HOP.findall(text)
-    assert [int(number) for number, *_ in hops] == list(range(1, len(hops) + 1))
-    assert f"there are {len(hops)}" in text
-    assert len(hops) <= MOST_HOPS
-    unknown = [
-        (value, module)
-        for _, giver, taker, value in hops
-        for module in (giver, taker)
-        if value not in known_names(module)
-    ]
-    assert unknown == []
