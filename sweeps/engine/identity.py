@@ -1,7 +1,7 @@
 """What a trial is: its configuration, and the key under which the store has its record.
 
-The key is a hash of what determines the result, item by item. Whoever holds it finds the
-record; nobody trains the same thing twice.
+The key is a hash of what determines the result, item by item. Trials with the same key share one
+record, whichever sweeps they belong to.
 """
 
 from __future__ import annotations

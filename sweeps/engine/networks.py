@@ -43,9 +43,9 @@ def fresh_run(
 
 
 def splits_of(config: TrialConfig, store: Store | None = None) -> Splits:
-    """The trial's rows, divided as its protocol, seed and learner want it.
+    """The trial's rows, divided as its protocol, seed and learner require.
 
-    The trials of a search have the same: they are divided and prepared once in a process.
+    The trials of a search have the same, so the last few divisions are kept, unless they are large.
     """
     held_out = make_learner(config.method, config.hyperparameters).needs_held_out
     embedding = "" if frozen_backbone(config.model) is None else embedding_key(config, "training")
@@ -63,7 +63,8 @@ def splits_of(config: TrialConfig, store: Store | None = None) -> Splits:
 
 
 KEPT_BYTES = 100_000_000
-"""Of rows that stay divided after a trial: larger ones take longer to train than to divide."""
+"""The largest division that is kept after a trial: rows beyond it take longer to train than to
+divide."""
 KEPT_SPLITS = 3
 _SPLITS: dict[str, Splits] = {}
 
@@ -127,7 +128,7 @@ def dataset_of(config: TrialConfig, store: Store | None = None) -> Dataset:
 
 
 def raw_dataset(config: TrialConfig) -> Dataset:
-    """The trial's dataset, read once in a process."""
+    """The trial's dataset before any embedding; a process keeps the last few that it has read."""
     provided = _PROVIDED.get(config.fingerprint)
     if provided is not None:
         return provided

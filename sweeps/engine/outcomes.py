@@ -1,4 +1,4 @@
-"""What has come of a sweep's trials, as the store has it; every record is read once."""
+"""The outcomes of a sweep's trials, as the store has them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Which files of the user's a sweep needs on another machine: modules, and nothing else.
+"""The user's files that a sweep needs on another machine, and copying them.
 
 A spec names methods, models, datasets and calibrators by import path (``my_losses:Mine``). Their
-modules, and those of the user's directory that these import, are copied; data, results,
-environments and histories stay where they are.
+modules, and those of the user's directory that these import, are shipped (``stage``). Results,
+environments and histories stay where they are; so does data, except for files that a submitted job
+takes along (``copy_together``).
 """
 
 from __future__ import annotations
