@@ -171,7 +171,7 @@ class Sweep:
         names = list(self.loaded.datasets)
         where = dataset or (names[0] if len(names) == 1 else None)
         if where not in names:
-            raise UserError(f"dataset: found {dataset!r}; the sweep has {', '.join(names)}")
+            raise UserError(f"dataset: found {dataset!r}; name one of {', '.join(names)}")
         plain = self.analysis.baseline.row, "identity"
         wanted = dict.fromkeys([self.analysis.selection.winners.get(where, plain), plain])
         there = self.results[self.results["dataset"] == where]

@@ -65,9 +65,7 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "weight_decay": Note(
             "this multiple of the weights is added to their gradient; adamw shrinks them by it"
         ),
-        "optimiser": Note(
-            "searched only if listed here; otherwise training.optimiser is used"
-        ),
+        "optimiser": Note("searched only if listed here; otherwise training.optimiser is used"),
     },
     Protocol: {
         "name": Note("the name of the way in which rows are divided"),
