@@ -36,7 +36,8 @@ def add(commands: Subparsers) -> None:
     submit.add_argument(
         "--store",
         help="where the cluster's nodes keep it: a shared directory or a URI such as s3://… "
-        "(default: the cluster's $CALSWEEP_STORE; with --slurm, else runs)",
+        "(default: $CALSWEEP_STORE on the cluster, or ~/calsweep/runs; with --slurm: "
+        "$CALSWEEP_STORE here, or runs)",
     )
     submit.add_argument(
         "--include",
@@ -130,7 +131,7 @@ def _sent(
 
 
 def _check_tracking(options: argparse.Namespace, tracking: str | None, path: Path) -> None:
-    """Raise ``UserError`` for a wrong address, or one with a password that others would see."""
+    """Raise ``UserError`` for an invalid --tracking, or a password that others would see."""
     from sweeps.spec.tracking_uri import check_tracking_option
 
     check_tracking_option(options.tracking)

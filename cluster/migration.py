@@ -1,7 +1,7 @@
 """Run as a script: upgrades MLflow's tables in one database, including those of its users.
 
-Runs once, before the server starts: its workers would each do it at the same time. Several
-processes started together take turns. It reads the database's URI from
+Runs once, before the server starts: its workers would each do it at the same time. On Postgres,
+several processes started together take turns. It reads the database's URI from
 ``MLFLOW_BACKEND_STORE_URI`` and, for Postgres, the password from ``PGPASSWORD``; it needs only
 MLflow, so that a server's image need not contain anything else.
 """

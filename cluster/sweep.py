@@ -4,7 +4,7 @@
 
 SPEC is the name of a bundled spec, or a path below ``~/calsweep``, where the launcher file puts
 the project. Records go to ``$CALSWEEP_STORE``, so the same command resumes, extends or repeats the
-sweep. This file is standalone: it needs nothing else of the package beside it.
+sweep. It needs calsweep on the head, but no other file of ``cluster`` beside it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ USAGE = "usage: sweep.py SPEC [options of calsweep run]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``calsweep run`` with this cluster and its store; returns 2 if either is unknown."""
+    """Run ``calsweep run`` with this cluster and its store; returns 2 without a spec or a store."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0].startswith("-"):
         print(USAGE, file=sys.stderr)

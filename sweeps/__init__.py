@@ -64,12 +64,12 @@ def run(
 def load(sweep: str | Path, *, store: str | Path = "runs") -> Sweep:
     """Open a sweep that was run, by its name or its YAML file.
 
-    ``load(name).results`` is a DataFrame with one row per (dataset, method, calibrator,
-    seed) and every metric; ``.leaderboard`` has the means over seeds that answer most
-    questions, ``.leaderboard.full`` every metric and interval, ``.analysis`` the comparisons,
-    costs and importances; ``.report()``, ``.export(out)`` and ``.plot_reliability()`` work like
-    the commands. Raises ``sweeps.errors.UserError`` if the
-    store has no such sweep.
+    ``load(name).results`` is a DataFrame with one line per (dataset, row, calibrator, seed)
+    and every metric; ``.leaderboard`` has the means over seeds that answer most questions,
+    ``.leaderboard.full`` every metric and interval, ``.analysis`` the comparisons, costs and
+    importances; ``.report()`` and ``.export(out)`` work like the commands, and
+    ``.plot_reliability()`` draws the winner. Raises ``sweeps.errors.UserError`` if the store has
+    no such sweep.
     """
     from sweeps.host.process import left_as_found
 

@@ -73,12 +73,12 @@ def run_sweep(
 ) -> Outcome:
     """Run or continue a sweep until every trial has its record, then report.
 
-    ``extend`` adds that many trials to every search, ``seeds`` that many confirm seeds to every
-    row, now and later. ``parent_run`` is the parent of the sweep's own MLflow run. ``paced``
-    interleaves reference work with training, for nights; ``status`` serves the sweep's state.
-    Raises ``StoreError`` if the store cannot be written or another process runs the sweep,
-    ``SpecError`` if no trial fits the machine, ``UserError`` if MLflow refuses access, and
-    ``BackendError`` if Ray does not start or is lost.
+    ``extend`` is how many trials every search has beyond the spec's, ``seeds`` how many confirm
+    seeds every row has, now and later: the same number again adds none. ``parent_run`` is the
+    parent of the sweep's own MLflow run. ``paced`` interleaves reference work with training, for
+    nights; ``status`` serves the sweep's state. Raises ``StoreError`` if the store cannot be
+    written or another process runs the sweep, ``SpecError`` if no trial fits the machine,
+    ``UserError`` if MLflow refuses access, and ``BackendError`` if Ray does not start or is lost.
     """
     sweep = loaded.spec.name
     uri = _tracking(loaded, store, tracking_uri)

@@ -76,7 +76,7 @@ class Sweep:
 
     @cached_property
     def records(self) -> SweepRecords:
-        """The records of its trials, read once."""
+        """The records of its trials, as of the first access; row scores are read on demand."""
         return records_of(self.plan, self.extension.look(self.spec))
 
     @property
@@ -100,7 +100,7 @@ class Sweep:
 
     @property
     def results(self) -> pd.DataFrame:
-        """One row per (dataset, method, calibrator, seed) with every metric."""
+        """One line per (dataset, row, calibrator, seed) with every metric."""
         return self.analysis.results
 
     @property
@@ -171,7 +171,7 @@ class Sweep:
         names = list(self.loaded.datasets)
         where = dataset or (names[0] if len(names) == 1 else None)
         if where not in names:
-            raise UserError(f"dataset: found {dataset!r}; the sweep has {', '.join(names)}")
+            raise UserError(f"dataset: found {dataset!r}; name one of {', '.join(names)}")
         plain = self.analysis.baseline.row, "identity"
         wanted = dict.fromkeys([self.analysis.selection.winners.get(where, plain), plain])
         there = self.results[self.results["dataset"] == where]

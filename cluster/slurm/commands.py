@@ -197,5 +197,5 @@ def _check(options: argparse.Namespace) -> None:
 
 def _number(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"found {text!r}; write a number, e.g. 4")
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a whole number from 1 to 10000")
     return int(text)

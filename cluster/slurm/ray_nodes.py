@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from calibration.text import count
 from sweeps.cli.main import INTERRUPTED
 from sweeps.cli.main import main as calsweep
 from sweeps.errors import UserError
@@ -143,7 +144,8 @@ def _ray(here: str, *options: str) -> Iterator[subprocess.Popen[str]]:
                 break
             if number + 1 == _TRIES or _TOO_SLOW not in log.read_text():
                 raise BackendError(
-                    f"Ray did not start on {socket.gethostname()}, tried {number + 1} times: "
+                    f"Ray did not start on {socket.gethostname()} in "
+                    f"{count(number + 1, 'attempt')}: "
                     f"{log.read_text().strip().rpartition(chr(10))[2][:300]}"
                 )
         try:

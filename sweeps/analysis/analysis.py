@@ -36,7 +36,7 @@ from sweeps.host.stages import stage
 class Analysis:
     """The analysis of a sweep, from its ``records``.
 
-    ``results`` has a row per (dataset, method, calibrator, seed), ``leaderboard`` their
+    ``results`` has a line per (dataset, row, calibrator, seed), ``leaderboard`` their
     means over seeds with 95 % intervals (METRIC_ci_low, METRIC_ci_high). ``selection`` is the
     choice by validation data, ``recommendation`` what to use, in sentences and as JSON,
     ``comparisons`` the paired tests against ``baseline``, about the population that ``about``

@@ -1,4 +1,4 @@
-"""The cost of every method, and its gain."""
+"""The cost of every row, and its gain."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Spent(NamedTuple):
 
 
 def costs(sweep: SweepRecords, comparisons: pd.DataFrame, baseline: Baseline) -> pd.DataFrame:
-    """One row per dataset and method, from the records of its search and confirm trials.
+    """One line per dataset and row, from the records of its search and confirm trials.
 
     Seconds are those of training; ``cpu_seconds`` multiplies them by what the spec gives
     every trial, ``gpu_seconds`` by the share of a GPU that each had. ``wall_seconds`` is the

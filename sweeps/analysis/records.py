@@ -1,4 +1,7 @@
-"""A sweep's records as used by analysis, tracking and report: read once."""
+"""A sweep's records as one value, for analysis, tracking and report.
+
+Row scores are too large to hold for every trial: they are read on demand.
+"""
 
 from __future__ import annotations
 

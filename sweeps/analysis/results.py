@@ -23,7 +23,7 @@ NOT_AVERAGED = ("seed", "key", "converged", "outdated", "hyperparameters")
 
 
 def results(sweep: SweepRecords) -> pd.DataFrame:
-    """One row per (dataset, method, calibrator, seed) with every metric and its interval."""
+    """One line per (dataset, row, calibrator, seed) with every metric and its interval."""
     return pd.DataFrame(_lines(sweep))
 
 

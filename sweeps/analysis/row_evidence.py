@@ -1,4 +1,4 @@
-"""The scores of single test rows, for verdicts about new data: read once, never evaluated."""
+"""The recorded scores of single test rows, for verdicts about new data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The choices by validation data: each row's calibrator, each dataset's winner, a row's network.
 
-Every choice among results is made here and nowhere else. The leaderboard's columns, the
-report, the tags in MLflow and the exported model repeat what ``select`` decided.
+Every choice among confirmed results is made here (that of a search's best trial by its study). The
+leaderboard's columns, the report, the tags in MLflow and the exported model repeat what ``select``
+decided.
 
 The rule: of all candidates that validation data cannot distinguish from the best (``noise``),
 the simplest. Simpler means, in this order, the less complex method, the less complex calibrator

@@ -161,8 +161,8 @@ def methods(options: argparse.Namespace, console: Console) -> int:
     say(
         console,
         "",
-        f"on tables each also takes {', '.join(of_tables)}, and of a pretrained network with "
-        f"frozen: false {', '.join(of_backbones)}: calsweep methods NAME",
+        f"on tables, each also has {', '.join(of_tables)}; with a pretrained network and "
+        f"frozen: false, {', '.join(of_backbones)}; see calsweep methods NAME",
     )
     return 0
 

@@ -1,9 +1,9 @@
 """The ``calsweep`` command.
 
-Exit codes: 0 fine; 1 trials or calibrators failed, the store cannot be used or Ray is lost; 2 bad
-input, or a sweep that another process is running; 70 an internal error (``sweeps.cli.crash``);
-130 and 143 interrupted. Other packages add subcommands through the entry-point group
-``calsweep.commands``: a callable that receives the subparsers.
+Exit codes: 0 fine; 1 trials or calibrators failed, a night is worse or incomplete, the store cannot
+be used, or Ray or MLflow is lost; 2 bad input, or a sweep that another process is running; 70 an
+internal error (``sweeps.cli.crash``); 130 and 143 interrupted. Other packages add subcommands
+through the entry-point group ``calsweep.commands``: a callable that receives the subparsers.
 """
 
 from __future__ import annotations

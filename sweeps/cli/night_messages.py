@@ -75,7 +75,10 @@ def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> 
     from sweeps.nightly.watch import WITHIN_SECONDS, watch
 
     if options.print:
-        raise UserError("--watch with --print: write your own line for it; see the README")
+        raise UserError(
+            "--watch with --print: only nights can be printed; schedule --watch with a line of "
+            "your own, as in cluster/schedules/README.md"
+        )
     webhook = webhook_of(options)
     found = watch(nights, options.within or WITHIN_SECONDS)
     say(console, found.words)

@@ -48,9 +48,8 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
     left = sum(_seconds_left(plan, cell, cost[place]) for place, cell in plan.cells.items())
     say(
         console,
-        f"about {_clock(left / workers)} of training at most with {workers} "
-        f"trial{'s' if workers > 1 else ''} at once here (s/trial: all epochs; early stopping "
-        "shortens it, calibrators are not counted)",
+        f"about {_clock(left / workers)} of training at most with {count(workers, 'trial')} at "
+        "once here (s/trial: all epochs; early stopping shortens it, calibrators are not counted)",
     )
     shown = Table(title="settings", title_justify="left")
     for heading in ("setting", "value", "unit", "what it is"):

@@ -126,7 +126,7 @@ def _reading(options: argparse.Namespace, saved: SavedCalibrator | None = None) 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(f"found {text!r}; write a number, e.g. 15")
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a whole number up to 100000")
     return int(text)
 
 

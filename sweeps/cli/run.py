@@ -77,7 +77,7 @@ def add_how(parser: argparse.ArgumentParser) -> None:
         type=_count,
         default=0,
         metavar="N",
-        help="N more search trials than in the spec, for every method on every dataset",
+        help="N more search trials than in the spec, for every row on every dataset",
     )
     parser.add_argument(
         "--seeds",

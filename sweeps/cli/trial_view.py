@@ -124,7 +124,7 @@ def _outcome_lines(record: TrialRecord) -> list[str]:
         )
     if record.validation:
         measured = (f"{name}={value:.4g}" for name, value in record.validation.items())
-        lines.append("there      " + " ".join(measured))
+        lines.append("validation " + " ".join(measured))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What a sweep consists of: its cells, and the trials of each cell."""
+"""The cells of a sweep, and the trials of each cell."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What the cell's study is called."""
+        """The name of the cell's study."""
         return f"{self.dataset}/{self.row}"
 
     @property
     def total(self) -> int:
-        """How many trials it will have, as far as can be told."""
+        """How many trials it will have, as far as that is known."""
         budget = self.study.budget
         searched = self.study.asked if budget is None else budget
         return self.done if self.hopeless else searched + self.seeds
@@ -77,7 +77,7 @@ class Cells:
         self._training = {row: self.spec.row_training(row) for row in self.spec.methods}
 
     def cell(self, dataset: str, row: str, extra: int = 0) -> Cell:
-        """A cell with nothing asked yet; ``extra`` trials beyond the spec's budget."""
+        """A cell without any suggestion yet, with ``extra`` trials beyond the spec's budget."""
         space = self.spec.space(row)
         search = self.spec.search
         study = Study(
@@ -145,8 +145,8 @@ class Cells:
         )
 
     def _any_seed(self, learned: Method | Estimator, dataset: str) -> bool:
-        """Whether all confirm trials come to the same: one is trained then, for every seed."""
-        # Rows that are held out from everybody are drawn anew with every seed.
+        """Whether all confirm trials give the same result: then one training serves every seed."""
+        # Rows that are held out for every row of the spec are drawn anew with every seed.
         same_rows = not self.spec.protocol.same_training_rows
         fixed = same_rows and self.loaded.datasets[dataset].fixed_split
         return fixed and isinstance(learned, Estimator) and learned.deterministic
@@ -155,7 +155,7 @@ class Cells:
 def objective_values(
     measured: Mapping[str, float], objectives: Sequence[SearchObjective]
 ) -> tuple[float, ...]:
-    """What a trial's validation metrics say to each of the objectives."""
+    """The value of each objective among a trial's validation metrics; NaN if not measured."""
     return tuple(measured.get(objective.metric, float("nan")) for objective in objectives)
 
 
@@ -174,12 +174,12 @@ def _space_identity(space: Space) -> dict[str, Any]:
 
 
 def _search_identity(search: SearchConfig) -> dict[str, Any]:
-    """What of the search makes it another one: not its budget, which may be raised."""
+    """The settings that make it a different search; not its budget, which may be raised."""
     version = SAMPLERS[search.sampler].version
-    # Without rounds, searches keep their names; who does not learn suggests the same in rounds.
+    # Searches without rounds keep their ids; a sampler that does not learn ignores rounds.
     in_rounds = search.batch is not None and SAMPLERS[search.sampler].learns
     return ({"batch": search.batch} if in_rounds else {}) | {
-        # Only later versions: until one changes, its searches keep their names.
+        # Only later versions: until a sampler changes, its searches keep their ids.
         "sampler": search.sampler if version == 1 else [search.sampler, version],
         "resolution": search.resolution,
         "objective": [[objective.metric, objective.direction] for objective in search.objective],

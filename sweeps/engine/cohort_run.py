@@ -1,4 +1,4 @@
-"""The life of trials that are trained together in one process."""
+"""Trials that are trained together in one process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from sweeps.host.stages import stage
 
 
 class CohortRun:
-    """Carries out trials of one shape together: ``advance`` until no ``trials`` are left.
+    """Trains trials of one shape together: call ``advance`` until no ``trials`` are left.
 
     Each has its own checkpoint, curve, rungs and record, as if it were alone; one that raises,
-    diverges or is done leaves, and the others go on. A single trial is carried out as ever. Only
-    a store that cannot be written raises. ``timed``: one by one once that was found to be faster.
+    diverges or is done leaves, and the others continue. A single trial is trained as usual. Only
+    a store that cannot be written raises. With ``timed``, they are trained one by one as soon as
+    that is found to be faster.
     """
 
     def __init__(self, trials: Sequence[TrialRun], *, timed: bool = False) -> None:
@@ -28,7 +29,7 @@ class CohortRun:
         self._cohort = Cohort([])
 
     def advance(self, seconds: float) -> list[TrialRun]:
-        """Train for about ``seconds`` or until one ends or comes to a rung; those that ended."""
+        """Train for about ``seconds`` or until one ends or reaches a rung; returns the ended."""
         if len(self.trials) == 1:
             (alone,) = self.trials
             ended = [alone] if alone.advance(seconds) else []
@@ -41,17 +42,17 @@ class CohortRun:
 
     @property
     def apart(self) -> bool:
-        """Whether its trials are trained one by one, so that others need not come together."""
+        """Whether its trials are trained one by one, so that another such cohort gains nothing."""
         return len(self.trials) > 1 and all(trial.apart for trial in self.trials)
 
     def drop(self, trial: TrialRun) -> None:
-        """Train this one no further: its study has stopped it."""
+        """Stop training this one: its study has stopped it early."""
         self.trials.remove(trial)
 
     def _advance(self, seconds: float) -> list[TrialRun]:
         taken_up = [trial for trial in self.trials if trial.run is None]
         ended = [trial for trial in self.trials if trial.guarded(trial.take_up)]
-        # What was decided at a rung before the checkpoint is not known: ask before going on.
+        # What was decided at a rung before the checkpoint is unknown: ask before continuing.
         judged = any(_run(t).epoch >= rung for t in taken_up if t.run for rung in t.rungs)
         deadline = time.monotonic() + seconds
         while not (ended or judged):
@@ -65,9 +66,9 @@ class CohortRun:
         return ended
 
     def _epoch(self) -> tuple[list[TrialRun], bool]:
-        """One epoch of those that are furthest behind; who failed, and whether any is at a rung."""
+        """Train those furthest behind; returns the failed ones, and whether any is at a rung."""
         training = [trial for trial in self.trials if trial.run]
-        if not training:  # all begin anew, without their checkpoints
+        if not training:  # all start over, without their checkpoints
             return [], True
         behind = min(_run(trial).epoch for trial in training)
         together = [trial for trial in training if _run(trial).epoch == behind]
@@ -82,14 +83,14 @@ class CohortRun:
             elif trial.raised(error):
                 ended.append(trial)
         left = [t for t in together if t not in ended and t.run and not t.run.done]
-        if any(trial.checkpoint_due for trial in left):  # all at once: they go on together
+        if any(trial.checkpoint_due for trial in left):  # all at once: they continue together
             save = {trial: partial(trial.checkpoint, _run(trial), len(left)) for trial in left}
             ended += [trial for trial in left if trial.guarded(save[trial])]
         reached = zip(together, rungs, strict=True)
         return ended, any(trial.run and trial.run.epoch >= rung for trial, rung in reached)
 
     def _train(self, runs: list[TrainingRun]) -> float:
-        """One epoch of each; the CPU seconds of all."""
+        """Train each for one epoch; returns the CPU seconds of all."""
         if {id(run) for run in self._cohort.active} != {id(run) for run in runs}:
             self._cohort = Cohort(runs, timed=self.timed)
         began = time.process_time()

@@ -1,7 +1,7 @@
 """Which trials may be trained together in one process, and how many.
 
 A cohort (``calibration/cohort.py``) changes no number, so how trials are grouped is part of no
-key: ``cohort`` in a spec decides only who trains beside whom.
+key: ``cohort`` in a spec decides only which trials share a process.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Shape = str
 AUTO_MOST = 16
 """More members gain little, and a process that dies loses the last seconds of all of them."""
 WORTH_A_TRY = 0.9
-"""Of the time one by one: a cohort from which less is expected is not even measured."""
+"""Share of the time one by one: a cohort that is expected to take more is not even tried."""
 MEMORY_SHARE = 0.25
-"""Of the memory that is there, for the rows and networks of all members trained at once."""
+"""Share of the available memory for the rows and networks of all members."""
 STATES = 8
 """Copies of a network's parameters: weights, gradient, two moments, the same stacked, the best."""
 
@@ -44,17 +44,18 @@ class Cohorts:
         self.loaded = loaded
         self.spec = loaded.spec
         self.limit = 10**9
-        """No more than so many together, whatever the spec says: of those that train on a GPU."""
+        """The most that may train together, whatever the spec says; set for trials on a GPU."""
         self._shapes: dict[str, Shape | None] = {}
         self._demands: dict[tuple[str, str], NetworkDemand | None] = {}
         self._slower: set[Shape] = set()
 
     def shape(self, trial: PlannedTrial) -> Shape | None:
-        """What those that train together have in common; None for one that trains alone.
+        """What trials that train together have in common; None for one that trains alone.
 
-        All that determines the result but seeds and real-valued hyperparameters. The first
-        confirm trial of every cell trains alone: its time is what the row costs. So do search
-        trials that are judged by the median of finished ones: in company none has finished.
+        That is everything that determines the result except seeds and real-valued
+        hyperparameters. The first confirm trial of every cell trains alone: its time is the row's
+        cost. So do search trials that are judged by the median of finished ones: within a cohort
+        none has finished.
         """
         searches = trial.config.phase == "search"
         by_finished = searches and self.spec.scheduler.name == "median"
@@ -65,21 +66,21 @@ class Cohorts:
         return self._shapes[trial.key]
 
     def keep_apart(self, trial: PlannedTrial) -> None:
-        """A worker found that those of its shape train no faster together: ``auto`` heeds it."""
+        """Let ``auto`` no longer group its shape: a worker found that to be no faster."""
         if shape := self.shape(trial):
             self._slower.add(shape)
 
     def most(self, trial: PlannedTrial, workers: int) -> int:
         """How many may be trained together with a trial that has a shape.
 
-        ``auto``: as many as memory allows, if a gain is to be expected; workers then measure it.
+        ``auto``: as many as memory allows, if a gain is expected; workers then measure it.
         """
         if isinstance(self.spec.cohort, int):
             return min(self.spec.cohort, self.limit)
         if trial.cell not in self._demands:
             try:
                 self._demands[trial.cell] = self._demand(trial)
-            except Exception:  # a user's own model may raise anything; its trials will say what
+            except Exception:  # a user's own model may raise anything; its trials report it
                 self._demands[trial.cell] = None
         demand = self._demands[trial.cell]
         if demand is None or self.shape(trial) in self._slower:
@@ -89,10 +90,10 @@ class Cohorts:
         return members if demand.gain(members) <= WORTH_A_TRY else 1
 
     def _demand(self, trial: PlannedTrial) -> NetworkDemand | None:
-        """What a network of the cell takes; None if its trials are better trained alone.
+        """What a network of the cell needs; None if its trials are better trained alone.
 
-        A time limit is for one trial; methods of others may not have passed ``check_method``;
-        GPUs have not been measured.
+        A time limit holds for one trial, a user's own method may not have passed
+        ``check_method``, and cohorts on GPUs have not been measured.
         """
         config, kind = trial.config, learner(trial.config.method)
         ours = kind.__module__.startswith("calibration.")
@@ -119,7 +120,7 @@ class Cohorts:
 
 
 def _multiplications(network: Network, rows: Tensor) -> float:
-    """Of a network's forward pass of one row."""
+    """The multiplications of a network's forward pass of one row."""
     if network.dense_form is not None:
         return float(sum(a * b for a, b in pairwise(network.dense_form.widths)))
     from torch.utils.flop_counter import FlopCounterMode  # imports torch's compiler: seconds
@@ -130,7 +131,7 @@ def _multiplications(network: Network, rows: Tensor) -> float:
 
 
 class NetworkDemand(NamedTuple):
-    """What one network takes: for a step's batch, and in memory."""
+    """What one network needs: multiplications and rows of a step's batch, and memory."""
 
     multiplications: float
     rows: int
@@ -138,7 +139,7 @@ class NetworkDemand(NamedTuple):
     member_bytes: int
 
     def gain(self, members: int) -> float:
-        """What share of the time one by one its training in a cohort should take."""
+        """The share of the time one by one that training in a cohort is expected to take."""
         return gain(
             members,
             multiplications=self.multiplications,

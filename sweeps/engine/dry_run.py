@@ -1,7 +1,7 @@
-"""A short try of every row of a spec: what would fail after an hour fails now.
+"""A short test of every row of a spec: what would fail after an hour fails now.
 
-Each row trains for two epochs on a few batches, predicts, and is evaluated with every
-calibrator, in this process and without a trace in the store.
+Each row trains for a few epochs or rounds on a few batches, predicts, and is evaluated with every
+calibrator, in this process; nothing is stored.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ROWS_LEARNED = 500
 
 
 class Tried(NamedTuple):
-    """How a row's try went: its training loss and the seconds it took, or what failed.
+    """The outcome of a row's test: its loss and the seconds it took, or what failed.
 
-    ``concerns`` are what went well enough to run, and would spoil a whole training.
+    ``concerns`` are problems that do not stop a short training but would spoil a whole one.
     """
 
     dataset: str
@@ -45,7 +45,7 @@ class Tried(NamedTuple):
 
 
 def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
-    """Try every row on every dataset, one after the other."""
+    """Test every row on every dataset, one after the other."""
     for dataset in loaded.datasets:
         for row in loaded.spec.methods:
             start = time.perf_counter()
@@ -62,7 +62,7 @@ def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
 def start_run(
     spec: Spec, method: Method, classes: int, splits: Splits, config: TrainingConfig
 ) -> TrainingRun:
-    """A run in this process, on the device that the spec's trials have if it is here."""
+    """A training in this process, on the device of the spec's trials if this machine has it."""
     return TrainingRun(
         method,
         splits,
@@ -90,7 +90,7 @@ def start_estimator(
 
 
 def few(splits: Splits, *, train: int, validation: int, held_out: int) -> Splits:
-    """At most so many rows of every part."""
+    """At most this many rows of every part."""
 
     def some(part: Part, count: int) -> Part:
         # Spread evenly: files are often sorted by class.
@@ -115,7 +115,7 @@ def _try(loaded: LoadedSpec, name: str, row: str) -> tuple[float, list[str]]:
         hyperparameter: extremes(domain)[0] for hyperparameter, domain in space.searched.items()
     }
     if chosen.get("freeze_epochs"):
-        chosen["freeze_epochs"] = 1  # of two: what begins after it is tried too
+        chosen["freeze_epochs"] = 1  # of two: what begins after it is tested too
     method = make_learner(spec.methods[row].method, chosen)
     splits = dataset.split(spec.protocol, spec.seed, held_out=method.needs_held_out)
     config = spec.row_training(row)
@@ -158,11 +158,11 @@ def _try_calibrators(spec: Spec, run: TrainingRun | EstimatorTraining) -> None:
     validation = LabelledLogits(
         run.predict_validation(), of_rows.labels.cpu(), weights=of_rows.weights
     )
-    # Test data is for the end of a sweep: the calibrators are tried on the data they are fitted to.
+    # Test data is for the end of a sweep: calibrators are tested on the data they are fitted to.
     evaluate(spec.calibrator_names, validation, validation, bins=spec.bins)
 
 
 def _short(config: TrainingConfig, window: int) -> TrainingConfig:
-    """Two epochs, or two windows of full batches: what begins after a warm-up is tried too."""
+    """Two epochs, or two windows of full batches: what begins after a warm-up is tested too."""
     epochs = 2 * window if config.batch_size == "full" else 2
     return config.model_copy(update={"epochs": epochs, "evaluate_every": 1, "patience": None})

@@ -1,9 +1,8 @@
 """A dataset under a frozen backbone: embedded once for all trials, and kept in the store.
 
-Training and validation rows have one key, test rows another, which is asked for when a confirm
-trial has been trained. Of several workers one embeds and the others wait; should it die or fall
-silent, another takes over. That two embed at once costs time and nothing else: the first to file
-counts.
+Training and validation rows have one key, test rows another, which is needed only after a confirm
+trial has been trained. Of several workers one embeds and the others wait; if it dies or falls
+silent, another takes over. If two embed at once, only time is lost: the first to store them counts.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from sweeps.store import Store
 POLL_SECONDS = 0.5
 SIGN_SECONDS = 5.0
 SILENT_SECONDS = 60.0
-"""After which a worker takes over from another machine's. Its own clock counts, not the other's."""
+"""Silence, by its own clock, after which a worker takes over from one on another machine."""
 _Part = Literal["training", "test"]
 _KEPT = 4
 _ARRAYS: OrderedDict[str, Tensor] = OrderedDict()
-"""What this process has read or made last: workers serve many trials."""
+"""The embeddings that this process read or made last: workers serve many trials."""
 
 
 def frozen_backbone(model: Component | None) -> Backbone | None:
@@ -55,13 +54,13 @@ def embedded_dataset(config: TrialConfig, dataset: Dataset, store: Store | None)
     if frozen_backbone(config.model) is None:
         return dataset
     if not isinstance(dataset, FixedDataset):
-        raise ValueError(f"{dataset.name} draws its rows, and cannot be embedded once for all")
+        raise ValueError(f"{dataset.name}: every seed draws other rows, so they cannot be embedded")
     pool = _embeddings(config, "training", dataset.pool.inputs, store)
     return EmbeddedDataset(dataset, pool, lambda inputs: _embeddings(config, "test", inputs, store))
 
 
 def embedding_key(config: TrialConfig, part: _Part) -> str:
-    """Under which the store keeps the embeddings of a part of the trial's data."""
+    """The key under which the store keeps the embeddings of a part of the trial's data."""
     options = frozen_backbone(config.model)
     assert options is not None, "asked only of those"
     items: dict[str, Any] = {
@@ -78,7 +77,7 @@ def embedding_key(config: TrialConfig, part: _Part) -> str:
 
 
 def few_embedded(model: Component, splits: Splits) -> Splits:
-    """Splits of a few rows with their embeddings, for a try: nothing is stored."""
+    """Splits of a few rows with their embeddings, for a test: nothing is stored."""
     options = frozen_backbone(model)
     if options is None:
         return splits
@@ -94,9 +93,9 @@ def few_embedded(model: Component, splits: Splits) -> Splits:
 
 
 def stand_in(model: Component, splits: Splits) -> Splits:
-    """Splits with random numbers for embeddings: enough to know time and memory.
+    """Splits with random numbers as embeddings: enough to estimate time and memory.
 
-    Those of a network that prepares its own inputs are said to be transformed so.
+    If a network prepares its own inputs, that becomes the splits' transform.
     """
     options = frozen_backbone(model)
     if options is None:
@@ -130,12 +129,12 @@ def _embeddings(config: TrialConfig, part: _Part, inputs: Tensor, store: Store |
         return _remembered(key, lambda: _embed(config, inputs, lambda: None))
     found = _remembered(key, lambda: _stored(config, key, inputs, store))
     if len(found) != len(inputs):
-        raise ValueError(f"the embeddings {key} are of {len(found)} rows, not {len(inputs)}")
+        raise ValueError(f"embeddings {key}: found {len(found)} rows; expected {len(inputs)}")
     return found
 
 
 def _stored(config: TrialConfig, key: str, inputs: Tensor, store: Store) -> Tensor:
-    """What the store has under the key, made now if nobody has made it or is about to."""
+    """The embeddings under the key, made now if nobody else has made or is making them."""
     seen, since = store.embeddings_claim(key), time.monotonic()
     while (found := store.embeddings(key)) is None:
         gone = made_by_the_dead((store.embeddings_claim(key) or b"").decode())
@@ -159,7 +158,7 @@ def _file(config: TrialConfig, key: str, inputs: Tensor, store: Store) -> Tensor
             signed = time.monotonic()
 
     try:
-        # Between the look and the claim another may have filed them and let go.
+        # Between the look and the claim another may have stored them and released its claim.
         if (there := store.embeddings(key)) is not None:
             return there
         found = _embed(config, inputs, show_life)

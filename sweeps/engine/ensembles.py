@@ -1,4 +1,4 @@
-"""The evaluation of a cell's ensemble: from the predictions that its members have stored."""
+"""The evaluation of a cell's ensemble, from the stored predictions of its members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeps.store.ensembles import ensemble_name, reduced_name
 
 
 class EnsembleEvaluation:
-    """Evaluates the ensemble of the confirm trials that differ from one in the seed alone."""
+    """Evaluates the ensemble of a cell's confirm trials, which differ only in their seeds."""
 
     def __init__(
         self, config: TrialConfig, seeds: Sequence[int], store: Store, evaluation: Evaluation
@@ -50,7 +50,7 @@ class EnsembleEvaluation:
         return members, [names[name] for name in missing_evaluations(there, names, failed=failed)]
 
     def complete(self, calibrators: Iterable[str]) -> None:
-        """Evaluate what is missing, once every member is done: whoever ends last does it."""
+        """Evaluate what is missing, if every member is done: the last one to end does it."""
         records, missing = self.missing(calibrators)
         if not missing:
             return

@@ -21,9 +21,9 @@ RECORDED_VERSIONS = (
 
 @cache
 def environment(device: str = "cpu", library: str = "") -> dict[str, str]:
-    """Versions and machine, recorded with every trial; results agree to the bit on one such.
+    """Versions and machine, recorded with every trial: where they agree, so do results, to the bit.
 
-    ``library`` is what an estimator comes from.
+    ``library`` is the package of an estimator or a backbone.
     """
     found = {
         "python": platform.python_version(),
@@ -36,21 +36,21 @@ def environment(device: str = "cpu", library: str = "") -> dict[str, str]:
         "git": _git_revision(),
     } | {name: version(name) for name in RECORDED_VERSIONS}
     found["torch"] = str(torch.__version__)  # with its build: +cpu, +cu126
-    with suppress(PackageNotFoundError):  # a user's own module, or scikit-learn, which is there
+    with suppress(PackageNotFoundError):  # a user's own module, not an installed package
         found |= {library: version(library)} if library else {}
     return {name: value for name, value in found.items() if value or name == "git"}
 
 
 def _gpu(device: str) -> str:
-    """The name of the device if it is a GPU and can be asked."""
+    """The name of the device, if it is a GPU that can be queried."""
     try:
         return torch.cuda.get_device_name(device) if device.startswith("cuda") else ""
-    except (RuntimeError, AssertionError):  # what the trial dies of stands in its record
+    except (RuntimeError, AssertionError):  # the trial's record will say what is wrong with it
         return ""
 
 
 def _cpu() -> str:
-    """The processor's name, as Linux tells it; elsewhere what Python knows."""
+    """The processor's name, as Linux reports it; elsewhere as Python does."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

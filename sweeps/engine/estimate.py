@@ -1,4 +1,4 @@
-"""How long a trial would train, measured here and now without a trace.
+"""How long a trial would train, measured here and now; nothing is stored.
 
 Every cell of a spec trains for a moment at several points of its course (what a method does
 may begin after a warm-up), and the time is scaled to all its epochs.
@@ -28,7 +28,7 @@ from sweeps.spec.schema import Spec
 MEASURED_SECONDS = 0.15
 SLOW_SECONDS = 1.0
 VALIDATION_ROWS = 1000
-# At which share of all epochs is measured, and how much of them each stands for. The middle
+# The shares of all epochs at which is measured, and how much of them each represents. The middle
 # comes first: a slow cell gets no further.
 MOMENTS = {0.5: 0.3, 0.05: 0.1, 0.25: 0.25, 0.75: 0.25, 0.95: 0.1}
 FORWARD_SHARE = 1 / 3
@@ -76,7 +76,7 @@ def _rows(spec: Spec, dataset: Dataset) -> Iterator[tuple[str, float]]:
                 else:
                     seen = stand_in(spec.model, splits)
                     seconds = _Cell(spec, method, dataset.classes, seen, config).seconds()
-        except Exception:  # a user's own method may raise anything; a rehearsal says what
+        except Exception:  # a user's own method may raise anything; check --try reports it
             seconds = math.nan
         yield row, seconds
 
@@ -89,7 +89,7 @@ def _middle(domain: Domain) -> Value:
 def _estimator_seconds(
     spec: Spec, estimator: Estimator, dataset: Dataset, splits: Splits, config: TrainingConfig
 ) -> float:
-    """Training time of all rounds: more and more rows learn, until that takes a moment."""
+    """Training time of all rounds, from more and more rows, until that takes a moment."""
     every = len(splits.train.labels)
     used = min(every, ESTIMATOR_ROWS)
     while True:
@@ -99,7 +99,7 @@ def _estimator_seconds(
         clock = time.process_time if config.threads == 1 else time.perf_counter
         start = clock()
         run.run_epoch()
-        # Some grow several rounds before they tell of the first.
+        # Some fit several rounds before they report the first.
         while run.epoch < min(estimator.rounds, MEASURED_ROUNDS):
             run.run_epoch()
         taken = clock() - start
@@ -109,7 +109,7 @@ def _estimator_seconds(
 
 
 class _Cell:
-    """What is to be trained, and how many steps that has."""
+    """What is trained, and in how many steps."""
 
     def __init__(
         self, spec: Spec, method: Method, classes: int, splits: Splits, config: TrainingConfig
@@ -129,7 +129,7 @@ class _Cell:
         """Training time of all epochs, validation included."""
         run = self._run(1)
         once = _timed(run, 0.5)
-        if once < SLOW_SECONDS:  # the first time has in it what is set up on first use
+        if once < SLOW_SECONDS:  # the first time includes one-off setup
             once = _timed(run, 0.5)
         if once > MEASURED_SECONDS:
             training, validation = once * self.windows, self._guessed_validation(once)
@@ -143,7 +143,7 @@ class _Cell:
         return self.calls * training + self.evaluations * validation
 
     def _run(self, windows: int) -> TrainingRun:
-        """A run whose epoch has so many windows of batches."""
+        """A training whose epoch has this many windows of batches."""
         rows = windows * self.window_rows
         splits = few(
             self.splits,

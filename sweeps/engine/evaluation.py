@@ -1,4 +1,4 @@
-"""The evaluation of a confirmed trial: every calibrator, from the predictions it has stored."""
+"""The evaluation of a confirmed trial: every calibrator, from its stored predictions."""
 
 from __future__ import annotations
 
@@ -35,8 +35,11 @@ def missing_evaluations(
     failed: bool = True,
     outdated: bool = True,
 ) -> list[str]:
-    """The wanted calibrators without an evaluation, or, if asked, a failed or outdated one."""
-    # The oracle's evaluation is made with that of the bare network, which knows of it.
+    """The wanted calibrators that lack an evaluation, or have one that does not count.
+
+    One that ``failed`` or is ``outdated`` does not count, unless these are False.
+    """
+    # The oracle's evaluation is made with that of the bare network, which records it.
     plain = there.get("identity")
     lost = plain is not None and plain.has_oracle and ORACLE not in there
     return [
@@ -62,7 +65,7 @@ def current_version(name: str) -> str:
 def as_record(
     name: str, evaluate: Callable[[], CalibratorEvaluation], *, has_oracle: bool = False
 ) -> tuple[EvaluationRecord, RowScores | None]:
-    """What ``evaluate`` returns as the store keeps it, or why it failed; and its row scores."""
+    """The result of ``evaluate`` as it is stored, or why it failed; and its row scores."""
     about: dict[str, Any] = {"version": current_version(name), "has_oracle": has_oracle}
     try:
         measured = evaluate()
@@ -77,7 +80,7 @@ def as_record(
 
 
 class TrialEvaluation:
-    """Evaluates calibrators of one trial whose record lies in the store."""
+    """Evaluates calibrators of one trial whose record is in the store."""
 
     def __init__(
         self, config: TrialConfig, record: TrialRecord, store: Store, evaluation: Evaluation
@@ -101,8 +104,8 @@ class TrialEvaluation:
     def _evaluate(
         self, missing: list[str], validation: LabelledLogits, test: LabelledLogits
     ) -> None:
-        # The picture first: who is killed on the way finds a calibrator missing, and comes here
-        # again.
+        # The picture first: if the process is killed on the way, a calibrator is still missing, and
+        # the next attempt comes here again.
         self._draw(test)
         how = {"bins": self.evaluation.bins, "seed": self.config.seed}
         # Where the posterior is known: what no method can beat, measured in the same way.
@@ -126,7 +129,7 @@ class TrialEvaluation:
 
     @cached_property
     def _large_test(self) -> LabelledLogits | None:
-        """Predictions on further test rows, where they are asked for and can be drawn."""
+        """Predictions on further test rows, if they are requested and can be drawn."""
         if not self.evaluation.large_test:
             return None
         dataset = dataset_of(self.config, self.store)

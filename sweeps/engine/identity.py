@@ -1,7 +1,7 @@
-"""What a trial is: its configuration, and the key under which the store has its record.
+"""The identity of a trial: its configuration, and the key of its record in the store.
 
-The key is a hash of what determines the result, item by item. Whoever holds it finds the
-record; nobody trains the same thing twice.
+The key is a hash of what determines the result, item by item. Trials with the same key share one
+record, whichever sweeps they belong to.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sweeps.spec.schema import Component, Device
 class TrialConfig(BaseModel):
     """One training. ``phase`` decides whether test data is read at the end.
 
-    An estimator has no ``model``, and of ``training`` it follows what concerns it.
+    An estimator has no ``model``, and uses only the parts of ``training`` that concern it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -52,22 +52,16 @@ class TrialConfig(BaseModel):
     """The seed changes nothing: neither the learner nor the parts depend on it."""
 
     def key(self) -> str:
-        """The trial's name in the store: equal trials have equal keys, whoever made them."""
-        return key_of(self)
-
-
-def key_of(config: TrialConfig) -> str:
-    """The trial's name in the store: equal trials have equal keys, whoever made them."""
-    text = json.dumps(determining(config), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+        """The trial's name in the store: equal trials have equal keys in every sweep."""
+        text = json.dumps(determining(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def determining(config: TrialConfig) -> dict[str, Any]:
-    """What determines the result, under names that stand here and nowhere else.
+    """The items that determine the result, under names that are used only here.
 
-    Renaming a field of the program therefore changes no key. A new setting or a new piece of
-    code that can change a number gets a line here; a line that is changed or removed makes
-    every trial another one.
+    So renaming a field of the program changes no key. A new setting or a new piece of code that can
+    change a number gets a line here; changing or removing a line changes the key of every trial.
     """
     training, protocol = config.training, config.protocol
     items: dict[str, Any] = {
@@ -139,7 +133,7 @@ def _of_network(config: TrialConfig, model: Component) -> dict[str, Any]:
 
 
 def _options(model: Component) -> dict[str, Any]:
-    """Options that determine a result: of weights, what they are, and not where they lie."""
+    """The options that determine a result: not the path of weights, which have a digest."""
     found = backbone_of(model.name, model.options)
     return model.options if found is None else found.model_dump(mode="json", exclude={"weights"})
 
@@ -147,7 +141,7 @@ def _options(model: Component) -> dict[str, Any]:
 def _of_estimator(config: TrialConfig) -> dict[str, Any]:
     training = config.training
     items: dict[str, Any] = {"estimator/version": ESTIMATOR_LOOP_VERSION}
-    # Without rounds there is none to choose; what refinement is, is measured only where it chooses.
+    # Without rounds there is none to choose, but refinement is measured only if it chooses.
     if training.epochs > 1 or training.stop_on == "refinement":
         items |= {
             "training/best epoch": training.stop_on,
@@ -158,5 +152,5 @@ def _of_estimator(config: TrialConfig) -> dict[str, Any]:
 
 
 def metric_version(metric: str) -> int:
-    """The version of a metric that decides; 1 for a rule that is none, such as ``none``."""
+    """The version of a deciding metric; 1 for a rule that is not a metric, such as ``none``."""
     return METRICS[metric].version if metric in METRICS else 1

@@ -1,4 +1,4 @@
-"""A trial's training and data: before its first epoch, and as the store has them after it."""
+"""A trial's training and data: before its first epoch, and as stored after its last."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 def fresh_run(
     config: TrialConfig, device: str = "cpu", store: Store | None = None
 ) -> TrainingRun | EstimatorTraining:
-    """The trial's training before its first epoch; embeddings are those of ``store``."""
+    """The trial's training before its first epoch; embeddings come from ``store``."""
     dataset, model = dataset_of(config, store), config.model
     if model is not None and config.encoder and frozen_backbone(model) is None:
         checked_encoder(model, config.encoder)
@@ -43,9 +43,9 @@ def fresh_run(
 
 
 def splits_of(config: TrialConfig, store: Store | None = None) -> Splits:
-    """The trial's rows, divided as its protocol, seed and learner want it.
+    """The trial's rows, divided as its protocol, seed and learner require.
 
-    The trials of a search have the same: they are divided and prepared once in a process.
+    The trials of a search have the same, so the last few divisions are kept, unless they are large.
     """
     held_out = make_learner(config.method, config.hyperparameters).needs_held_out
     embedding = "" if frozen_backbone(config.model) is None else embedding_key(config, "training")
@@ -63,13 +63,14 @@ def splits_of(config: TrialConfig, store: Store | None = None) -> Splits:
 
 
 KEPT_BYTES = 100_000_000
-"""Of rows that stay divided after a trial: larger ones take longer to train than to divide."""
+"""The largest division that is kept after a trial: rows beyond it take longer to train than to
+divide."""
 KEPT_SPLITS = 3
 _SPLITS: dict[str, Splits] = {}
 
 
 def model_files(run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
-    """What was trained, as files of its record."""
+    """The trained network or estimator, as files of its record."""
     if isinstance(run, EstimatorTraining):
         return run.files()
     return {NETWORK: encode_tensors(run.network())}
@@ -78,7 +79,7 @@ def model_files(run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
 def load_network(
     config: TrialConfig, record: TrialRecord, store: Store
 ) -> TrainingRun | EstimatorTraining:
-    """What a confirmed trial trained, ready to predict. Raises ``StoreError`` if it is gone."""
+    """A confirmed trial's model, ready to predict. Raises ``StoreError`` if it is missing."""
     run = fresh_run(config, store=store)
     try:
         if isinstance(run, EstimatorTraining):
@@ -95,7 +96,7 @@ def load_network(
 
 
 def stored_model(config: TrialConfig, record: TrialRecord, store: Store) -> dict[str, Any]:
-    """A network's tensors, or an estimator's files. Raises ``StoreError`` if they are gone."""
+    """A network's tensors, or an estimator's files. Raises ``StoreError`` if they are missing."""
     if config.model is not None:
         return _stored(store.tensors(record, NETWORK), record)
     names = estimator_files(config.method)
@@ -104,7 +105,10 @@ def stored_model(config: TrialConfig, record: TrialRecord, store: Store) -> dict
 
 def _stored(found: T | None, record: TrialRecord) -> T:
     if found is None:
-        raise StoreError(f"no network is stored for trial {record.key}")
+        raise StoreError(
+            f"trial {record.key}: its record has no model; move the trial away and run the sweep "
+            "again"
+        )
     return found
 
 
@@ -112,7 +116,7 @@ _PROVIDED: dict[str, Dataset] = {}
 
 
 def provide(dataset: Dataset) -> None:
-    """Let the trials of this process use a dataset that has arrived, known by its fingerprint."""
+    """Let the trials of this process use a dataset that was shipped to it."""
     if _PROVIDED.get(dataset.fingerprint) is not dataset:
         _SPLITS.clear()
     _PROVIDED[dataset.fingerprint] = dataset
@@ -121,13 +125,13 @@ def provide(dataset: Dataset) -> None:
 def dataset_of(config: TrialConfig, store: Store | None = None) -> Dataset:
     """The trial's dataset as its learner sees it: with a frozen backbone, embedded.
 
-    Embeddings are taken from the store, where there is one, or filed there.
+    Embeddings are taken from the store, if there is one, or stored there.
     """
     return embedded_dataset(config, raw_dataset(config), store)
 
 
 def raw_dataset(config: TrialConfig) -> Dataset:
-    """The trial's dataset, read once in a process."""
+    """The trial's dataset before any embedding; a process keeps the last few that it has read."""
     provided = _PROVIDED.get(config.fingerprint)
     if provided is not None:
         return provided
@@ -136,5 +140,5 @@ def raw_dataset(config: TrialConfig) -> Dataset:
 
 @lru_cache(maxsize=8)
 def _read_dataset(name: str, options: str) -> Dataset:
-    # Workers are reused from trial to trial; reading a large dataset each time is not needed.
+    # Workers are reused from trial to trial: a large dataset need not be read each time.
     return load_dataset(name, json.loads(options))

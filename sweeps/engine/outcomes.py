@@ -1,4 +1,4 @@
-"""What has come of a sweep's trials, as the store has it; every record is read once."""
+"""The outcomes of a sweep's trials, as the store has them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sweeps.store import EvaluationRecord, Store, TrialOutcome, TrialRecord, Tri
 
 
 class Confirmed(NamedTuple):
-    """What has come of a confirm trial."""
+    """The outcome of a confirm trial."""
 
     record: TrialRecord
     evaluations: Mapping[str, EvaluationRecord]
@@ -27,7 +27,7 @@ class Outcomes:
     """The records and evaluations of a spec's trials.
 
     ``writes``: this process trains the sweep, others only read it; ``retry_failed``: failed
-    records are retired where they are first met.
+    records are retired when they are first read.
     """
 
     def __init__(self, spec: Spec, store: Store, *, writes: bool, retry_failed: bool) -> None:
@@ -46,9 +46,9 @@ class Outcomes:
         return self.store.outcome(self.spec.name, trial.study_id, trial.key)
 
     def ended(self, trial: PlannedTrial) -> TrialRecord | None:
-        """The trial's record, if nothing of the trial is left to do."""
+        """The trial's record, if nothing is left to do for the trial."""
         record = self.record(trial)
-        if trial.key not in self._checked:  # where a trial is first met
+        if trial.key not in self._checked:  # the first time that it is asked for
             self._checked.add(trial.key)
             if self._writes:
                 self.store.clear_trial(trial.key, record)
@@ -60,14 +60,14 @@ class Outcomes:
         if again and record.status == "failed":
             self.store.retire(record)
             return None
-        # Once, where a sweep is taken up: a file that has changed since is not taken over.
+        # Once, when a sweep is resumed: a record whose files have changed since is not reused.
         if first_seen and record.status == "done" and not self.store.intact(record):
             return None
         if record.status != "done" or trial.config.phase == "search":
             return record
         there = self._evaluations(record)
         self._confirmed[trial.key] = Confirmed(record, there)
-        # Who only reads takes what other versions have made, and says so.
+        # A reader accepts what other versions have made, and reports it as outdated.
         if missing_evaluations(
             there, self.spec.calibrator_names, failed=again, outdated=self._writes
         ):
@@ -75,21 +75,21 @@ class Outcomes:
         return None if self._lacks_ensemble(trial, failed=again) else record
 
     def begin(self, trial: PlannedTrial) -> None:
-        """The trial is given out now: what comes of it is this sweep's own."""
+        """Note that the trial is assigned to a worker now: its outcome is this sweep's own."""
         self._seen.add(trial.key)
 
     def keep(self, trial: PlannedTrial, record: TrialRecord) -> None:
-        """Remember what came of a trial."""
+        """Remember the outcome of a trial."""
         self._summaries[trial.study_id, trial.key] = record.summary
         if trial.config.phase == "confirm" and trial.key not in self._confirmed:
             self._confirmed[trial.key] = Confirmed(record, self._evaluations(record))
 
     def forget(self, key: str) -> None:
-        """Read a confirm trial anew: it may have been evaluated since."""
+        """Read a confirm trial again next time: it may have been evaluated since."""
         self._confirmed.pop(key, None)
 
     def summary(self, trial: PlannedTrial) -> TrialSummary | None:
-        """What has come of a trial; None while it has not ended."""
+        """The summary of a trial; None while it has not ended."""
         known = self._confirmed.get(trial.key)  # perhaps not evaluated yet
         return known.record.summary if known else self._summaries.get((trial.study_id, trial.key))
 
@@ -98,7 +98,7 @@ class Outcomes:
         return self._confirmed.get(trial.key)
 
     def read_again(self, trials: Iterable[PlannedTrial]) -> None:
-        """Read again what lies with a cell's trials: the last to end evaluates their ensemble."""
+        """Read a cell's evaluations again: the last trial to end has evaluated the ensemble."""
         for trial in trials:
             known = self._confirmed.get(trial.key)
             if known is not None:
@@ -106,12 +106,12 @@ class Outcomes:
                 self._confirmed[trial.key] = Confirmed(known.record, found)
 
     def stop(self, trial: PlannedTrial, body: Mapping[str, Any], reason: str) -> None:
-        """File a trial as stopped early by its study."""
+        """Record a trial as stopped early by its study."""
         outcome = TrialOutcome(**body, status="pruned", reason=reason)
         self.store.file_stopped(self.spec.name, trial.study_id, trial.key, outcome)
 
     def give_up(self, trial: PlannedTrial, reason: str) -> None:
-        """File a trial that will not be begun again as failed, or what it still lacks."""
+        """Record a trial that is not started again as failed, or the evaluations it lacks."""
         record = self.record(trial)
         if record is None:
             self._file_failure(trial, reason)
@@ -143,7 +143,7 @@ class Outcomes:
         return self.store.evaluations(record, self.spec.evaluation.tag)
 
     def _lacks_ensemble(self, trial: PlannedTrial, *, failed: bool) -> bool:
-        """Whether a worker must still evaluate its cell's ensemble; asked of the last seed."""
+        """Whether a worker must still evaluate the cell's ensemble; only the last seed asks."""
         seeds = self.spec.ensemble_seeds
         if not self._writes or not seeds or trial.config.seed != seeds[-1]:
             return False

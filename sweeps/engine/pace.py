@@ -11,13 +11,13 @@ from sweeps.engine.reference_work import VERSION, ReferenceWork
 from sweeps.store import ReferenceTimes
 
 EVERY_SECONDS = 0.2
-"""Of a trial's own CPU time between two pieces of reference work, of 10 ms or so each."""
+"""A trial's own CPU time between two units of reference work, of about 10 ms each."""
 
 
 class Pace:
-    """Does the reference work now and then during one trial, and adds up what it took.
+    """Does reference work now and then during one trial, and adds up the time it takes.
 
-    ``times`` are the sums so far; a trial continued from a checkpoint hands over its own.
+    ``times`` are the sums so far; a trial continued from a checkpoint passes on its own.
     """
 
     def __init__(self, device: str, times: ReferenceTimes | None = None) -> None:
@@ -41,7 +41,7 @@ class Pace:
 
 
 def _timed(device: str) -> tuple[float, float]:
-    """CPU seconds and seconds of one piece; on a GPU, until it has done it."""
+    """CPU seconds and seconds of one unit; on a GPU, until it is done."""
     work = _work(device)
     _wait(device)
     cpu, wall = time.process_time(), time.perf_counter()
@@ -53,7 +53,7 @@ def _timed(device: str) -> tuple[float, float]:
 @lru_cache(maxsize=2)
 def _work(device: str) -> ReferenceWork:
     work = ReferenceWork(device)
-    work()  # the first time is another: memory is allocated, kernels are chosen
+    work()  # the first time is slower: memory is allocated, kernels are chosen
     return work
 
 

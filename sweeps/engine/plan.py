@@ -1,7 +1,7 @@
-"""Which trial comes next, in which order, and what has come of it.
+"""Which trial comes next, and the outcomes so far.
 
-The plan holds no truth of its own: it is rebuilt from the spec and the store by asking
-every study for its persisted suggestions and the store for their records.
+The plan has no state of its own: it is rebuilt from the spec and the store, from the persisted
+suggestions of every study and their records.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibration.hyperparameters import Value
+from calibration.text import count
 from sweeps.engine.cell import Cell, Cells, PlannedTrial
 from sweeps.engine.cohorts import Cohorts, Shape
 from sweeps.engine.outcomes import Confirmed, Outcomes
@@ -21,12 +22,12 @@ from sweeps.spec import LoadedSpec
 from sweeps.store import Store, TrialRecord, TrialSummary
 
 OTHER_SHAPES = 4
-"""So many suggestions are made at most for every one that is wanted of a certain shape."""
+"""The most suggestions that are made for each one that is wanted of a certain shape."""
 
 
 @dataclass
 class Hooks:
-    """Who hears of what happens; none of them may raise."""
+    """Callbacks for the events of a plan; none of them may raise."""
 
     asked: Callable[[Cell, int], None] = lambda cell, number: None
     told: Callable[[Cell, int], None] = lambda cell, number: None
@@ -36,9 +37,9 @@ class Hooks:
 
 @dataclass
 class Options:
-    """How a plan goes about what the spec says.
+    """How a plan is carried out.
 
-    ``persist``: suggestions are filed; ``retry_failed``: failed records are retired and
+    ``persist``: suggestions are stored; ``retry_failed``: failed records are retired and
     their trials queued again; ``extra``: search trials beyond the spec's own budget.
     """
 
@@ -50,8 +51,8 @@ class Options:
 class Plan:
     """The order of a sweep's trials.
 
-    ``next`` gives a trial to train, or None when nothing can start now; ``complete`` takes
-    note of a record that has landed. ``finished`` says that nothing is left.
+    ``next`` returns a trial to train, or None if nothing can start now; ``complete`` is called
+    when a trial has its record. ``finished``: nothing is left.
     """
 
     def __init__(self, loaded: LoadedSpec, store: Store, options: Options | None = None) -> None:
@@ -91,7 +92,7 @@ class Plan:
         )
 
     def replay(self) -> None:
-        """Take over what the store already has; call once, before anything else."""
+        """Adopt what the store already has; call it once, before anything else."""
         self._replaying = True
         if self.options.persist:
             self.store.clear_sweep(self.spec.name)
@@ -99,14 +100,14 @@ class Plan:
             for known in self._searches.persisted(cell):
                 for trial in known:
                     self._consider(trial)
-        # Only now: a search bounded by time looks finished before all of it is taken over.
+        # Only now: a search bounded by time looks finished before all of it is replayed.
         self._replaying = False
         for cell in self.cells.values():
             self._confirm_when_searched(cell)
 
     @property
     def trained(self) -> int:
-        """How many trials were given out to be trained, each counted once."""
+        """How many trials were assigned to workers for training, each counted once."""
         return len(self._trained)
 
     @property
@@ -121,7 +122,7 @@ class Plan:
 
     @property
     def failed(self) -> int:
-        """How many of the records tell of a failure."""
+        """How many of the records are failures."""
         return sum(cell.failed for cell in self.cells.values())
 
     @property
@@ -131,7 +132,7 @@ class Plan:
 
     @property
     def running(self) -> list[PlannedTrial]:
-        """The trials that are being trained, in the order in which they were given out."""
+        """The trials that are being trained, in the order in which they were started."""
         return [waiting[0] for waiting in list(self._running.values())]
 
     @property
@@ -161,11 +162,11 @@ class Plan:
             return trial
 
     def next_cohort(self, workers: int) -> list[PlannedTrial]:
-        """The next trial, and others to be trained in its company, all now marked as running.
+        """The next trial, and others to be trained together with it, all now marked as running.
 
-        Empty when nothing can start now. ``workers`` train at once: trials of one shape are
-        divided evenly among them. What is suggested does not depend on it: only trials whose
-        suggestion no further result could change are asked for ahead of time.
+        Empty if nothing can start now. ``workers`` train at once: trials of one shape are divided
+        evenly among them. This changes no suggestion: only those that no further result could
+        change are made ahead of time.
         """
         first = self.next()
         if first is None:
@@ -190,21 +191,20 @@ class Plan:
         return cohort
 
     def limit_cohorts(self, members: int) -> None:
-        """Train at most so many together: a GPU holds no more."""
+        """Train at most this many together: a GPU holds no more."""
         self._cohorts.limit = members
 
     def keep_apart(self, key: str) -> None:
-        """A cohort of this running trial's shape trains one by one: let ``auto`` make no more."""
+        """Let ``auto`` group no more trials of this one's shape: they are trained one by one."""
         if key in self._running:
             self._cohorts.keep_apart(self._running[key][0])
 
     def _shape(self, trial: PlannedTrial) -> Shape | None:
-        """What those that train together have in common; None for one that trains alone."""
+        """What trials that train together have in common; None for one that trains alone."""
         return None if trial.key in self._apart else self._cohorts.shape(trial)
 
     def _begin(self, trial: PlannedTrial) -> None:
-        # A search trial that is not done has no record; a confirmed one may lack calibrators
-        # only.
+        # A search trial that is not done has no record; a confirmed one may lack only evaluations.
         if trial.config.phase == "search" or self.store.record(trial.key) is None:
             self._trained.add(trial.key)
         self._outcomes.begin(trial)
@@ -213,13 +213,13 @@ class Plan:
         self.hooks.started(trial)
 
     def report(self, trial: PlannedTrial, body: Mapping[str, Any]) -> bool:
-        """A trial has reached a rung; True when it is to be stopped, and is then filed so."""
+        """Judge a trial that has reached a rung; True if it is stopped, which is then recorded."""
         study = self.cells[trial.cell].study
         stop = False
         reached = rung_values(body["curve"], study.rungs)
         for epoch, nll in reached.items():
             stop = study.report(trial.number, epoch, nll)
-            if stop:  # what it did at later rungs it did while the question was open
+            if stop:  # later rungs were reached before this was decided
                 break
         if stop:
             reason = (
@@ -230,7 +230,7 @@ class Plan:
         return stop
 
     def complete(self, key: str) -> None:
-        """Take note that the trial's record has landed."""
+        """Take note that the trial has its record."""
         waiting = self._running.pop(key)
         self._outcomes.forget(key)
         self.cells[waiting[0].cell].running -= 1
@@ -242,23 +242,23 @@ class Plan:
             self._consider(trial)
 
     def died(self, trial: PlannedTrial, cause: str, weight: float = 1.0) -> None:
-        """The trial's process ended without a record: begin again, or give the trial up.
+        """The trial's process ended without a record: start the trial again, or give it up.
 
-        ``weight`` is how much of a death it counts: a lost machine is not the trial's doing.
+        ``weight`` is how much of a death it counts as: a lost machine is not the trial's fault.
         """
         self._deaths[trial.key] += weight
         deaths = self._deaths[trial.key]
         if self._outcomes.ended(trial) is None and int(deaths + 1e-9) > self.spec.retries:
-            times = f"{deaths:g} times" if deaths == int(deaths) else "too often"
-            self._outcomes.give_up(trial, f"its process died {times}, the last time so: {cause}")
+            times = count(int(deaths), "time") if deaths == int(deaths) else "too often"
+            self._outcomes.give_up(trial, f"its process died {times}; the last cause: {cause}")
             self.complete(trial.key)
         else:
             self._begin_again(trial)
 
     def split(self, cohort: Sequence[PlannedTrial]) -> None:
-        """The process of a cohort died: its members go on alone, as one of them may have done it.
+        """The process of a cohort died: its members continue alone, as any may have caused it.
 
-        None of them is charged for it.
+        It does not count as a death of any of them.
         """
         for trial in reversed(cohort):  # each is put before those that wait
             self._apart.add(trial.key)
@@ -273,7 +273,7 @@ class Plan:
         self._queue.extendleft(reversed(waiting))
 
     def summary(self, trial: PlannedTrial) -> TrialSummary | None:
-        """What has come of a trial; None while it has not ended."""
+        """The summary of a trial; None while it has not ended."""
         return self._outcomes.summary(trial)
 
     def result(self, trial: PlannedTrial) -> Confirmed | None:
@@ -281,7 +281,7 @@ class Plan:
         return self._outcomes.result(trial)
 
     def confirmed(self, dataset: str, row: str) -> list[PlannedTrial]:
-        """The confirm trials of a cell, by seed; empty while its search goes on."""
+        """The confirm trials of a cell, by seed; empty while its search is running."""
         cell = self.cells[dataset, row]
         chosen = self.chosen(cell)
         if chosen is None:
@@ -289,7 +289,7 @@ class Plan:
         return [self._make.confirm_trial(cell, chosen, i) for i in range(self.spec.confirm_seeds)]
 
     def chosen(self, cell: Cell) -> dict[str, Value] | None:
-        """The hyperparameters to confirm; None while the search goes on or if all of it failed."""
+        """The hyperparameters to confirm; None while the search is running or if all failed."""
         if not cell.study.finished:
             return None
         if not cell.study.space.searched:
@@ -311,7 +311,7 @@ class Plan:
         return [self.search_trial(cell, number) for number in range(cell.study.asked)]
 
     def _next_queued(self) -> PlannedTrial | None:
-        """The first queued trial that nobody has trained or is training meanwhile."""
+        """The first queued trial that is neither trained nor in training by now."""
         while self._queue:
             trial = self._queue.popleft()
             if self._is_to_be_trained(trial):
@@ -319,9 +319,9 @@ class Plan:
         return None
 
     def _ask_ahead(self, cell: Cell, shape: Shape, wanted: int) -> list[PlannedTrial]:
-        """Ask for suggestions that no result would change, until so many of a shape are there.
+        """Ask for suggestions that no result would change, until enough have the shape.
 
-        They are queued now, those of other shapes too.
+        All of them are queued, those of other shapes too.
         """
         found: list[PlannedTrial] = []
         for _ in range(min(OTHER_SHAPES * wanted, cell.study.foreseen)):
@@ -339,7 +339,7 @@ class Plan:
             self._queue.append(trial)
 
     def _is_to_be_trained(self, trial: PlannedTrial) -> bool:
-        """False if its record exists, and it is settled, or if it runs, and is waited for."""
+        """False if it has a record, which is settled now, or is running, and is waited for."""
         self.trials[f"{trial.study_id}/{trial.config.phase}/{trial.number}"] = trial
         record = self._outcomes.ended(trial)
         if record is not None:
@@ -357,7 +357,7 @@ class Plan:
         cell.failed += status == "failed"
         cell.pruned += status == "pruned"
         if status == "failed":
-            self.reasons[record.reason if record else "no record was filed"] += 1
+            self.reasons[record.reason if record else "no record was stored"] += 1
         if record is not None:
             self._outcomes.keep(trial, record)
         if trial.config.phase == "search":

@@ -1,4 +1,4 @@
-"""What a trial stores of its predictions, and how its evaluation reads them."""
+"""How a trial's predictions are stored, and read for its evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from calibration.evaluation import LabelledLogits
 
 
 def predictions_of(part: str, logits: Tensor, rows: Part) -> dict[str, Tensor]:
-    """The arrays of a part, under the names that a store has them by.
+    """The arrays of a part, under their names in the store.
 
     Groups, times and weights go with the rows: calibrators and intervals need them.
     """

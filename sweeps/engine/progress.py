@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a live table, or plain lines without a terminal."""
+"""The progress of a running sweep: a live table, or plain lines without a terminal."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Progress:
 
     def _table(self) -> RenderableType:
         table = Table(box=None, pad_edge=False)
-        for heading in ("dataset", "method", "", "trials", "running", "failed", "best so far"):
+        for heading in ("dataset", "row", "", "trials", "running", "failed", "best so far"):
             table.add_column(heading)
         for cell in self.plan.cells.values():
             table.add_row(
@@ -105,5 +105,5 @@ def describe_best(plan: Plan, cell: Cell) -> str:
 
 
 def format_value(value: object) -> str:
-    """A number in three significant digits; anything else as it is."""
+    """A number with three significant digits; anything else as it is."""
     return f"{value:.3g}" if isinstance(value, float) else str(value)

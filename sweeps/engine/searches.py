@@ -1,4 +1,4 @@
-"""The searches of a sweep, one for each cell: what they suggest, and what they are told."""
+"""The searches of a sweep, one for each cell: their suggestions and results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sweeps.store import Store, TrialRecord
 class Searches:
     """Asks the studies of the ``cells`` in turn and persists what they suggest.
 
-    ``persist``: suggestions are filed; ``asked`` hears of every new one.
+    ``persist``: suggestions are stored; ``asked`` is called for every new one.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Searches:
         self._turns = deque(cells.values())
 
     def next_cell(self) -> Cell | None:
-        """Whose turn it is to suggest something; None if none of them can now."""
+        """The cell whose turn it is to suggest something; None if none can now."""
         for _ in range(len(self._turns)):
             self._turns.rotate(-1)
             study = self._turns[0].study
@@ -53,7 +53,7 @@ class Searches:
         return trial
 
     def ask_round(self, cell: Cell) -> list[PlannedTrial]:
-        """The next suggestion; where a search goes in rounds, the whole of the next one."""
+        """The next suggestion; if the search goes in rounds, the whole next round."""
         asked = [self.ask(cell)]
         while cell.study.mid_round:
             asked.append(self.ask(cell))
@@ -62,8 +62,8 @@ class Searches:
     def persisted(self, cell: Cell) -> Iterator[list[PlannedTrial]]:
         """The trials whose suggestions the store has, round by round.
 
-        What an interrupted round lacks is asked for before its results are told, as it would
-        have been without the interruption.
+        What an interrupted round lacks is suggested before the search learns its results, as
+        without the interruption.
         """
         suggestions = self.store.suggestions(self.spec.name, cell.study_id)
         known: list[PlannedTrial] = []
@@ -95,11 +95,11 @@ class Searches:
         return self._make.search_trial(cell, number, hyperparameters)
 
     def tell(self, cell: Cell, number: int, record: TrialRecord | None) -> None:
-        """Let a search know what came of one of its trials."""
+        """Tell a search the outcome of one of its trials."""
         for epoch, nll in rung_values(record.curve if record else (), cell.study.rungs).items():
             cell.study.note(number, epoch, nll)
         if record is None or record.status == "failed":
-            # Never for nothing: a search bounded by time alone must end if everything fails.
+            # At least a second: a search bounded by time alone must end even if everything fails.
             seconds = max(1.0, record.seconds if record else 0.0)
             cell.study.tell(number, Result((), float("nan"), seconds, "failed"))
             return
@@ -108,7 +108,7 @@ class Searches:
         cell.study.tell(number, Result(values, nll, record.seconds, record.status))
 
     def keep_importance(self, cell: Cell) -> None:
-        """Keep which hyperparameters mattered in an ended search: reports make no study."""
+        """Store which hyperparameters mattered in an ended search: reports make no study."""
         study, sweep = cell.study, self.spec.name
         if not self.persist or not study.space.searched:
             return

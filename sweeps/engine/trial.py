@@ -1,4 +1,4 @@
-"""One trial's life: trained, checkpointed, recorded, and evaluated if it is confirmed."""
+"""One trial from start to record: trained, checkpointed, and evaluated if it is confirmed."""
 
 from __future__ import annotations
 
@@ -41,14 +41,13 @@ CHECKPOINT_SECONDS = 5.0
 
 
 class TrialRun:
-    """Carries out one trial in steps: ``advance`` until it says so, and the record is filed.
+    """Trains one trial in steps: call ``advance`` until it returns True; then it has its record.
 
-    Whatever the store already holds under the key is used: a record is not trained again,
-    a checkpoint is continued, unless it cannot be: then the trial begins anew. ``ensemble`` are
+    Whatever the store already has under the key is used: a record is not trained again, and a
+    checkpoint is continued, unless that is impossible: then the trial starts over. ``ensemble`` are
     the seeds of its cell, if their ensemble is wanted. ``paced`` interleaves reference work, by
-    which the costs of nights can be compared. A trial that
-    raises or diverges is recorded as failed with its reason; only a store that cannot be
-    written raises.
+    which the costs of nights can be compared. A trial that raises or diverges is recorded as
+    failed, with the reason; only a store that cannot be written raises.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class TrialRun:
         self.company = 1
         """The most networks that it was trained together with, itself included."""
         self.apart = ""
-        """Why it was trained one by one all the same, at last."""
+        """Why it was trained one by one within its cohort, if it was, most recently."""
         self.pace = Pace(config.device) if paced else None
         self._continued_after = -1
         self._saved_at = time.monotonic()
@@ -88,7 +87,7 @@ class TrialRun:
         """Train for about ``seconds`` or to the next rung; True when the trial is done.
 
         Trains with the configuration's own number of threads and kernels, whatever the process
-        may use. In a cohort its epochs are trained from without: ``take_up``, ``end_epoch`` after
+        may use. In a cohort its epochs are trained from outside: ``take_up``, ``end_epoch`` after
         each of them, ``finish``.
         """
         training = self.config.training
@@ -96,21 +95,21 @@ class TrialRun:
             return self.guarded(lambda: self._advance(seconds))
 
     def guarded(self, act: Callable[[], object]) -> bool:
-        """Whether the trial is over: ``act`` says so, or it raised, and the failure is recorded."""
+        """Whether the trial is over: ``act`` says so, or it raises, and the failure is recorded."""
         try:
             return bool(act())
         except StoreError:
             raise
-        except Exception as error:  # a user's own method may raise anything; others go on
+        except Exception as error:  # a user's own method may raise anything; others continue
             return self.raised(error)
 
     def raised(self, error: Exception) -> bool:
-        """Record the trial as failed by what it raised; False if it begins anew instead."""
+        """Record the trial as failed with this error; False if it starts over instead."""
         if isinstance(error, torch.cuda.OutOfMemoryError):
             reason = "out of GPU memory"
         elif len(self.times) == self._continued_after:
-            # The checkpoint's fault or the method's: a training from the start will tell.
-            self._reject(f"the training cannot go on from it ({error!r})")
+            # The checkpoint's fault, or the method's: training from the start will show which.
+            self._reject(f"the training cannot continue from it ({error!r})")
             return False
         else:
             reason = f"{type(error).__name__}: {error}"
@@ -118,9 +117,9 @@ class TrialRun:
         return True
 
     def prepare(self) -> None:
-        """Have the data embedded, if a frozen backbone does that: time that is not the trial's.
+        """Embed the data, if the trial has a frozen backbone: this is not the trial's own time.
 
-        What goes wrong is met again, and recorded, when the trial starts.
+        An error occurs again, and is recorded, when the trial starts.
         """
         if frozen_backbone(self.config.model) is None or self.store.record(self.key) is not None:
             return
@@ -140,14 +139,14 @@ class TrialRun:
         }
         try:
             outcome = TrialOutcome(**self.body(), **about)
-        except ValidationError:  # what a user's own method left in the curve is the failure
+        except ValidationError:  # a user's own method left impossible values in the curve
             config = self.config.model_dump(mode="json")
             environ = self._environment()
             outcome = TrialOutcome(config=config, environment=environ, **about)
         self.store.file_record(self.key, outcome)
 
     def body(self) -> dict[str, Any]:
-        """What a record says of the training so far."""
+        """The training so far, as a record describes it."""
         run = self.run
         body: dict[str, Any] = {
             "config": self.config.model_dump(mode="json"),
@@ -185,7 +184,7 @@ class TrialRun:
         return environment(self.config.device, getattr(source, "package", ""))
 
     def take_up(self) -> bool:
-        """Take up the training where it is; True if the trial has its record and all it needs."""
+        """Start or continue the training; True if the trial has its record and its evaluations."""
         record = self.store.record(self.key)
         if record is not None:
             self._evaluate(record)
@@ -207,7 +206,7 @@ class TrialRun:
         run = self.run
         assert run is not None, "it was taken up"
         if begins and any(rung <= run.epoch for rung in self.rungs):
-            return False  # what was decided there is not known: ask before going on
+            return False  # what was decided there is unknown: ask before continuing
         deadline = time.monotonic() + seconds
         rung = self.next_rung
         while not run.done and run.epoch < rung and time.monotonic() < deadline:
@@ -215,12 +214,12 @@ class TrialRun:
             with stage("train"):
                 run.run_epoch()
             self.end_epoch(time.process_time() - began)
-            if not run.done:  # on a large cluster a block is longer than a checkpoint may be away
+            if not run.done:  # on a large cluster, a block may outlast a checkpoint
                 self._save(run)
         return run.done and self.finish()
 
     def end_epoch(self, cpu_seconds: float, company: int = 1) -> None:
-        """Take note of an epoch that was trained in a company of so many."""
+        """Take note of an epoch that was trained in a cohort of this size."""
         self.cpu_seconds += cpu_seconds
         self.company = max(self.company, company)
         self.times.append(time.time())
@@ -228,14 +227,13 @@ class TrialRun:
             self.pace.keep(self.cpu_seconds)
 
     def finish(self) -> bool:
-        """Record a training that is done, and evaluate it; True."""
+        """Record a training that is done, and evaluate it; always returns True."""
         run = self.run
         assert run is not None, "it has trained"
         if run.diverged or run.best_epoch == 0:
             self.fail(f"the loss is not a number after epoch {run.epoch}")
             return True
-        # Filed before its calibrators are evaluated: a calibrator that fails must not cost the
-        # network.
+        # Recorded before its calibrators are evaluated: one that fails must not cost the network.
         outcome = TrialOutcome(**self.body(), status="done")
         with stage("record"):
             self.store.file_record(self.key, outcome, self._results(run))
@@ -273,39 +271,38 @@ class TrialRun:
         return run
 
     def _reject(self, reason: str) -> None:
-        """Set the checkpoint aside and begin anew."""
+        """Set the checkpoint aside and start over."""
         self.store.reject_checkpoint(self.key, without_secrets(reason))
         self.run, self.times, self.lineage, self._continued_after = None, [], uuid.uuid4().hex, -1
         self.cpu_seconds, self.pace = 0.0, self.pace and Pace(self.config.device)
         self.company = 1
 
     def _save(self, run: TrainingRun | EstimatorTraining) -> None:
-        """Now and then: a checkpoint, and then the curve up to it for whoever watches."""
+        """Save a checkpoint, and then the live curve up to it, if one is due."""
         if self.checkpoint_due:
             self.checkpoint(run)
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the last checkpoint is long enough ago."""
+        """Whether the last checkpoint is old enough."""
         return time.monotonic() - self._saved_at >= self._save_again_after
 
     @stage("checkpoint")
     def checkpoint(self, run: TrainingRun | EstimatorTraining, company: int = 1) -> None:
-        """Save a checkpoint, and then the curve up to it; so do all others of the company."""
+        """Save a checkpoint, and then the curve up to it, as ``company`` trials do at once."""
         began = time.monotonic()
         mine = {"lineage": self.lineage, "times": self.times}
         spent = self._spent() | ({"company": self.company} if self.company > 1 else {})
         self.store.write_checkpoint(self.key, run.state_dict() | mine | spent)
         self.store.write_live(self.key, mine | {"curve": run.curve})
         self._saved_at = time.monotonic()
-        # Saving a large network takes its time: at most a twentieth of all.
+        # Saving a large network takes time: at most a twentieth of all.
         self._save_again_after = max(CHECKPOINT_SECONDS, 20 * company * (self._saved_at - began))
 
     def _results(self, run: TrainingRun | EstimatorTraining) -> dict[str, bytes]:
         """The files of a finished training."""
         config = self.config
-        # Calibrators and the choice of a winner see these; no search trial looks at rows that
-        # are set apart for them.
+        # For calibrators and the choice of a winner; no search trial sees rows set apart for them.
         if config.phase == "confirm" and config.protocol.choice is not None:
             choice = splits_of(config, self.store).choice
             arrays = predictions_of("validation", run.predict(choice), choice)

@@ -76,7 +76,7 @@ def _tolerance(chosen: Chosen) -> float:
     if config.device != "cpu" or config.training.mixed_precision:
         return _ROUGH
     then, now = _then(chosen), environment()
-    if config.encoder:  # rows were embedded in other company, which may round otherwise
+    if config.encoder:  # rows were embedded in other batches, which may round differently
         return _ELSEWHERE
     same = all(then.get(name) == now[name] for name in ("torch", "machine", "instructions"))
     return _SAME if same else _ELSEWHERE

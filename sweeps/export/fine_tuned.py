@@ -13,7 +13,7 @@ from sweeps.spec.schema import Component
 
 
 class Separated(NamedTuple):
-    """The encoder with the trained weights, the head's tensors, and what lies between: nothing."""
+    """The encoder with the trained weights, the head's tensors, and an identity between them."""
 
     encoder: Encoder
     head: dict[str, Any]

@@ -271,8 +271,8 @@ def _network(config: TrialConfig) -> Named | None:
         return None
     options = dict(config.model.options)
     if config.encoder:
-        # Where weights lay is of no use elsewhere, and nobody's business there. Nothing is trained
-        # any more: a network that was fine-tuned is a frozen one with weights of its own.
+        # The path of the weights is useless elsewhere, and private. Nothing is trained any more: a
+        # network that was fine-tuned is a frozen one with its own weights.
         options |= {"weights": BACKBONE, "frozen": True}
     return Named(name=config.model.name, options=options)
 

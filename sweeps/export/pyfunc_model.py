@@ -18,7 +18,7 @@ class CalibratedClassifier(PythonModel):
     """Predicts the class, its confidence, all probabilities, and whether to abstain."""
 
     def load_context(self, context: PythonModelContext) -> None:
-        """Rebuild the classifier from its three files."""
+        """Rebuild the classifier from its files."""
         from calibration.deployment import Classifier
 
         self.classifier = Classifier.load(Path(context.artifacts["model"]).parent)

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: seconds by stage, of this process and of its workers."""
+"""Where the time of a sweep goes: seconds by stage, of this process and of its workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Count what the block takes; or, as a decorator, a function."""
+        """Count the time of the block or, as a decorator, of a function."""
         outer, self._inner.seconds = getattr(self._inner, "seconds", 0.0), 0.0
         began = time.perf_counter()
         try:
@@ -30,13 +30,13 @@ class Stages:
             self._inner.seconds = outer + taken
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Count what was measured elsewhere."""
+        """Add seconds that were measured elsewhere."""
         with self._lock:
             for name, taken in seconds.items():
                 self._seconds[name] += taken
 
     def take(self) -> dict[str, float]:
-        """What was counted since this was last asked."""
+        """The seconds since the last call."""
         with self._lock:
             taken = dict(self._seconds)
             self._seconds.clear()
@@ -44,7 +44,7 @@ class Stages:
 
 
 THIS_PROCESS = Stages()
-"""Those of this process."""
+"""The stages of this process."""
 WORKERS = Stages()
-"""Those that workers have reported to this process, all of them added up."""
+"""The stages that workers have reported to this process, added up."""
 stage = THIS_PROCESS.stage

@@ -112,8 +112,9 @@ def evaluate_stored(
     Without ``test`` every row is measured by calibrators fitted on the folds without it.
     ``identity``, the uncalibrated predictions, is always included. Groups of rows are kept together
     when they are cross-fitted and resampled; weights count wherever they can. ``workers``
-    calibrators run at a time, by default one per core. Raises ``ValueError`` if the two sets do
-    not match, or if every calibrator fails.
+    calibrators run at a time, by default one per core. A calibrator that raises is among the
+    ``failed``. Raises ``ValueError`` if the two sets do not match, or if the uncalibrated
+    predictions cannot be evaluated.
     """
     if test is not None:
         check_both(validation, test, validation.name, test.name)

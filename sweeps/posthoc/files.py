@@ -46,7 +46,7 @@ class SavedCalibrator(NamedTuple):
 
     ``shares`` are those of the classes among the rows it was fitted on, ``prior`` those by class
     for which its probabilities are corrected, ``score`` the declared meaning of a single score,
-    ``aside`` the columns of groups and weights, which are no scores.
+    ``aside`` the columns of groups and weights, which are not scores.
     """
 
     path: Path

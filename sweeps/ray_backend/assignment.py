@@ -1,4 +1,4 @@
-"""What the driver tells a worker: one value for each trial, or for each cohort."""
+"""What the driver sends to a worker: one value for each trial, or for each cohort."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ASSIGNMENT = "assignment"
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for every trial of a run.
+    """The settings that all trials of a sweep share.
 
     ``block``: seconds of training between two reports; ``paced``: reference work is interleaved;
-    ``timed``: cohorts find out whether one by one is faster.
+    ``timed``: cohorts measure whether training one by one is faster.
     """
 
     store: str
@@ -45,7 +45,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class AssignedTrial:
-    """A trial of a study; at ``rungs`` (epochs) it reports what it has reached."""
+    """A trial of a study; at ``rungs`` (epochs) it reports its curve."""
 
     trial: TrialConfig
     study_id: str
@@ -60,10 +60,10 @@ class Assignment:
     terms: Terms
 
     def __deepcopy__(self, memo: object) -> Self:
-        """Tune copies what it is given, and keeps it; this never changes."""
+        """Tune copies and keeps configurations; this one never changes."""
         return self
 
     def __str__(self) -> str:
-        """Tune names a trial's directory by it."""
+        """The name that Tune gives the trial's directory."""
         first = self.members[0].trial
         return f"{first.dataset_name} {first.method} {first.phase}"

@@ -19,16 +19,16 @@ class Demand(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """What a node of the cluster offers."""
+    """A node of the cluster, and its resources."""
 
     address: str
     cpus: float
     gpus: float
 
     def room(self, demand: Demand) -> int:
-        """How many trials fit in here at once.
+        """How many trials fit here at once.
 
-        A share of a GPU is taken from one of them: 0.4 fits twice into each.
+        A share is taken from a single GPU: 0.4 fits twice into each.
         """
         by_cpu = int(self.cpus / demand.cpu + 1e-9)
         if not demand.gpu:
@@ -41,7 +41,7 @@ class Machine(NamedTuple):
 
 
 def machines(nodes: Sequence[Mapping[str, Any]]) -> list[Machine]:
-    """The living ones of Ray's list of nodes."""
+    """The nodes of Ray's list that are alive."""
     return [
         Machine(
             str(node.get("NodeManagerAddress", "")),
@@ -54,12 +54,11 @@ def machines(nodes: Sequence[Mapping[str, Any]]) -> list[Machine]:
 
 
 class Capacity:
-    """How many trials run at once: as many as fit into the nodes that there are now.
+    """How many trials run at once: as many as fit into the present nodes.
 
-    Nodes come and go, so it is counted again every few seconds. ``concurrent`` is the
-    number to ask for even where there is no room yet: trials that wait are what makes an
-    autoscaling cluster grow, and a search that asks for no more than it needs learns more
-    from every answer.
+    Nodes come and go, so they are counted again every few seconds. ``concurrent`` is the number
+    to request even without room for it: waiting trials make an autoscaling cluster grow. It is not
+    larger than necessary, because a search learns more if fewer of its trials run at once.
     """
 
     def __init__(
@@ -107,8 +106,7 @@ class Capacity:
             max((machine.gpus for machine in self.machines), default=0),
         )
         return SpecError(
-            f"resources: a trial wants {self.demand.cpu:g} CPU and {self.demand.gpu:g} GPU, and "
-            f"no machine here has more than {most[0]:g} and {most[1]:g}; lower the demand, or say "
-            "with --concurrent N how many trials a cluster that grows by itself should make room "
-            "for"
+            f"resources: a trial needs {self.demand.cpu:g} CPU and {self.demand.gpu:g} GPU, but no "
+            f"machine here has more than {most[0]:g} and {most[1]:g}; lower them, or, on a cluster "
+            "that scales up, request room for N trials with --concurrent N"
         )

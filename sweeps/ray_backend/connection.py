@@ -1,4 +1,4 @@
-"""The way to Ray: one on this machine, or a cluster that is running."""
+"""The connection to Ray: one started on this machine, or a running cluster."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ REACH_SECONDS = 5.0
 AWAY_SECONDS = 15.0
 """A head may be restarted; a minute after it is gone Ray aborts its drivers."""
 INSIDE_A_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Ray sets it for what was submitted; the job has brought the user's modules along then."""
+"""Ray sets it for submitted jobs, which have the user's modules with them."""
 
 
 class Cluster(NamedTuple):
     """Where the trials run: ``address`` None means a Ray of the sweep's own on this machine.
 
-    ``concurrent`` asks for room for so many trials at once, whatever there is now. ``cpus`` is
-    what a Ray of its own may use: by default what was allocated to this process.
+    ``concurrent`` requests room for that many trials at once, whatever there is now. ``cpus`` is
+    what the sweep's own Ray may use: by default what was allocated to this process.
     """
 
     address: str | None = None
@@ -47,10 +47,11 @@ class Cluster(NamedTuple):
 def connected(
     cluster: Cluster, loaded: LoadedSpec, workspace: Path, template: Template | None = None
 ) -> Iterator[Check]:
-    """Ray, as long as the context lasts; what it yields raises ``BackendError`` once Ray is lost.
+    """Ray, for as long as the context lasts; yields a check that raises if Ray is lost.
 
-    The user's own modules that the spec names are brought to the nodes of a cluster. Raises
-    ``UserError`` if nothing answers at the address, ``BackendError`` if Ray does not start.
+    The user's own modules that the spec names are shipped to the nodes of a cluster. Raises
+    ``UserError`` if nothing answers at the address, ``BackendError`` if Ray does not start; so does
+    the check.
     """
     import ray
 
@@ -77,7 +78,7 @@ def connected(
 
 
 def places() -> dict[str, tuple[str, int]]:
-    """Where the parts of the cluster listen that this driver cannot do without."""
+    """The addresses of the cluster's processes that this driver depends on."""
     import ray
 
     context = ray.get_runtime_context()
@@ -91,7 +92,7 @@ def places() -> dict[str, tuple[str, int]]:
 
 
 class Reachable:
-    """Raises ``BackendError`` when a place has not answered for a while."""
+    """A check that raises ``BackendError`` if an address has not answered for a while."""
 
     def __init__(
         self, places: Mapping[str, tuple[str, int]], patience: float = AWAY_SECONDS
@@ -101,7 +102,7 @@ class Reachable:
         self._answered = dict.fromkeys(places, time.monotonic())
 
     def __call__(self) -> None:
-        """Knock at every door."""
+        """Try to connect to each of them."""
         for name, (host, port) in self._places.items():
             try:
                 socket.create_connection((host, port), timeout=REACH_SECONDS).close()
@@ -114,7 +115,7 @@ class Reachable:
 
 
 def _reach(address: str) -> None:
-    """Say at once that nobody listens: Ray would try for minutes."""
+    """Raise ``UserError`` at once if nothing answers: Ray would keep trying for minutes."""
     found = HOST_PORT.fullmatch(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
     if found is None:
         return
@@ -141,7 +142,7 @@ def _join(address: str, options: dict[str, Any]) -> None:
 
 @contextmanager
 def _into(file: IO[str]) -> Iterator[None]:
-    """Ray's core writes every failed attempt to the terminal, from beside Python."""
+    """Redirect standard error: Ray's core, which is not Python, reports every failed attempt."""
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(file.fileno(), 2)
@@ -156,8 +157,8 @@ def _into(file: IO[str]) -> Iterator[None]:
 def _refusal(error: Exception, output: str) -> str:
     if "InvalidAuthToken" in output or "Unauthenticated" in output:
         return (
-            "the Ray cluster there wants a token, and this process has none or another; set "
-            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH to the file with the cluster's token"
+            "the Ray cluster there requires a token, and this process has none or a wrong one; set "
+            "RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to the file with the cluster's token"
         )
     return (
         f"no Ray cluster answers there: {' '.join(str(error).split())[:300]}; run this on a "

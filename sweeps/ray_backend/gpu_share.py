@@ -1,7 +1,7 @@
 """``gpu: auto``: how large a share of a GPU one trial needs.
 
 A small network leaves most of a GPU idle, so several trials share one: as many as its
-memory holds. What a trial takes is estimated from the network itself, because the machine
+memory holds. The memory of a trial is estimated from the network itself, because the machine
 that plans the sweep need not have a GPU.
 """
 
@@ -27,14 +27,14 @@ from sweeps.spec.schema import Spec
 PROCESS_BYTES = 0.8e9
 """A process on a GPU before it trains anything: CUDA's context and the libraries' kernels."""
 _COPIES = 8
-"""Of the parameters: weights, gradient, two moments, the same while a step is made, the best."""
+"""Copies of the parameters: weights, gradient, two moments, these during a step, the best."""
 COPIES_PER_STEP = 3
-"""Of the parameters, for every further inner step that is kept to be differentiated."""
+"""Copies of the parameters for every further inner step that is kept for differentiation."""
 SAFETY = 1.5
 MOST_PER_GPU = 8
 """More on one GPU mostly wait for each other."""
 ASSUMED_MEMORY = 16e9
-"""Of a GPU that does not say how much it has."""
+"""The memory of a GPU that does not report it."""
 _LABEL_BYTES = 8
 
 
@@ -45,18 +45,18 @@ def gpu_share(needed: float, memory: float) -> float:
 
 
 def memory_fraction(share: float, memory: float) -> float:
-    """What of a GPU's memory a trial may allocate: its share less what its process takes."""
+    """The fraction of a GPU's memory a trial may allocate: its share without the process's part."""
     return max(share - PROCESS_BYTES / memory, share / 4)
 
 
 def trial_bytes(loaded: LoadedSpec) -> float:
-    """The memory on a GPU that the most demanding trial of a sweep takes, roughly.
+    """The GPU memory that the most demanding trial of a sweep needs, roughly.
 
-    Rows in memory, which stay there, and of those in a file the batches that are on their way; the
-    parameters and what an optimiser keeps of them; and the outputs of all layers for one batch,
-    as often as the method keeps them: a bilevel method that is differentiated through T inner
-    steps keeps T of them. Predictions go through the network in larger batches, and keep nothing.
-    What its process takes comes on top.
+    It consists of the rows (of those in a file, only the batches in transit), the parameters and
+    an optimiser's copies of them, and the outputs of all layers for one batch, as often as the
+    method keeps them: a bilevel method that is differentiated through T inner steps keeps T of
+    them. Predictions use larger batches, but keep nothing. The memory of the process itself is not
+    included.
     """
     most = 0.0
     for dataset in loaded.datasets.values():
@@ -82,11 +82,11 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
     network = build_model(spec.model.name, spec.model.options, tuple(one.shape[1:]), classes)
     all_layers, largest_layer = (size / len(one) for size in _output_bytes(network, one))
     parameters = sum(p.numel() * p.element_size() for p in network.parameters())
-    # A step keeps what every layer made, a prediction only what goes into and out of one of them.
+    # A step keeps every layer's output, a prediction only the input and output of one layer.
     predicted = min(rows, network.rows_at_once or PREDICTION_BATCH)
     kept = max(batch * method.window * all_layers, predicted * largest_layer)
     parts = (splits.train, splits.validation, splits.meta_validation)
-    # Images stay there as they are stored, a byte for each value, and are prepared batch by batch.
+    # Images are kept as stored, a byte for each value, and are prepared batch by batch.
     stored = splits.train.inputs[:2] if splits.train.inputs.dtype == torch.uint8 else one
     each = stored[0].numel() * stored.element_size()
     held = sum(len(part.labels) for part in parts if part is not None)
@@ -99,7 +99,7 @@ def _row_bytes(spec: Spec, row: str, splits: Splits, classes: int) -> float:
 
 
 def _output_bytes(network: nn.Module, inputs: Tensor) -> tuple[float, float]:
-    """What the outputs of all layers take in a forward pass, and those of the largest alone."""
+    """The bytes of all layers' outputs in a forward pass, and of the largest one alone."""
     sizes = [inputs.numel() * inputs.element_size()]
 
     def add(module: nn.Module, given: object, made: object) -> None:
@@ -118,16 +118,16 @@ def _output_bytes(network: nn.Module, inputs: Tensor) -> tuple[float, float]:
 
 
 class GpuShare(NamedTuple):
-    """What every trial or cohort of a sweep gets of a GPU, and how many may be in a cohort."""
+    """The share of a GPU for each trial or cohort of a sweep, and the members of a cohort."""
 
     gpu: float
     members: int
 
 
 def choose_share(loaded: LoadedSpec, gpus: float, memory: Callable[[], float]) -> GpuShare:
-    """The share if the spec says ``auto``: 0 where no GPU is.
+    """The share if the spec says ``auto``: 0 if there is no GPU.
 
-    Of a cohort of N as many are trained together as one GPU holds, each with rows of its own.
+    Of a cohort of N, as many train together as one GPU holds, each with its own rows.
     """
     wanted = loaded.spec.cohort if isinstance(loaded.spec.cohort, int) else 1
     if not gpus:

@@ -1,4 +1,4 @@
-"""What the GPUs of a cluster can hold."""
+"""The memory of a cluster's GPUs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _ANSWER_SECONDS = 60.0
 def least_memory() -> float:
     """The bytes of memory of the smallest GPU in the cluster that answers.
 
-    Where none does (they are busy, or there is no CUDA behind the number that Ray was
-    given) a common size is assumed.
+    If none does (they are busy, or Ray was given a number of GPUs without any CUDA device), a
+    common size is assumed.
     """
     look = ray.remote(num_cpus=0, num_gpus=0.01)(_memory)
     asked = [
@@ -37,7 +37,7 @@ def least_memory() -> float:
 def _answer(reference: Any) -> float:
     try:
         return float(ray.get(reference))
-    except ray.exceptions.RayError:  # a node that cannot answer says so when it is to train
+    except ray.exceptions.RayError:  # a node that cannot answer will fail visibly when it trains
         return 0.0
 
 

@@ -1,7 +1,7 @@
 """Whether a worker on another machine works on the same sweep as its driver.
 
-A path that is not shared looks the same everywhere and is another disk on every machine;
-and another version of the code trains something else. Both would lose work silently.
+A path that is not shared looks the same everywhere but is a different disk on every machine, and a
+different version of the code trains something else. Both would lose work silently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnfitNodeError(StoreError):
 
 
 class Meeting(NamedTuple):
-    """What driver and workers have to agree on."""
+    """What a driver and its workers must have in common."""
 
     sweep: str
     mark: str
@@ -39,17 +39,17 @@ class Meeting(NamedTuple):
 
     @classmethod
     def call(cls, store: Store, sweep: str) -> Meeting:
-        """The driver leaves its mark in the store."""
+        """Leave the driver's mark in the store."""
         mark = uuid.uuid4().hex
         store.write_file(sweep, _MARK_FILE, mark.encode())
         return cls(sweep, mark, versions())
 
     def attend(self, store: Store, node: str) -> None:
-        """A worker looks for it. Raises ``UnfitNodeError`` saying what differs on its node."""
+        """Look for the mark in a worker. Raises ``UnfitNodeError`` naming what differs there."""
         if versions() != self.versions:
             raise UnfitNodeError(
-                f"node {node} has {', '.join(versions())} and the driver has "
-                f"{', '.join(self.versions)}; install the same on every node"
+                f"node {node} has {', '.join(versions())}, but the driver has "
+                f"{', '.join(self.versions)}; install the same versions on every node"
             )
         if not _seen(self.mark, self.sweep, str(store.root)):
             raise UnfitNodeError(
@@ -59,22 +59,22 @@ class Meeting(NamedTuple):
 
 
 def check_device(device: str, node: str) -> None:
-    """Raises ``UnfitNodeError`` if a node lacks what trials train on: it is part of their keys."""
+    """Raise ``UnfitNodeError`` if a node lacks the device of its trials, a part of their keys."""
     if device == "cuda" and not torch.cuda.is_available():
         raise UnfitNodeError(
-            f"node {node} has no GPU that torch can use, and resources.gpu asks for one: it has "
+            f"node {node} has no GPU that torch can use, but resources.gpu requests one: it has "
             f"{_cuda(str(torch.__version__), torch.version.cuda, driver_version())}; write "
             "resources: {gpu: 0} to train on CPUs"
         )
 
 
 def _cuda(build: str, cuda: str | None, driver: str) -> str:
-    """What of CUDA a node has, and what it lacks."""
+    """Which parts of CUDA a node has, and how to get the others."""
     loaded = f"NVIDIA's driver {driver}" if driver else "no NVIDIA driver"
     if cuda is None:
         return f"torch {build}, built without CUDA, and {loaded}; install a CUDA build of torch"
     remedy = (
-        f"see whether nvidia-smi lists the GPU, and update the driver to one for CUDA {cuda} or "
+        f"check whether nvidia-smi lists the GPU, and update the driver to one for CUDA {cuda} or "
         "install a torch built for an older CUDA"
         if driver
         else "install the driver"
@@ -84,7 +84,7 @@ def _cuda(build: str, cuda: str | None, driver: str) -> str:
 
 @lru_cache(maxsize=1)
 def versions() -> tuple[str, ...]:
-    """Of what decides a trial's result."""
+    """The versions that decide a trial's result."""
     python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     sources = hashlib.sha256()
     for package in ("calibration", "sweeps"):

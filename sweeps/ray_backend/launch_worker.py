@@ -1,7 +1,7 @@
-"""What Ray runs to start a worker of a local sweep: it asks the template for a fork.
+"""The script by which Ray starts a worker of a local sweep: it asks the template for a fork.
 
-Run as a script by the raylet, in place of Ray's ``setup_worker.py``; it imports only what it
-needs, so that it is over at once. Without a template it does what Ray's script does.
+The raylet runs it in place of Ray's ``setup_worker.py``. It imports only what it needs, so that it
+ends at once. Without a template it does what Ray's script does.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ SOCKET = "CALSWEEP_TEMPLATE"
 """The environment variable with the template's socket."""
 ANSWER = b"forking"
 _PATIENCE = 120.0
-"""Seconds: importing takes the template a few; on a busy machine, ten times as many."""
+"""Seconds. The template needs a few for its imports; on a busy machine, ten times as many."""
 _FOR_SETUP = ("--serialized-runtime-env-context", "--language")
 
 
 def main() -> None:
-    """Ask the template, or go Ray's own way."""
+    """Ask the template for a worker, or start one as Ray does."""
     arguments = [word for word in sys.argv[1:] if not word.startswith(_FOR_SETUP)]
     if not _is_forked(arguments):
         os.execv(sys.executable, [sys.executable, *arguments])

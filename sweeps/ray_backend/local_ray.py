@@ -1,8 +1,8 @@
-"""A Ray of the driver's own on this machine, which is nobody else's business.
+"""The driver's own, private Ray on this machine.
 
-It listens on the loopback interface only, wants a token that only this user can read, keeps
-its files in the driver's workspace and ends with it. What the environment says of Ray is set
-aside for as long as it runs.
+It listens on the loopback interface only, requires a token that only this user can read, keeps its
+files in the driver's workspace and ends with it. While it runs, the user's settings for Ray in the
+environment are replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sweeps.ray_backend.template import Template
 
 _TRIES = 6
 NEEDED = ("raylet", "gcs_server")
-"""The processes without which nothing goes on."""
+"""The processes without which Ray cannot work."""
 
 
 class BackendError(UserError):
@@ -48,7 +48,7 @@ def own_ray(
     import ray
 
     if ray.is_initialized():
-        raise BackendError("this process is connected to a Ray already; call ray.shutdown() first")
+        raise BackendError("this process is already connected to Ray; call ray.shutdown() first")
     token = workspace / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
@@ -85,8 +85,8 @@ def started(start: Callable[[], None], clear: Callable[[], None], tries: int = _
 
 
 def ensure_alive() -> None:
-    """Raises ``BackendError`` if a process that Ray needs on this machine has ended."""
-    from ray._private import worker  # nothing public tells
+    """Raise ``BackendError`` if a process that Ray needs on this machine has ended."""
+    from ray._private import worker  # there is no public way
 
     node = worker._global_node
     if node is None:
@@ -97,10 +97,10 @@ def ensure_alive() -> None:
 
 
 def lost(how: str) -> str:
-    """What to say when Ray is gone in the middle of a sweep."""
+    """The message if Ray is lost in the middle of a sweep."""
     return (
-        f"Ray was lost: {how}; every trial that is done is recorded, and the same command goes on "
-        "with the others"
+        f"Ray was lost: {how}; every trial that is done is recorded, and the same command "
+        "continues with the others"
     )
 
 
@@ -108,7 +108,7 @@ def _end(process: Any) -> str:
     code = process.returncode
     if code is None or code >= 0:
         return f"ended with exit code {code}"
-    return f"was ended by signal {signal.Signals(-code).name} (by hand, or for want of memory)"
+    return f"was ended by signal {signal.Signals(-code).name} (by a user, or for lack of memory)"
 
 
 def _init(home: Path, cpus: int, forked: dict[str, str]) -> None:
@@ -131,7 +131,7 @@ def _init(home: Path, cpus: int, forked: dict[str, str]) -> None:
 
 @contextmanager
 def _without_helpers(**launcher: str) -> Iterator[None]:
-    """Start Ray without what nothing here asks: dashboard, autoscaler and log forwarding.
+    """Start Ray without what is not used here: dashboard, autoscaler and log forwarding.
 
     Each is a Python process that takes a second of a core; ``ray.init`` waits for the first,
     also with ``include_dashboard=False``, and has no argument for the others.
@@ -158,7 +158,7 @@ def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
 
 
 def _clear(home: Path) -> None:
-    """As if Ray had never been started."""
+    """Remove everything that a failed start has left."""
     _shut_down()
     end_processes(home.parent)
     shutil.rmtree(home, ignore_errors=True)
@@ -175,7 +175,7 @@ def _shut_down() -> None:
 
 @contextmanager
 def _private(token: Path) -> Iterator[None]:
-    """Settings of Ray's for a machine that stands alone; those from before come back."""
+    """Ray's settings for a single machine; the previous ones are restored at the end."""
     from ray._private import ray_constants, worker
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
@@ -192,7 +192,7 @@ def _private(token: Path) -> Iterator[None]:
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_AUTH_TOKEN": None,  # it would come before the file
         "RAY_ADDRESS": None,
-        # A busy machine starts processes slowly: those that are on their way are not given up.
+        # A busy machine starts processes slowly: those still starting are not given up.
         "RAY_worker_register_timeout_seconds": "600",
         "RAY_agent_register_timeout_ms": "600000",
         # Trials run in processes of their own: those started in advance would end unused.
@@ -202,7 +202,7 @@ def _private(token: Path) -> Iterator[None]:
     try:
         with variables(values):
             ray_constants.ENABLE_RAY_CLUSTER = False
-            # Else pages of logs when a process dies; what matters of it is in our own messages.
+            # Otherwise pages of logs if a process dies; our own messages say what matters.
             worker.print_to_stdstream = lambda *_, **__: None
             reread()
             yield

@@ -25,7 +25,7 @@ from sweeps.store import StoreError
 log = logging.getLogger("calsweep")
 
 LOST_NODE = 0.02
-"""Of a death: with three retries a trial outlives a hundred and fifty lost machines."""
+"""Its share of a death: with three retries a trial survives 150 lost machines."""
 WEIGHTS = {
     "node has died": LOST_NODE,
     "node was terminated": LOST_NODE,
@@ -33,13 +33,13 @@ WEIGHTS = {
     # The machine or the process: it is not known yet.
     "temporarily unavailable": 0.5,
 }
-"""How Ray says that a machine is gone, or may be, and not only a process."""
+"""How Ray words it that a machine, and not only a process, is lost or may be."""
 _MISSING = re.compile(r"No module named '(calibration|sweeps|cluster)\b")
 _LIVE: dict[int, PlanSearcher] = {}
 
 
 class _Given:
-    """What a worker was given: the trials that have not ended, and how many there were."""
+    """A worker's assignment: the trials that have not ended, and how many there were."""
 
     def __init__(self, trials: Sequence[PlannedTrial]) -> None:
         self.trials = {trial.key: trial for trial in trials}
@@ -47,12 +47,10 @@ class _Given:
 
 
 class PlanSearcher(Searcher):
-    """Hands Tune the plan's next trials and tells the plan when one has ended.
+    """Gives Tune the plan's next trials, and tells the plan when one has ended.
 
-    One of Tune's trials is one of ours, or a cohort of them.
-
-    A store that cannot be used, or a sampler that fails, ends the sweep: ``failure`` keeps
-    what it said, because Tune wraps what is raised through it.
+    A trial of Tune is one of ours, or a cohort of them. A store that cannot be used, or a sampler
+    that fails, ends the sweep: ``failure`` keeps the error, since Tune wraps it in its own.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class PlanSearcher(Searcher):
         self.on_event = on_event
         self.failure: UserError | None = None
         self.attended = False
-        """Some worker has trained: what another lacks is its own node's fault."""
+        """Whether any worker has trained: then a problem of another is that of its own node."""
         self._turned_away: set[str] = set()
         self._builds: dict[str, str] = {}
         self.causes: dict[str, str] = {}
@@ -80,15 +78,15 @@ class PlanSearcher(Searcher):
         _LIVE[id(self)] = self
 
     def close(self) -> None:
-        """The search is over: nobody copies it any more."""
+        """Forget this searcher: Tune does not copy it any more."""
         _LIVE.pop(id(self), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tune pickles and copies what it is given; a plan is one thing and stays one."""
+        """Tune pickles and copies its arguments, but there must be only one plan."""
         return _live, (id(self),)
 
     def suggest(self, trial_id: str) -> Any:
-        """A configuration; None to wait; FINISHED when nothing will come any more."""
+        """A configuration; None to wait; FINISHED if there will be no more."""
         self._guarded(self.still_ours)
         room = self.room()
         if len(self._given) >= room:
@@ -112,9 +110,9 @@ class PlanSearcher(Searcher):
         return AssignedTrial(trial.config, trial.study_id, tuple(rungs))
 
     def stops(self, trial_id: str, bodies: str) -> bool:
-        """Whether the plan stops trials that have come so far, and no other is left.
+        """Whether the plan stops all trials that are left, now that these have reached a rung.
 
-        Of a cohort, those that are stopped have ended now; the worker finds it in the store.
+        Those of a cohort that are stopped have ended; the worker learns of it from the store.
         """
         given = self._given[trial_id]
         stopped = [
@@ -128,14 +126,14 @@ class PlanSearcher(Searcher):
         return False
 
     def add_stages(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Count a worker's seconds: once, as Tune may show a last result twice."""
+        """Count a worker's seconds, once: Tune may report a last result twice."""
         number = result.get("training_iteration", 0)
         if self._counted.get(trial_id) != number:
             self._counted[trial_id] = number
             WORKERS.add(json.loads(result["stages"]))
 
     def ended(self, trial_id: str, keys: str) -> None:
-        """Trials of a cohort have their records; the others go on."""
+        """Trials of a cohort have their records; the others continue."""
         given = self._given[trial_id]
         self._complete(given, [given.trials[key] for key in json.loads(keys)])
 
@@ -149,7 +147,7 @@ class PlanSearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """The records of all that are left lie in the store, unless their process died."""
+        """All trials that were left have their records, unless their process died."""
         given = self._given.pop(trial_id)
         left = list(given.trials.values())
         if result and "stages" in result:
@@ -165,8 +163,8 @@ class PlanSearcher(Searcher):
             cause = self.causes.pop(trial_id, "for no known reason")
             if _MISSING.search(cause):
                 self.failure = StoreError(
-                    f"a node of the cluster has no calsweep, or not all of it ({cause[:300]}); "
-                    "install the same on every node"
+                    f"calsweep is missing or incomplete on a node of the cluster ({cause[:300]}); "
+                    "install the same version on every node"
                 )
                 raise self.failure
             self._died(left, cause, given.company)
@@ -178,7 +176,7 @@ class PlanSearcher(Searcher):
         weight = weight_of(cause)
         if company > 1 and weight > LOST_NODE:
             log.warning(
-                "a process that trained %d trials together died (%s); they go on alone",
+                "a process that trained %d trials together died (%s); they continue alone",
                 *(company, cause[:300]),
             )
             self._guarded(lambda: self.plan.split(trials))
@@ -189,7 +187,7 @@ class PlanSearcher(Searcher):
             self.on_event(trial)
 
     def _turn_away(self, trials: Sequence[PlannedTrial], reason: str) -> None:
-        """A node that joined cannot train: the others go on, if there are any that can."""
+        """A node that joined cannot train: the others continue, if any of them can."""
         if not self.attended:
             self.failure = StoreError(reason)
             raise self.failure
@@ -201,7 +199,7 @@ class PlanSearcher(Searcher):
             self.on_event(trial)
 
     def compare_builds(self, node: str, build: str) -> None:
-        """Name a node whose build of torch is another than that of those before: once."""
+        """Warn of a build of torch that no earlier node has, once for each build."""
         if build not in self._builds.values() and self._builds:
             other, known = next(iter(self._builds.items()))
             log.warning(
@@ -226,29 +224,28 @@ class PlanSearcher(Searcher):
 
 
 def weight_of(cause: str) -> float:
-    """How much a death counts against a trial's retries, as far as Ray's words tell."""
+    """How much a death counts against a trial's retries, by Ray's description of its cause."""
     return next((weight for words, weight in WEIGHTS.items() if words in cause), 1.0)
 
 
 class PlanScheduler(FIFOScheduler):
-    """Asks the plan at every rung whether a trial goes on."""
+    """Asks the plan at every rung whether a trial continues."""
 
     def __init__(self, searcher: PlanSearcher) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.searcher = searcher
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """None: Tune starts what waits, in order.
+        """None: Tune starts waiting trials in order.
 
-        FIFO's own answer looks through all trials there ever were, at every step, and gives
-        a process that has become free to a trial whose own is being started, which is ended
-        then. Where trials end more often than processes start, machines that join later
-        would never get to work.
+        FIFO's own answer searches all trials there ever were, at every step, and gives a process
+        that has become free to a trial whose own process is starting and is then ended. If trials
+        end more often than processes start, machines that join later would never get any work.
         """
         return None
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        """Tune's question after every report."""
+        """Process a report; returns whether the trial continues."""
         self.searcher.attended |= not {"unfit", "store_error"} & result.keys()
         if "build" in result:
             self.searcher.compare_builds(str(result["node"]), str(result["build"]))
@@ -264,8 +261,8 @@ class PlanScheduler(FIFOScheduler):
         return str(TrialScheduler.CONTINUE)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        """Keep why a process died; the searcher is told of the death right after."""
-        # Tune's own get_error looks where the file comes only later.
+        """Keep the reason why a process died; the searcher learns of the death right after."""
+        # Tune's own get_error looks where the file will be only later.
         written = Path(trial.error_file) if trial.error_file else None
         lines = written.read_text().splitlines() if written and written.exists() else []
         message = [line.strip() for line in lines if line.strip() and "Failure #" not in line]
@@ -273,7 +270,7 @@ class PlanScheduler(FIFOScheduler):
 
 
 class Forget(Callback):
-    """Drops the curves that came with a report: Tune keeps every trial's last result."""
+    """Drops the curves of a report: Tune keeps every trial's last result."""
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any

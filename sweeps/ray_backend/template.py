@@ -35,14 +35,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Template:
-    """The driver's view of it: asleep until Ray starts."""
+    """The driver's handle of the template, which sleeps until Ray starts."""
 
     def __init__(self, pid: int, control: socket.socket) -> None:
         self._pid = pid
         self._control = control
 
     def serve(self, workspace: Path) -> dict[str, str]:
-        """Wake it, with this process's environment; returns what tells ``launch_worker`` of it."""
+        """Wake it, with this environment; returns the variables by which workers find it."""
         where = {SOCKET: str(workspace / "fork")}
         order = {"workspace": str(workspace), "environment": os.environ | where}
         with suppress(OSError):  # it is gone: Ray starts workers without it
@@ -59,7 +59,7 @@ class Template:
 
 @contextmanager
 def template(loaded: LoadedSpec) -> Iterator[Template | None]:
-    """A template as long as the context lasts; None where forking would not be safe."""
+    """A template for as long as the context lasts; None if forking would not be safe."""
     if not _is_safe(loaded):
         yield None
         return
@@ -77,7 +77,7 @@ def _is_safe(loaded: LoadedSpec) -> bool:
     """Whether a fork of this process can train.
 
     Other threads may hold locks that a fork would wait for. Ray and CUDA do not survive a fork
-    once they were used, and neither do the threads of torch that a worker would share work with.
+    after they were used, nor do torch's threads.
     """
     spec = loaded.spec
     return (
@@ -120,10 +120,10 @@ class _Server:
             os._exit(1)
         os.setsid()  # Ctrl-C in the terminal is for the driver
         atexit._clear()
-        THIS_PROCESS.take()  # those seconds the driver counts
+        THIS_PROCESS.take()  # the driver counts these seconds
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever waits for workers is Ray
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # Ray waits for the workers, not this process
         self._keep_only_the_control()
 
     def _keep_only_the_control(self) -> None:
@@ -154,13 +154,13 @@ class _Server:
 
             while True:
                 connection, _ = listener.accept()
-                with connection, suppress(OSError):  # of one that did not want to wait
+                with connection, suppress(OSError):  # the launcher did not wait for it
                     self._answer(connection, listener)
 
     def _answer(self, connection: socket.socket, listener: socket.socket) -> None:
         with connection.makefile("rb") as sent:
             request = json.loads(sent.read())
-        # What the raylet tells its workers, the same for all, Ray reads when it is imported.
+        # Ray reads the raylet's settings, the same for all workers, when it is imported.
         _set_environment(request["environment"])
         with _ids_of_the_system():
             import sweeps.ray_backend.trainable  # noqa: F401
@@ -197,7 +197,7 @@ def _set_environment(environment: dict[str, str]) -> None:
 
 
 def _work(arguments: list[str], directory: str) -> NoReturn:
-    """Be the worker that Ray asked for."""
+    """Become the worker that Ray asked for."""
     import numpy as np
 
     code = 1
@@ -205,10 +205,10 @@ def _work(arguments: list[str], directory: str) -> NoReturn:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setpgid(0, 0)  # the raylet ends the whole group of a worker that is gone
         os.chdir(directory)
-        # As Ray sets it for the processes that it starts: short of memory, end these first.
+        # As for the processes that Ray starts itself: if memory is short, workers end first.
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
-        np.random.seed()  # else all workers had the same
+        np.random.seed()  # otherwise all workers would have the same
         sys.argv = arguments
         runpy.run_path(arguments[0], run_name="__main__")
         code = 0

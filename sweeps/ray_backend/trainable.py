@@ -25,21 +25,21 @@ from sweeps.ray_backend.watchdog import Watchdog
 from sweeps.store import Store, StoreError
 
 UNFIT_SECONDS = 15.0
-"""What a node that cannot train waits before it gives a trial back: others may take it then."""
+"""How long a node that cannot train holds a trial: until then another may become free."""
 
 
 class CalibrationTrial(tune.Trainable):
     """The trials of one assignment; one block of epochs per ``step``.
 
-    Tune hears of them once per block, because every report costs its driver over ten
-    milliseconds; curves travel in the record. Tune's own checkpoints stay off: what lies
-    in the store under each trial's key is the only state.
+    They report to Tune once per block, because every report costs its driver over ten
+    milliseconds; curves are in the record. Tune's own checkpoints are off: what is in the store
+    under each trial's key is the only state.
     """
 
     def setup(self, config: dict[str, Any], datasets: Sequence[Dataset] = ()) -> None:
-        """Take up a configuration; nothing is read or trained before the first step.
+        """Accept a configuration; nothing is read or trained before the first step.
 
-        ``datasets`` are those that came through Ray's object store: to every node once.
+        ``datasets`` are those shipped through Ray's object store, once to every node.
         """
         _note_start()
         for dataset in datasets:
@@ -75,9 +75,9 @@ class CalibrationTrial(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Train for one block.
 
-        ``ended`` are the keys of those that have ended. At a rung the result holds what a
-        record would, for the driver to file should it stop the trial; a store that cannot be
-        written ends the sweep, not the process.
+        ``ended`` are the keys of those that have ended. At a rung the result has the content of a
+        record, which the driver stores if it stops the trial. A store that cannot be written ends
+        the sweep, not the process.
         """
         try:
             if self.terms.meeting is not None:
@@ -112,14 +112,14 @@ class CalibrationTrial(tune.Trainable):
         return True
 
     def _at_rung(self, trial: TrialRun) -> bool:
-        """Whether it has come to a rung since it was last asked."""
+        """Whether it has reached a rung since the last call."""
         epoch = trial.run.epoch if trial.run else 0
         before, reached = self._reached[trial.key], sum(rung <= epoch for rung in trial.rungs)
         self._reached[trial.key] = max(before, reached)
         return reached > before
 
     def _drop_stopped(self) -> None:
-        """Leave out those that the driver has stopped; the last one it ends together with us."""
+        """Drop the trials that the driver has stopped; Tune itself ends a last one."""
         judged, self._judged = self._judged, []
         if not judged or len(self.cohort.trials) == 1:
             return
@@ -129,7 +129,7 @@ class CalibrationTrial(tune.Trainable):
                 self.cohort.drop(trial)
 
     def _advance(self) -> list[TrialRun]:
-        """One block, watched: only what the trials themselves take counts against the limit."""
+        """One block, watched: only the trials' own time counts against the limit."""
         if self._time_left is None:
             return self.cohort.advance(self.terms.block)
         began = time.monotonic()
@@ -153,11 +153,11 @@ class CalibrationTrial(tune.Trainable):
 
 @lru_cache(maxsize=1)
 def _note_start() -> None:
-    """CPU seconds of the process so far, once: Ray's and our imports."""
+    """Count the CPU seconds of the process so far, once: Ray's and our imports."""
     THIS_PROCESS.add({"imports": time.process_time()})
 
 
 @lru_cache(maxsize=4)
 def _store(root: str) -> Store:
-    """One for all trials of a process: the first access to each asks for the store's format."""
+    """One for all trials of a process: the first access to a store checks its format."""
     return Store(root)

@@ -50,7 +50,7 @@ TUNE_ENVIRONMENT = {
 }
 
 REPORTS_A_SECOND = 40
-"""As many as Tune's loop hears of without falling behind: with many trials blocks are longer."""
+"""As many as Tune's loop can process: with many trials, blocks are longer."""
 
 
 def train(
@@ -65,14 +65,14 @@ def train(
     template: Template | None = None,
     paced: bool = False,
 ) -> None:
-    """Train everything the plan still holds. ``on_event`` hears of every trial that ends.
+    """Train everything that is left in the plan.
 
+    ``on_event`` is called for every trial that ends, ``tell`` with a line about the cluster.
     Workers on this machine are forked from the ``template``, if there is one. ``paced``: they
     interleave reference work, by which costs can be compared.
 
-    Raises ``StoreError`` when the store cannot be used any more, ``BackendError`` when Ray does
-    not start or is lost, and what ``still_ours`` raises when the sweep is no longer this
-    driver's. ``tell`` hears what the cluster has.
+    Raises ``StoreError`` if the store can no longer be used, ``BackendError`` if Ray does not
+    start or is lost, and what ``still_ours`` raises if the sweep is no longer this driver's.
     """
     if plan.finished:
         return
@@ -98,7 +98,7 @@ def train(
 
 
 def _place(cluster: Cluster) -> str:
-    """Where trials are about to run, if there is anything to say of it."""
+    """Where trials are about to run, if that is worth a message."""
     if cluster.address is not None:
         return f"connecting to the Ray cluster at {cluster.address}"
     found = cpus()
@@ -140,10 +140,10 @@ def _run(
 
 
 def _demand(plan: Plan, cluster: Cluster) -> Demand:
-    """What a trial occupies, where ``auto`` looks at the GPUs that there are.
+    """What a trial occupies; ``auto`` depends on the present GPUs.
 
-    Cohorts are then no larger than one of them holds. Raises ``SpecError`` if there are none, or
-    none yet where a cluster is to grow.
+    Cohorts are then no larger than one GPU holds. Raises ``SpecError`` if there are none although
+    the spec trains on them, or none yet on a cluster that is to scale up.
     """
     import ray
 
@@ -156,12 +156,12 @@ def _demand(plan: Plan, cluster: Cluster) -> Demand:
     gpus = sum(machine.gpus for machine in machines(ray.nodes()))
     if not gpus and cluster.concurrent is not None:
         raise SpecError(
-            "resources.gpu: found auto, and the cluster has no GPU yet to be looked at; wait until "
-            "one has joined, or write a share such as 0.25 (or 0 for CPUs)"
+            "resources.gpu: found auto, but the cluster has no GPU yet whose memory could be read; "
+            "wait until one has joined, or write a share such as 0.25 (or 0 for CPUs)"
         )
     if not gpus and asked.trains_on == "cuda":
         raise SpecError(
-            "resources.gpu: found auto, and no machine here has a GPU; write 0 to train on CPUs"
+            "resources.gpu: found auto, but no machine here has a GPU; write 0 to train on CPUs"
         )
     chosen = choose_share(plan.loaded, gpus, least_memory)
     if chosen.gpu:
@@ -170,10 +170,10 @@ def _demand(plan: Plan, cluster: Cluster) -> Demand:
 
 
 def _with_data(trainable: Any, loaded: LoadedSpec) -> Any:
-    """The trainable with the datasets: put into Ray's object store once, and once to every node.
+    """The trainable with the datasets, which Ray's object store ships once to every node.
 
-    So a file that only the driver's machine has reaches all of them, too. What cannot be
-    brought so (a user's own dataset that cannot be pickled) every worker reads by itself.
+    So a file that only the driver's machine has reaches all of them. What cannot be shipped (a
+    user's own dataset that cannot be pickled) is read by every worker itself.
     """
     from ray import tune
 
@@ -205,7 +205,7 @@ def _tune(
         run_config=tune.RunConfig(
             name="sweep",
             storage_path=str(scratch),
-            # The plan begins a trial again whose process died: it counts, and knows the reason.
+            # The plan restarts a trial whose process died: it counts, and knows the reason.
             failure_config=tune.FailureConfig(max_failures=0),
             checkpoint_config=tune.CheckpointConfig(
                 checkpoint_at_end=False, checkpoint_frequency=0
@@ -215,7 +215,7 @@ def _tune(
         ),
     )
     try:
-        # What a trial dies of stands in its record; Tune would print every trace.
+        # A failed trial's record has the reason; Tune would print every traceback.
         with quiet({"ray.tune": logging.CRITICAL}):
             tuner.fit()
     except Exception as error:

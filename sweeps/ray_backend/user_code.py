@@ -1,8 +1,9 @@
-"""Which files of the user's a sweep needs on another machine: modules, and nothing else.
+"""The user's files that a sweep needs on another machine, and copying them.
 
 A spec names methods, models, datasets and calibrators by import path (``my_losses:Mine``). Their
-modules, and those of the user's directory that these import, are copied; data, results,
-environments and histories stay where they are.
+modules, and those of the user's directory that these import, are shipped (``stage``). Results,
+environments and histories stay where they are; so does data, except for files that a submitted job
+takes along (``copy_together``).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from sweeps.errors import UserError
 from sweeps.spec import LoadedSpec
 
 PACKAGE_LIMIT = 100 * 2**20
-"""Bytes that Ray takes as a working directory."""
+"""The most bytes that Ray accepts as a working directory."""
 _IMPORT_PATH = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):[A-Za-z_]\w*")
 OURS = ("calibration", "sweeps", "cluster")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "*.egg-info", "runs", "mlruns", "*.pyc")
@@ -38,8 +39,8 @@ def local_modules(written: Any, directory: Path) -> list[str]:
     finder = ModuleFinder(path=[str(directory)])
     for name in import_paths(written):
         if _top_level(directory, name) is not None:
-            # What is wrong with it, its use will say; a package without __init__ is no module to
-            # the finder, but travels whole.
+            # Its use will show what is wrong with it; a package without __init__ is not a module
+            # to the finder, but is shipped whole.
             with contextlib.suppress(ImportError, SyntaxError, AttributeError):
                 finder.import_hook(name)
     found = {_top_level(directory, name) for name in [*finder.modules, *import_paths(written)]}
@@ -64,12 +65,12 @@ def import_paths(written: Any) -> Iterator[str]:
 def copy(names: list[str], directory: Path, destination: Path) -> None:
     """Copy files and directories by their names in ``directory``.
 
-    Raises ``UserError`` if one is missing or all together are more than Ray takes.
+    Raises ``UserError`` if one is missing, or if together they are more than Ray accepts.
     """
     for given in names:
         name = os.path.relpath(directory / given, directory)
         if name.startswith(os.pardir):
-            raise UserError(f"{given}: lies outside {directory}; only what is below it can be sent")
+            raise UserError(f"{given}: is outside {directory}; only files below it can be sent")
         source, target = directory / name, destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -77,12 +78,12 @@ def copy(names: list[str], directory: Path, destination: Path) -> None:
         elif source.exists():
             shutil.copy2(source, target)
         else:
-            raise UserError(f"{source}: is not there, and the cluster would need it")
+            raise UserError(f"{source}: no such file or directory, but the cluster needs it")
     _check_size(destination)
 
 
 def copy_together(first: Path, others: list[Path], destination: Path) -> Path:
-    """Copy files so that they lie to each other as they do here; where the first one is then."""
+    """Copy files with their relative positions; returns the path of the first in the copy."""
     # Not resolved: a link keeps its name, and is sent as the file that it leads to.
     places = [Path(os.path.abspath(path)) for path in (first, *others)]  # noqa: PTH100
     base = Path(os.path.commonpath([path.parent for path in places]))
@@ -101,15 +102,15 @@ def _check_size(destination: Path) -> None:
         for path in reversed(largest)
     )
     raise UserError(
-        f"what the cluster would need is {sum(sizes.values()) / 2**20:.0f} MB, and Ray takes "
-        f"{PACKAGE_LIMIT / 2**20:.0f} MB at most; the largest: {shown}. Put large files where "
+        f"the files for the cluster have {sum(sizes.values()) / 2**20:.0f} MB, but Ray accepts at "
+        f"most {PACKAGE_LIMIT / 2**20:.0f} MB; the largest: {shown}. Put large files where "
         "every node can read them and name them by their absolute path or URI"
     )
 
 
 def _top_level(directory: Path, module: str) -> str | None:
     top = module.partition(".")[0]
-    if top in OURS:  # the cluster has its own, and must not get a part of ours beside it
+    if top in OURS:  # the cluster has its own, beside which no part of ours may be
         return None
     if any((directory / top).glob("*.py")):
         return top

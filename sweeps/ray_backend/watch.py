@@ -1,4 +1,4 @@
-"""Looks after what a long call depends on, and ends the call when that is gone.
+"""Watches what a long call depends on, and ends the call when that is gone.
 
 Ray's own waits do not end when the machine's raylet dies: the call then waits for ever, or the
 process is aborted natively a minute later. So a thread asks every second, and raises in the
@@ -26,7 +26,7 @@ Check = Callable[[], None]
 
 
 class _Ended(BaseException):
-    """Raised in the watched thread; no ``except Exception`` on the way takes it for its own."""
+    """Raised in the watched thread; not an ``Exception``, so that none on the way catches it."""
 
 
 class Watch:
@@ -60,7 +60,7 @@ class Watch:
         try:
             with self._guard:
                 self._over.set()
-                _raise_in(self._watched, None)  # one that is on its way comes too late
+                _raise_in(self._watched, None)  # cancel one that is still pending
         except _Ended:
             self._over.set()
         if kind is None or not (issubclass(kind, Exception) or kind is _Ended):
@@ -93,7 +93,7 @@ class Watch:
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Let a thread raise an exception at its next step in Python; None takes it back."""
+    """Let a thread raise an exception at its next step in Python; None cancels it."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), None if kind is None else ctypes.py_object(kind)
     )

@@ -1,8 +1,8 @@
 """Ends a process whose trial takes longer than it may.
 
 A trial that hangs cannot be asked to stop, and Ray Tune's own forced clean-up waits ten
-minutes. So a timer in the worker's process files the failure and ends the process; should
-the interpreter itself be stuck, a timer below it does the latter alone.
+minutes. So a timer in the worker's process records the failure and ends the process; if the
+interpreter itself is stuck, a timer below it does the latter alone.
 """
 
 from __future__ import annotations

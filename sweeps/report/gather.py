@@ -59,7 +59,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class Gathered:
-    """All that is drawn or told of a sweep beside its tables.
+    """What a report shows of a sweep besides its tables.
 
     ``shown`` holds rows by dataset and name, ``curves`` points by dataset, column and method.
     One confirmed seed of a row is drawn, its first: pooling seeds would count a fixed test
@@ -77,7 +77,7 @@ class Gathered:
 def gather(
     sweep: SweepRecords, tidy: pd.DataFrame, table: pd.DataFrame, attempts: Attempts
 ) -> Gathered:
-    """Read it; ``tidy`` and ``table`` are the results and the leaderboard."""
+    """Gather it; ``tidy`` and ``table`` are the results and the leaderboard."""
     shown: dict[str, dict[str, ShownRow]] = {}
     curves = {}
     failures: list[Failure] = []
@@ -85,7 +85,7 @@ def gather(
     for dataset in sweep.loaded.datasets:
         shown[dataset] = {}
         for name, pair in rows_to_show(sweep, table, dataset).items():
-            # What the test rows scored may have been damaged since.
+            # The scores of the test rows may have been damaged since.
             found = attempts.part(
                 f"the diagrams of {name} on {dataset}",
                 partial(drawn_row, sweep, tidy, dataset, *pair),
@@ -147,15 +147,15 @@ def drawn_row(
     scores = sweep.row_scores(trial, calibrator)
     if scores is None:
         raise UserError(
-            f"trial {trial.key}: what its test rows scored with {calibrator!r} is not stored; "
-            "the sweep's next run evaluates it again"
+            f"trial {trial.key}: the scores of its test rows with {calibrator!r} are not stored; "
+            "run the sweep again to re-evaluate it"
         )
     pair = scores.confidence.double(), scores.correct
     return ShownRow(row, calibrator, int(first["seed"]), *pair, scores.class_view, scores.groups)
 
 
 def _curves(sweep: SweepRecords, dataset: str) -> dict[str, dict[str, _Points]]:
-    """What was measured over epochs, where there is more than a point of it."""
+    """The measurements over epochs that have more than one point."""
     found: dict[str, dict[str, _Points]] = {}
     for row, trial in first_confirmed(sweep, dataset).items():
         curve = trial.record.curve if trial.record else ()

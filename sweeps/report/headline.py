@@ -190,7 +190,7 @@ def _against_baseline(dataset: str, winner: pd.Series, analysis: Analysis) -> st
     mine = found[found["row"] == winner["row"]]
     by_metric = {str(line["metric"]): line for _, line in mine.iterrows()}
     if not by_metric.keys() >= set(claimed()):
-        return f"There is nothing to compare it with {baseline} by."
+        return f"It cannot be compared with {baseline}."
     if by_metric["ece"]["verdict"] == BASELINE:
         return "It is the baseline itself."
     if by_metric["ece"]["verdict"] == TOO_FEW:

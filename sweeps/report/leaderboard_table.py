@@ -49,7 +49,7 @@ class RowVerdict(NamedTuple):
 
 
 RowVerdicts = Mapping[tuple[str, str, str], RowVerdict]
-"""By method, calibrator and metric."""
+"""By row, calibrator and metric."""
 
 
 def leaderboard_table(

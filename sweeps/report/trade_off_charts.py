@@ -63,7 +63,7 @@ def cost_chart(points: pd.DataFrame, styles: Mapping[tuple[str, str], Look], use
 
 
 Used = Mapping[tuple[str, str], str]
-"""The hyperparameters (JSON) of the confirmed trials, by dataset and method."""
+"""The hyperparameters (JSON) of the confirmed trials, by dataset and row."""
 
 
 def _front(front: pd.DataFrame) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The search of one method's space on one dataset, on Optuna's samplers and pruners."""
+"""The search of one row's space on one dataset, with Optuna's samplers and pruners."""
 
 from sweeps.search.samplers import SAMPLERS, Sampler
 from sweeps.search.study import Result, Study, unsupported

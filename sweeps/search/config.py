@@ -1,4 +1,4 @@
-"""How hyperparameters are searched: what a spec says under ``search`` and ``scheduler``."""
+"""How hyperparameters are searched: ``search`` and ``scheduler`` of a spec."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SearchObjective(_Part):
 
     metric: _Metric = "nll"
     direction: Annotated[
-        Literal["minimize", "maximize"], about("as the metric has it: `calsweep metrics`")
+        Literal["minimize", "maximize"], about("that of the metric; see `calsweep metrics`")
     ] = "minimize"
 
     @field_validator("metric")
@@ -63,8 +63,8 @@ def _objectives(written: Any) -> Any:
 class SearchConfig(_Part):
     """How hyperparameters are chosen, on validation data only.
 
-    ``trials`` and ``time`` bound the search of each method on each dataset; with ``grid``
-    the grid's size decides instead, ``resolution`` points along every range.
+    ``trials`` and ``time`` bound the search of each row on each dataset; with the sampler ``grid``
+    the grid's size decides instead, with ``resolution`` points along every range.
     """
 
     sampler: Annotated[str, about("how the next trial is chosen")] = "tpe"
@@ -110,12 +110,12 @@ class SearchConfig(_Part):
 
     @property
     def is_grid(self) -> bool:
-        """The grid's size bounds the search. Raises ``UnknownNameError`` for no sampler's name."""
+        """Whether the grid's size bounds the search. Raises ``UnknownNameError``."""
         return SAMPLERS[self.sampler].is_grid
 
     @property
     def limit(self) -> int | None:
-        """How many trials a search has at most; None when only time bounds it."""
+        """How many trials a search has at most; None if only time bounds it."""
         return DEFAULT_TRIALS if self.trials is None and self.time is None else self.trials
 
 
@@ -124,7 +124,7 @@ class SchedulerConfig(_Part):
 
     ``asha`` keeps the best 1/``reduction`` at every rung (epochs grace, grace · reduction,
     …); ``median`` stops what is worse than the median of earlier trials, every ``grace``
-    epochs. Without ``grace`` a tenth of all epochs is meant.
+    epochs. By default, ``grace`` is a tenth of all epochs.
     """
 
     name: Annotated[Scheduler, about("the rule by which search trials are stopped early")] = "none"

@@ -1,4 +1,4 @@
-"""What a spec writes for one hyperparameter: a value or a domain, perhaps with a condition.
+"""A hyperparameter in a spec: a value or a domain, possibly with a condition.
 
 A plain value is fixed, a list is a choice; the other forms are ``{choice: [...]}``,
 ``{uniform: [low, high]}``, ``{loguniform: [low, high]}`` and ``{integer: [low, high]}`` (with
@@ -19,7 +19,7 @@ DOMAIN_FORMS = (
     "a value, a list, {uniform|loguniform|integer: [low, high]} or {choice: [...]}, "
     "the mappings with 'when: {other_hyperparameter: value}' if wanted"
 )
-# Beyond it not every whole number is a float, and samplers reckon in floats.
+# Beyond it not every whole number is a float, and samplers compute in floats.
 LARGEST_WHOLE = 2**53
 
 
@@ -57,7 +57,7 @@ def extremes(domain: Value | Domain) -> list[Value]:
 
 
 def member(name: str, domain: Domain, value: Any) -> Value:
-    """``value`` as the domain has it; raises ``ValueError`` if it lies outside."""
+    """``value`` in the domain's own type; raises ``ValueError`` if it lies outside."""
     if isinstance(domain, Choice):
         if isinstance(value, Value) and value in domain.values:
             return domain.values[domain.values.index(value)]

@@ -1,4 +1,4 @@
-"""What the models of a spec share: how strict they are, described fields, durations."""
+"""Shared by the models of a spec: strictness, described fields, durations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-# "12" and true are no numbers, 12.0 is not 12.
+# "12" and true are not numbers, and 12.0 is not a whole number.
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 def about(description: str, unit: str = "", **bounds: Any) -> Any:
-    """A field's bounds, what it means, and what its number counts."""
+    """A field's bounds, meaning and unit."""
     return Field(
         description=description, json_schema_extra={"unit": unit} if unit else None, **bounds
     )

@@ -1,4 +1,4 @@
-"""Optuna's side of a suggestion: values that are given, domains, one more hyperparameter."""
+"""Optuna's side of a suggestion: given values, domains, conditional hyperparameters."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from calibration.hyperparameters import Choice, Domain, Integer, LogUniform, Uni
 class Guided(samplers.BaseSampler):
     """A sampler overruled by ``given`` values, which then count as its own suggestion.
 
-    Unlike Optuna's queue of waiting trials it lets the sampler take its notes on the trial:
-    CMA-ES and NSGA-II find their generations in them.
+    Unlike Optuna's queue of waiting trials, it lets the sampler store its own attributes with the
+    trial: CMA-ES and NSGA-II find their generations there.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Guided(samplers.BaseSampler):
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """What the sampler relates to each other, and all that is given."""
+        """The hyperparameters that the sampler relates to each other, and all given ones."""
         if self._related is None:
             self._related = self._inner.infer_relative_search_space(study, trial)
         return self._related | {
@@ -48,7 +48,7 @@ class Guided(samplers.BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The sampler's values, and over them those given."""
+        """The sampler's values, overridden by the given ones."""
         sampled = self._inner.sample_relative(study, trial, self._related or {})
         return sampled | {
             hyperparameter: value for hyperparameter, (value, _) in self._given.items()
@@ -71,7 +71,7 @@ class Guided(samplers.BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Whatever the sampler does after a trial."""
+        """What the sampler does after a trial."""
         self._inner.after_trial(study, trial, state, values)
 
 

@@ -1,8 +1,8 @@
 """The studies as optuna-dashboard reads them: a journal file in the sweep's directory.
 
-A projection like any other: written anew at the start of a run, then appended to. Its lines
-are those of Optuna's ``JournalStorage``, whose own file backend would read the file back after
-every line and wait for the disk; here nothing is read, and nobody waits.
+It is a projection of the store: rewritten whenever a sweep starts, then appended to. Its lines are
+those of Optuna's ``JournalStorage``, whose own file backend would read the file back after every
+line and wait for the disk; this one does neither.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sweeps.store.files import StoreError, write_atomically
 
 
 class _Lines(BaseJournalBackend):
-    """What a ``JournalStorage`` wants written, until ``take`` fetches it."""
+    """The lines of a ``JournalStorage``, until ``take`` fetches them."""
 
     def __init__(self) -> None:
         self._taken: list[str] = []
@@ -41,7 +41,7 @@ class _Lines(BaseJournalBackend):
         self._unread += logs
 
     def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """What was appended since it last read: it does so after every operation."""
+        """The logs since the last call, which the storage makes after every operation."""
         unread, self._unread = self._unread, []
         return iter(unread)
 
@@ -88,7 +88,7 @@ class Journal:
             self._append(self._lines.take())
 
     def told(self, name: str, study: Study, number: int) -> None:
-        """Append what came of a trial."""
+        """Append the outcome of a trial."""
         if not self._open:
             return
         place = self._running.pop((name, number), None)
@@ -102,7 +102,7 @@ class Journal:
         self._append(self._lines.take())
 
     def _add(self, name: str, study: Study, end: int) -> None:
-        """Bring a study and its trials before ``end`` into the storage."""
+        """Add a study, and its trials up to number ``end``, to the storage."""
         if name not in self._studies:
             self._studies[name] = self._new_study(name, study)
             self._written[name] = 0
@@ -130,7 +130,7 @@ class Journal:
         if not content:
             return
         try:
-            # Without O_CREAT: a file begun in the middle would be of no use.
+            # Without O_CREAT: a file that starts in the middle would be useless.
             file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
             try:
                 size = os.fstat(file).st_size
@@ -143,7 +143,7 @@ class Journal:
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """One line lost makes all later ones meaningless: they name trials by their count."""
+        """A lost line makes all later ones meaningless: they refer to trials by their count."""
         self._open = False
         logging.getLogger("calsweep").warning(
             "the journal for optuna-dashboard is not kept up to date until the next run: %s", error
@@ -151,7 +151,7 @@ class Journal:
 
 
 def _template(trial: FrozenTrial, seconds: float) -> FrozenTrial:
-    """A trial as the file shows it: without what samplers note on it for themselves."""
+    """A trial as the file shows it: without the samplers' own attributes."""
     shown = copy(trial)
     shown.system_attrs = {}
     if trial.datetime_complete is not None:  # a replayed trial took its time long ago

@@ -1,4 +1,4 @@
-"""A search in Optuna's hands: what to try next, and what to stop.
+"""Optuna's part of a search: what to try next, and what to stop.
 
 The sampler is seeded anew for every trial number: a replayed study suggests what the
 uninterrupted one would have.
@@ -21,12 +21,12 @@ from sweeps.search.pruners import pruner
 from sweeps.search.samplers import SAMPLERS, Sampler, SamplerError
 from sweeps.search.space import Configuration, Space
 
-# Its warnings tell how a sampler works inside, not what went wrong.
+# Its warnings are about a sampler's internals, not about what went wrong.
 QUIET = {"optuna": optuna.logging.ERROR}
 
 
 class OptunaStudy:
-    """Optuna's side of one ``Study``; ``listed`` says that every point is given."""
+    """Optuna's side of one ``Study``; ``listed``: every point is given."""
 
     def __init__(
         self,
@@ -104,14 +104,14 @@ class OptunaStudy:
         """Take note of a trial's best validation NLL at a rung; True if it should stop."""
         if not math.isfinite(nll):
             return True
-        # Optuna takes a trial's course to have the sense of the objective; NLL is a loss.
+        # Optuna assumes that a trial's reports have the objective's direction; NLL is a loss.
         maximised = self._config.objective[0].direction == "maximize"
         trial = self._running[number]
         trial.report(-nll if maximised else nll, epoch)
         return trial.should_prune()
 
     def tell(self, number: int, values: tuple[float, ...] | None, *, stopped: bool) -> None:
-        """Take note of a trial's end; without values it was stopped, or failed."""
+        """Take note of a trial's end; one without values was stopped or failed."""
         trial = self._running.pop(number)
         if values is not None:
             self._study.tell(trial, values)

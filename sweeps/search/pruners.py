@@ -1,7 +1,6 @@
 """Which search trials are stopped early: Optuna's rules at the rungs.
 
-The rules keep what they know in the study's trials: reporting the curves of the records
-again restores them.
+The rules keep their state in the study's trials: reporting the recorded curves again restores it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ MEDIAN_STARTUP = 5
 def pruner(config: SchedulerConfig, epochs: int) -> optuna.pruners.BasePruner:
     """The rule at the rungs.
 
-    ``asha`` is asynchronous successive halving (Li et al. 2020): a trial goes on if it is
-    among the best 1/reduction of all that have reached the rung, or the very best while
-    they are too few; so the first one always goes on. ``median`` stops a trial whose best
-    value is worse than the median that finished trials had at the same rung.
+    ``asha`` is asynchronous successive halving (Li et al. 2020): a trial continues if it is
+    among the best 1/reduction of all that have reached the rung, or the very best while they are
+    too few; so the first one always continues. ``median`` stops a trial whose best value is worse
+    than the median of finished trials at the same rung.
     """
     if config.name == "asha":
         return optuna.pruners.SuccessiveHalvingPruner(

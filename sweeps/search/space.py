@@ -1,8 +1,8 @@
 """Search spaces: the hyperparameters of a method that are fixed, and those that are searched.
 
 Hyperparameters that a spec leaves out are searched over the method's own default domains. A
-hyperparameter with a condition is searched only while the others have the values it asks for, and
-stays at the method's default otherwise.
+hyperparameter with a condition is searched only while the others have the values it requires, and
+keeps the method's default otherwise.
 """
 
 from __future__ import annotations
@@ -315,8 +315,7 @@ def _reachable(
                 raise ValueError(f"{at}, which can never hold: {other!r} is always {value!r}")
         elif isinstance(domain, Uniform | LogUniform):
             raise ValueError(
-                f"{at}, a value that {describe(domain)} as good as never takes; make {other!r} "
-                "a choice"
+                f"{at}, a value that {describe(domain)} almost never takes; make {other!r} a choice"
             )
         else:
             try:

@@ -13,7 +13,7 @@ MOST_RUNGS = 100
 
 
 def rungs(config: SchedulerConfig, epochs: int) -> list[int]:
-    """The epochs, before the last, at which the scheduler wants to hear of a trial.
+    """The epochs, before the last, at which the scheduler judges a trial.
 
     ``asha``: grace, grace · reduction, grace · reduction², …; ``median``: every multiple of
     grace, at most a hundred; nothing for ``none``.

@@ -1,9 +1,9 @@
-"""One search per (dataset, method), by ask and tell.
+"""One search per (dataset, row), by ask and tell.
 
-The search is a projection of the store: every suggestion is persisted before its training
-starts and its result is read from the trial's record, so a search lost with its process is
-rebuilt by replaying. What came of it is known without Optuna, whose study is made when
-something is to be suggested or stopped.
+The search is a projection of the store: every suggestion is persisted before its training starts,
+and its result is read from the trial's record, so a search lost with its process is rebuilt by
+replaying. Its results are known without Optuna, whose study is made only to suggest or to stop
+something.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEWEST_TRIALS = 4
 
 
 class Result(NamedTuple):
-    """What came of a trial: its objectives in the config's order, each in its own sense."""
+    """The outcome of a trial: its objectives in the config's order, each in its own direction."""
 
     values: tuple[float, ...]
     nll: float
@@ -38,12 +38,12 @@ class Result(NamedTuple):
 
 
 class Study:
-    """The search of one method's space on one dataset.
+    """The search of one row's space on one dataset.
 
-    ``ask`` gives the next hyperparameters until the budget is spent; ``tell`` brings back
-    what came of them. A trial that failed, was stopped early or has an objective that is
-    not a finite number can never be the best. ``extra`` trials are allowed beyond the
-    config's limit; a grid has the size it has, and a time limit holds for them too.
+    ``ask`` returns the next hyperparameters until the budget is spent; ``tell`` takes their
+    result. A trial that failed, was stopped early or has an objective that is not a finite number
+    can never be the best. ``extra`` trials are allowed beyond the config's limit; they do not
+    extend a grid, and a time limit holds for them too.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Study:
 
     @property
     def budget(self) -> int | None:
-        """How many trials the search will have; None when only its time is limited.
+        """How many trials the search will have; None if only its time is limited.
 
         A space with nothing to search needs none.
         """
@@ -101,7 +101,7 @@ class Study:
 
     @property
     def exhausted(self) -> bool:
-        """No suggestion is left to be made: all are made, or the time is spent."""
+        """Whether no suggestion is left: all are made, or the time is spent."""
         if self.budget is not None and self.asked >= self.budget:
             return True
         limit = self.config.time
@@ -111,21 +111,21 @@ class Study:
 
     @property
     def finished(self) -> bool:
-        """No suggestion is left to be made, and every one has its result."""
+        """Whether no suggestion is left, and every one has its result."""
         return self.exhausted and not self._running
 
     @property
     def waiting(self) -> bool:
-        """The next suggestion is the first of a round, and the round before has not ended.
+        """Whether the next suggestion starts a round, while the previous round has not ended.
 
-        So what is suggested depends on the seed and on results, never on when they come in.
+        So suggestions depend on the seed and on results, never on when results arrive.
         """
         batch = self._round
         return batch is not None and self._asked % batch == 0 and bool(self._running)
 
     @property
     def mid_round(self) -> bool:
-        """Some suggestions of a round are made, and others are still to be."""
+        """Whether some suggestions of a round are made, and others are not yet."""
         batch = self._round
         return batch is not None and self._asked % batch != 0 and not self.exhausted
 
@@ -133,8 +133,8 @@ class Study:
     def foreseen(self) -> int:
         """How many suggestions can be made now that no further result would change.
 
-        The points of a grid, what a sampler suggests without looking at results, and the rest of
-        a round. A search bounded by time begins none ahead of time.
+        These are the points of a grid, those that a sampler suggests without looking at results,
+        and the rest of a round. A search bounded by time makes none ahead of time.
         """
         budget, sampler = self.budget, SAMPLERS[self.config.sampler]
         if self.exhausted or self.waiting or budget is None or self.config.time is not None:
@@ -146,14 +146,14 @@ class Study:
 
     @property
     def _round(self) -> int | None:
-        """The suggestions of a round; None where rounds change nothing."""
+        """The size of a round; None if rounds change nothing."""
         learns = not self.points and SAMPLERS[self.config.sampler].learns
         return self.config.batch if learns else None
 
     def ask(self) -> tuple[int, dict[str, Value]]:
         """The next trial's number and hyperparameters, fixed ones included.
 
-        Raises ``ValueError`` when a grid is over or nothing is searched.
+        Raises ``ValueError`` if a grid is exhausted or nothing is searched.
         """
         number = self.asked
         if not self.space.searched or (self.points and number >= len(self.points)):
@@ -186,8 +186,8 @@ class Study:
     def report(self, number: int, epoch: int, nll: float) -> bool:
         """Take note of a trial's best validation NLL so far; True if it should stop.
 
-        Heard at rungs only, and once: the same rung again gets the same answer. A trial's
-        rungs must come in order, those before a checkpoint too.
+        Only rungs count, each once: the same rung again gets the same answer. A trial's rungs must
+        come in order, including those before a checkpoint.
         """
         if number not in self._running or epoch not in self.rungs:
             return False
@@ -197,16 +197,16 @@ class Study:
         return decisions[epoch]
 
     def note(self, number: int, epoch: int, nll: float) -> None:
-        """The same for a trial that has ended: what it did counts for others at that rung."""
+        """Take note of a rung of a trial that has ended: others are compared with it there."""
         decisions = self._decisions.setdefault(number, {})
         if number in self._running and epoch in self.rungs and epoch not in decisions:
             decisions[epoch] = False
             self._pass_on(lambda optuna: optuna.report(number, epoch, nll))
 
     def tell(self, number: int, result: Result) -> None:
-        """Take note of what came of a trial.
+        """Take note of the result of a trial.
 
-        Raises ``ValueError`` if it was not asked for or has its result already.
+        Raises ``ValueError`` if it was not asked for or already has a result.
         """
         if number not in self._running:
             raise ValueError(f"trial {number} of {self.label!r} is not waiting for a result")
@@ -244,11 +244,11 @@ class Study:
         return result.values if result is not None and result.state == "done" else None
 
     def result(self, number: int) -> Result | None:
-        """What came of a trial; None while it runs."""
+        """The result of a trial; None while it runs."""
         return self._results.get(number)
 
     def trials(self) -> list[FrozenTrial]:
-        """Optuna's own account of every trial, by number; not to be changed."""
+        """Optuna's own trials, by number; not to be changed."""
         return self._optuna.trials()
 
     def importance(self) -> dict[str, float]:
@@ -266,7 +266,7 @@ class Study:
 
     @cached_property
     def _optuna(self) -> OptunaStudy:
-        """Made when it is needed: who only reads what came of a search needs none."""
+        """Made when it is needed: reading a search's results does not need it."""
         from sweeps.search.optuna_study import OptunaStudy
 
         made = OptunaStudy(
@@ -284,7 +284,7 @@ class Study:
         return made
 
     def _pass_on(self, event: Callable[[OptunaStudy], object]) -> None:
-        """Let Optuna know now, or when it comes to be needed."""
+        """Pass an event to Optuna, now or when its study is made."""
         if "_optuna" in vars(self):
             event(self._optuna)
         else:
@@ -302,7 +302,7 @@ class Study:
         return self.space.checked({name: suggestion[name] for name in wanted})
 
     def _compare(self, number: int) -> None:
-        """Put a finished trial into the Pareto set if no other is better in every way."""
+        """Add a finished trial to the Pareto set, unless another dominates it."""
         new = self._losses(number)
         others = {n: self._losses(n) for n in self._front}
         if any(_dominates(other, new) for other in others.values()):
@@ -322,16 +322,15 @@ def unsupported(config: SearchConfig, space: Space) -> str | None:
     if objectives > 1 and not (sampler.several_objectives or space.grid):
         others = " or ".join(name for name, other in SAMPLERS.items() if other.several_objectives)
         return (
-            f"{config.sampler} searches for one objective, and here are {objectives}; "
+            f"{config.sampler} supports one objective, but there are {objectives}; "
             f"write {others}, or one objective"
         )
     if space.conditions and not sampler.conditions:
         others = " or ".join(name for name, other in SAMPLERS.items() if other.conditions)
         hyperparameter = next(iter(space.conditions))
         return (
-            f"{config.sampler} searches no hyperparameter with a condition, and "
-            f"{hyperparameter!r} has one; "
-            f"write {others}, or leave 'when' out"
+            f"{config.sampler} cannot search a hyperparameter with a condition, but "
+            f"{hyperparameter!r} has one; write {others}, or leave 'when' out"
         )
     return None
 

@@ -36,7 +36,7 @@ def encoder_digest(spec: Spec) -> str:
 
 
 def check_backbone(spec: Spec) -> None:
-    """Raise ``ProblemError`` unless the spec's pretrained network, if any, can be used as asked."""
+    """Raise ``ProblemError`` unless the spec's pretrained network, if any, can be used."""
     chosen = chosen_backbone(spec)
     _check_fine_tuning(spec, chosen)
     if chosen is None:
@@ -46,14 +46,14 @@ def check_backbone(spec: Spec) -> None:
     elif not chosen.tunable:
         raise ProblemError(
             (*_MODEL, "frozen"),
-            f"found false; of {spec.model.name.partition(':')[0]}: networks only heads can be "
-            "trained; leave it out",
+            f"found false; only heads can be trained on {spec.model.name.partition(':')[0]}: "
+            "networks; leave it out",
         )
     named(_MODEL, lambda: encoder_of(spec.model.name, spec.model.options))
 
 
 def _check_fine_tuning(spec: Spec, chosen: Backbone | None) -> None:
-    """Whether rows speak of a backbone that is trained, and train it at all."""
+    """Raise ``ProblemError`` for settings of a network that is not, or never, fine-tuned."""
     for row, written in spec.methods.items():
         for name in BackboneHyperparameters.model_fields:
             if not any(name in point for point in (written.hyperparameters, *written.grid)):
@@ -68,7 +68,7 @@ def _check_fine_tuning(spec: Spec, chosen: Backbone | None) -> None:
         if isinstance(frozen, int) and frozen >= (epochs := spec.row_training(row).epochs):
             raise ProblemError(
                 ("methods", row, "freeze_epochs"),
-                f"found {frozen}, and there are {epochs} epochs: the network would never be "
+                f"found {frozen}, but there are {epochs} epochs, so the network would never be "
                 "trained; write fewer, or frozen: true in 'model', which is much faster",
             )
 
@@ -88,15 +88,15 @@ def _check_unaugmented(spec: Spec) -> None:
 def network_shape(
     spec: Spec, chosen: Backbone, dataset: Dataset, location: Location
 ) -> tuple[int, ...]:
-    """The shape of what is trained on: of an embedding, or of an input of the whole network.
+    """The shape of the inputs in training: embeddings, or inputs of the whole network.
 
-    Raises ``ProblemError`` if the dataset's rows are none of its inputs.
+    Raises ``ProblemError`` if the dataset's rows cannot be inputs of the network.
     """
     if dataset.kind != chosen.takes or not isinstance(dataset, FixedDataset):
         raise ProblemError(
             location,
-            f"{spec.model.name} takes {_NOUNS[chosen.takes]} that are given once and for all, and "
-            f"{dataset.name!r} has {_NOUNS[dataset.kind]}; choose another dataset or model",
+            f"{spec.model.name} needs a fixed set of {_NOUNS[chosen.takes]}, but {dataset.name!r} "
+            f"has {_rows_of(dataset)}; choose another dataset or model",
         )
     encoder, first = encoder_of(spec.model.name, spec.model.options), dataset.pool.inputs
     if not chosen.frozen:
@@ -105,7 +105,7 @@ def network_shape(
     if dataset.train_transform is not None:
         raise ProblemError(
             location,
-            f"{dataset.name!r} has a train_transform, and a frozen backbone sees every row once, "
+            f"{dataset.name!r} has a train_transform, but a frozen backbone sees every row once, "
             "before any training; leave it out",
         )
     embedded = named(
@@ -114,15 +114,20 @@ def network_shape(
     return tuple(embedded.shape[1:])
 
 
+def _rows_of(dataset: Dataset) -> str:
+    drawn = "" if isinstance(dataset, FixedDataset) else " that every seed draws anew"
+    return f"{_NOUNS[dataset.kind]}{drawn}"
+
+
 def check_texts(spec: Spec, dataset: Dataset, location: Location) -> None:
-    """Raise ``ProblemError`` where texts would meet what reads numbers."""
+    """Raise ``ProblemError`` if a row or the model cannot read a dataset's texts."""
     if dataset.kind != "text":
         return
     for row, written in spec.methods.items():
         if not trains_network(written.method):
             raise ProblemError(
                 ("methods", row),
-                f"{written.method} reads numbers, and {dataset.name!r} has texts; remove the row",
+                f"{written.method} reads numbers, but {dataset.name!r} has texts; remove the row",
             )
     if chosen_backbone(spec) is None:
         raise ProblemError(

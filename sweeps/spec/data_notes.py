@@ -1,4 +1,4 @@
-"""What a reader must know of how a dataset's rows are divided."""
+"""What a reader must know about how a dataset's rows are divided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def data_notes(dataset: Dataset) -> list[str]:
     if dataset.fixed_split:
         notes.append(
             "The parts are given by the data and the same for every seed: the spread over seeds is "
-            "that of training alone, and says nothing of other training data. A learner without "
+            "that of training alone, and says nothing about other training data. A learner without "
             "randomness is trained once for all of them: its uncertainty is that of the test rows."
         )
     return notes

@@ -1,4 +1,4 @@
-"""What ``calsweep init`` warns of: data that a random split would judge too kindly or wrongly."""
+"""The warnings of ``calsweep init``: data for which a random split would mislead."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _MOMENTS = ("date", "datetime", "timestamp", "year")
 
 
 def warnings_in(text: str) -> list[str]:
-    """The warnings that a written spec holds as comments."""
+    """The warnings among the comments of a written spec."""
     mark = f"# - {WARNING}"
     return [line.removeprefix("# - ") for line in text.splitlines() if line.startswith(mark)]
 
 
 def table_warnings(frame: pd.DataFrame, target: str, named: dict[str, str]) -> list[str]:
-    """Warnings of columns that are no inputs: whose rows belong together, times, weights.
+    """Warnings about columns that should not be inputs: times, weights, repeated identifiers.
 
     ``named`` is how each column is written in a remark.
     """
@@ -59,7 +59,7 @@ def table_warnings(frame: pd.DataFrame, target: str, named: dict[str, str]) -> l
         elif _weighs(column, values):
             found.append(
                 f"{WARNING}{name} looks like a weight. If it says how much each row counts, it is "
-                f"no input: weight: {name} has training, metrics and calibrators follow it"
+                f"not an input; with weight: {name} training, metrics and calibrators use it"
             )
         elif repeats := _repeats(column, values):
             found.append(
@@ -71,12 +71,12 @@ def table_warnings(frame: pd.DataFrame, target: str, named: dict[str, str]) -> l
 
 
 def class_warnings(names: tuple[str, ...], counts: list[int], named: dict[str, str]) -> list[str]:
-    """Warnings of classes that are hundreds, or rare."""
+    """Warnings about hundreds of classes, and about rare ones."""
     found = []
     if len(names) >= MANY_CLASSES:
         found.append(
             f"{WARNING}the target has {len(names)} different values. If they are amounts, this is "
-            "a regression, and calsweep trains classifiers: group the values in a few classes"
+            "a regression, but calsweep trains classifiers: group the values into a few classes"
         )
         return found
     total = sum(counts)
@@ -90,7 +90,7 @@ def class_warnings(names: tuple[str, ...], counts: list[int], named: dict[str, s
 
 
 def holds_dates(present: pd.Series[Any]) -> bool:
-    """Whether most of these values, none missing, are dates: of that type, or written so."""
+    """Whether most of these values, none missing, are dates, by their type or as text."""
     if types.is_datetime64_any_dtype(present.dtype):
         return True
     if present.empty or not holds_texts(present):
@@ -113,14 +113,14 @@ def _is_moment(column: str, values: pd.Series[Any]) -> bool:
 
 
 def _weighs(column: str, values: pd.Series[Any]) -> bool:
-    """Whether a column is called as weights of rows are, and could be some."""
+    """Whether a column has the name and the values of row weights."""
     numbers = types.is_numeric_dtype(values.dtype) and not types.is_bool_dtype(values.dtype)
     name = "_".join(re.split(r"\W+", " ".join(_words(column))))
     return numbers and bool((values >= 0).all()) and name in _WEIGHTS
 
 
 def _repeats(column: str, values: pd.Series[Any]) -> int:
-    """How many different values an identifier has that repeats; 0 if it is none."""
+    """The number of different values of a repeating identifier; 0 if it is not one."""
     whole = types.is_integer_dtype(values.dtype) and not types.is_bool_dtype(values.dtype)
     texts = not whole and len(values) > 0 and holds_texts(values)
     if not (whole or texts):

@@ -1,4 +1,4 @@
-"""What the fields of a spec mean: one source for the JSON Schema and for ``calsweep check``.
+"""The meaning of a spec's fields: one source for the JSON Schema and for ``calsweep check``.
 
 A field's own description comes first. The library's settings have none: those of training,
 of protocols and of all methods are described here, and any other hyperparameter or option by the
@@ -17,7 +17,7 @@ from calibration.training_config import TrainingConfig
 
 
 class Note(NamedTuple):
-    """What a field means, and what its number counts (empty where it counts nothing)."""
+    """The meaning and the unit of a field; the unit is empty if it has none."""
 
     text: str
     unit: str = ""
@@ -36,17 +36,17 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
             "validation and predictions use an exponential moving average of the weights, of "
             "which a step keeps this share; none: the weights themselves"
         ),
-        "warmup_epochs": Note("the learning rate rises linearly for so long", "epochs"),
+        "warmup_epochs": Note("how long the learning rate rises linearly at first", "epochs"),
         "schedule": Note("how the learning rate falls"),
         "milestones": Note("where the schedule step lowers the rate", "shares of all epochs"),
-        "decay": Note("what the schedule step multiplies the learning rate with"),
+        "decay": Note("the factor by which the schedule step multiplies the learning rate"),
         "augmentation": Note("random changes to training images; a list: in this order"),
         "stop_on": Note("the best epoch by this validation metric is kept; none: the last epoch"),
         "stop_ties": Note(
             "of epochs that are equally good: the one of the lowest NLL, or the latest"
         ),
-        "patience": Note("training ends when no epoch was better for so long", "epochs"),
-        "evaluate_every": Note("how often validation data is looked at", "epochs"),
+        "patience": Note("training ends after this long without a better epoch", "epochs"),
+        "evaluate_every": Note("how often the network is measured on validation data", "epochs"),
         "mixed_precision": Note("train in bfloat16 where the device can"),
         "threads": Note("of every training; resources.cpu must cover them", "CPU threads"),
         "kernels": Note(
@@ -65,12 +65,10 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
         "weight_decay": Note(
             "this multiple of the weights is added to their gradient; adamw shrinks them by it"
         ),
-        "optimiser": Note(
-            "searched only if listed here: instead of training.optimiser, which else holds"
-        ),
+        "optimiser": Note("searched only if listed here; otherwise training.optimiser is used"),
     },
     Protocol: {
-        "name": Note("of the way in which rows are divided"),
+        "name": Note("the name of the way in which rows are divided"),
         "validation": Note("for choosing hyperparameters and fitting calibrators", _SHARE),
         "meta_validation": Note("for methods that learn on held-out data", _SHARE),
         "drawn_validation": Note("validation rows of datasets that are drawn afresh", _SHARE),
@@ -82,14 +80,14 @@ _LIBRARY: dict[type[BaseModel], dict[str, Note]] = {
             "share (of the validation rows), or rows",
         ),
         "same_training_rows": Note(
-            "held-out data is set aside for every row, also where a method makes no use of it"
+            "held-out data is set aside for every row, even if its method does not use it"
         ),
     },
 }
 
 
 def note(model: type[BaseModel], name: str) -> Note:
-    """What is known of a field of ``model``."""
+    """The meaning and the unit of a field of ``model``."""
     field = model.model_fields[name]
     if field.description:
         extra = field.json_schema_extra

@@ -21,13 +21,13 @@ WHEN = {
 
 
 def value_schema(kind: type[Hyperparameters], name: str) -> _Schema:
-    """Which values the hyperparameter takes."""
+    """The values that the hyperparameter may have."""
     found: _Schema = dict(kind.model_json_schema()["properties"][name])
     return {key: rule for key, rule in found.items() if key not in ("title", "default")}
 
 
 def hyperparameter_schema(kind: type[Hyperparameters], name: str, value: _Schema) -> _Schema:
-    """What a spec may write for a hyperparameter: a ``value`` or a domain; its default and meaning.
+    """A hyperparameter in a spec: a ``value`` or a domain, with its default and meaning.
 
     Conditions refer to a definition ``when`` that must be ``WHEN``.
     """

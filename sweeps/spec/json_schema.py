@@ -1,8 +1,8 @@
-"""The JSON Schema of specs (draft 2020-12), from which editors complete and complain.
+"""The JSON Schema of specs (draft 2020-12), with which editors complete and check them.
 
-It knows what is registered here and now: datasets, models, methods with their hyperparameters,
+It contains what is registered here and now: datasets, models, methods with their hyperparameters,
 calibrators, samplers. What only a loaded spec can show (files, conditions between fields) is left
-to ``check``.
+to ``calsweep check``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _IMPORT_PATH = {
 
 
 def json_schema() -> _Schema:
-    """What a spec's YAML may say, for ``yaml-language-server`` and its like."""
+    """The schema of a spec's YAML, for ``yaml-language-server`` and similar tools."""
     schema = Spec.model_json_schema()
     definitions: _Schema = schema["$defs"]
     for model in (TrainingConfig, Protocol):
@@ -58,16 +58,16 @@ def json_schema() -> _Schema:
     fields["equivalence"]["propertyNames"] = {"enum": compared_metrics()}
     for name, field in fields.items():
         if "$ref" in field or name in ("scheduler", "tracking"):
-            field.pop("default", None)  # the fields inside tell theirs
+            field.pop("default", None)  # the fields inside have their own
     return {"$schema": DIALECT, **schema} | {
         "title": "A calsweep sweep",
-        # An editor needs places for anchors too.
+        # Specs may have keys of their own, as places for anchors.
         "patternProperties": {"^x-": {"description": "your own, e.g. for YAML anchors"}},
     }
 
 
 def _say(field: _Schema, form: _Schema, **more: Any) -> None:
-    """Replace what pydantic knows of a field's form, keeping what the field is said to be."""
+    """Replace pydantic's schema of a field's form, keeping its title, description and default."""
     kept = {key: field[key] for key in ("title", "description", "default") if key in field}
     field.clear()
     field.update(form | kept | more)
@@ -120,7 +120,7 @@ def _choice(registry: Registry[Any], further: _Schema) -> _Schema:
 
 
 def _otherwise() -> _Schema:
-    return {"enum": sorted(DATASETS), "description": "what takes its place where it is absent"}
+    return {"enum": sorted(DATASETS), "description": "the dataset to use if this one is absent"}
 
 
 def _protocol() -> _Schema:
@@ -138,7 +138,7 @@ def _row_of(method: str, definitions: _Schema) -> _Schema:
     hyperparameters: _Schema = {}
     values: _Schema = {}
     for name in kind.model_fields:
-        # Hyperparameters that methods inherit are told once.
+        # Hyperparameters that methods inherit are defined once.
         key = f"{declaring(kind, name).__name__}.{name}"
         if f"hyperparameter.{key}" not in definitions:
             definitions[f"value.{key}"] = value_schema(kind, name)
@@ -161,7 +161,7 @@ def _reference(name: str) -> _Schema:
 
 
 def _own(point: Mapping[str, Any]) -> _Schema:
-    """What every row may say beside its hyperparameters."""
+    """What every row may contain besides its hyperparameters."""
     points = {"type": "array", "items": point}
     return {
         "method": _reference("method")

@@ -44,9 +44,9 @@ __all__ = ["ORACLE", "LoadedSpec", "ProblemError", "SpecError", "load_spec", "re
 
 @dataclass(frozen=True)
 class LoadedSpec:
-    """A checked spec, its text, its datasets, what to tell, and the values as they were written.
+    """A checked spec, its text, its datasets, notes for the user, and the values as written.
 
-    Relative paths among its datasets' and its model's options were taken from ``directory``.
+    Relative paths among its datasets' and its model's options are relative to ``directory``.
     ``encoder`` is the digest of its pretrained network, empty without one.
     """
 
@@ -62,15 +62,14 @@ class LoadedSpec:
 def load_spec(path: Path, *, directory: Path | None = None) -> LoadedSpec:
     """Read and check a specification. Raises ``SpecError``; writes nothing.
 
-    Relative paths among its datasets' options start at ``directory``, by default the
-    file's own. Top-level keys that begin with ``x-`` are the author's own, a place for YAML
-    anchors.
+    Relative paths among its options are relative to ``directory``, by default the file's own.
+    Top-level keys that begin with ``x-`` are the author's own, a place for YAML anchors.
     """
     return read_spec(read_text(path), path, path.parent if directory is None else directory)
 
 
 def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:
-    """Check the text of a specification, which complaints say is in the file ``path``."""
+    """Check the text of a specification; errors name the file ``path``."""
     written, lines = parse(path, text)
     _add_row_lines(written, lines)
     directory = directory.resolve()
@@ -82,12 +81,12 @@ def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:
         notes += [f"{name}: {note}" for name, data in datasets.items() for note in data_notes(data)]
     except ProblemError as problem:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
-    # What is kept and shown of a spec must not hold a server's password.
+    # The text is stored and shown, so it must not contain a server's password.
     return LoadedSpec(spec, masked(text), datasets, notes, written, directory, encoder)
 
 
 def _add_row_lines(written: dict[str, Any], lines: Lines) -> None:
-    """Rows are known by their names, also where they stand in a list."""
+    """Add the lines of rows by their names, for rows in a list."""
     rows = written.get("methods")
     if not isinstance(rows, list):
         return
@@ -100,7 +99,7 @@ def _add_row_lines(written: dict[str, Any], lines: Lines) -> None:
 
 
 def validated(written: Mapping[str, Any]) -> Spec:
-    """The spec of a YAML file's values. Raises ``ProblemError`` where its form is wrong."""
+    """The spec of a YAML file's values. Raises ``ProblemError`` if its form is wrong."""
     try:
         spec = Spec.model_validate(written)
     except ValidationError as error:
@@ -126,11 +125,11 @@ def _check_strictly(model: type[BaseModel], written: Any, location: Location) ->
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> tuple[Location, str]:
-    """Where the most telling complaint is, and what it says."""
+    """The location and message of the most helpful error."""
     found = [(_without_tags(model, each["loc"]), each) for each in error.errors()]
-    # A mistyped key is both unknown and missing: the unknown one tells more.
+    # A mistyped key is both unknown and missing: the former says more.
     first, _ = min(found, key=lambda pair: pair[1]["type"] != "extra_forbidden")
-    # Where one of several forms was meant, the complaint that got furthest is about it.
+    # Of several possible forms, the error that got furthest is about the one that was meant.
     location = max((at for at, _ in found if at[: len(first)] == first), key=len)
     about = [each for at, each in found if at == location]
     kind = about[0]["type"]
@@ -150,7 +149,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> tuple[Location, s
 
 def _remedy(error: Any) -> str:
     if error["type"] in ("model_type", "dict_type"):
-        return "wanted a mapping, {key: value}"
+        return "expected a mapping, {key: value}"
     message = str(error["msg"]).removeprefix("Value error, ")
     return message[0].lower() + message[1:]
 
@@ -183,7 +182,7 @@ def _model_of(owner: Any, part: str | int) -> type[BaseModel] | None:
 
 
 def _from_directory(spec: Spec, directory: Path) -> Spec:
-    """The spec with the relative paths among options taken from ``directory``."""
+    """The spec with the relative paths among its options resolved from ``directory``."""
     choices = [
         _placed(choice, DATASETS, ("datasets", index), directory)
         for index, choice in enumerate(spec.datasets)
@@ -195,7 +194,7 @@ def _from_directory(spec: Spec, directory: Path) -> Spec:
 def _placed(
     choice: Component, registry: Registry[Any], location: Location, directory: Path
 ) -> Component:
-    if ":" in choice.name and choice.name not in registry:  # somebody's own, at an import path
+    if ":" in choice.name and choice.name not in registry:  # a user's own, by import path
         return choice
     kind = named(location, lambda: registry[choice.name])
     options = {
@@ -210,7 +209,7 @@ def _is_path(kind: type[BaseModel], name: str, value: Any) -> bool:
     if field is None or not isinstance(value, str):
         return False
     forms = (field.annotation, *get_args(field.annotation))
-    # A word such as ``default`` may stand in a path's place.
+    # A word such as ``default`` may take the place of a path.
     return Path in forms and not any(value in get_args(form) for form in forms)
 
 

@@ -1,6 +1,6 @@
-"""What a spec's names and values refer to: that it exists, and that it fits together.
+"""Checks that a spec's names and values refer to something that exists and fits together.
 
-Every complaint is a ``ProblemError`` with the place of the value it is about.
+Every problem is a ``ProblemError`` with the location of its value.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ LARGEST_OPTION = 65_536
 
 
 def table_metrics() -> list[str]:
-    """What a published table can be compared in."""
+    """The metrics in which a published table can be compared."""
     large = [f"large_{name}" for name in large_metrics()]
     return sorted({*METRICS.names(), "floor", *large})
 
 
 def check_words(spec: Spec) -> None:
-    """What can be checked without the data. Raises ``ProblemError``."""
+    """Check what can be checked without the data. Raises ``ProblemError``."""
     if spec.name in RESERVED_NAMES:
         raise ProblemError(
             ("name",), f"found {spec.name!r}, which the store uses itself; choose another"
@@ -55,7 +55,7 @@ def check_words(spec: Spec) -> None:
     _check_calibrators(spec)
     if spec.ensembles and spec.confirm_seeds < 2:
         raise ProblemError(
-            ("ensembles",), "an ensemble has at least 2 members; raise confirm_seeds or leave it"
+            ("ensembles",), "an ensemble has at least 2 members; raise confirm_seeds or remove it"
         )
     _check_equivalence(spec)
     if spec.table is not None:
@@ -63,7 +63,7 @@ def check_words(spec: Spec) -> None:
 
 
 def check_meaning(spec: Spec) -> dict[str, Dataset]:
-    """The spec's datasets by name, once all of it makes sense. Raises ``ProblemError``."""
+    """The datasets of a valid spec, by name. Raises ``ProblemError`` for an invalid one."""
     check_words(spec)
     check_backbone(spec)
     datasets: dict[str, Dataset] = {}
@@ -99,7 +99,7 @@ def _check_equivalence(spec: Spec) -> None:
         if name not in compared_metrics():
             known = ", ".join(compared_metrics())
             raise ProblemError(
-                ("equivalence", name), f"found {name!r}, which is no metric; there are: {known}"
+                ("equivalence", name), f"found {name!r}, which is not a metric; there are: {known}"
             )
 
 
@@ -159,8 +159,8 @@ def _check_scheduler(spec: Spec) -> None:
         if grace is not None and grace >= epochs:
             raise ProblemError(
                 ("scheduler", "grace"),
-                f"found {grace}; row {row!r} trains for {epochs} epochs, so that none would be "
-                "left to save: write less",
+                f"found {grace}, but row {row!r} trains for {epochs} epochs, so nothing would be "
+                "saved; write less",
             )
 
 
@@ -176,8 +176,8 @@ def _check_resources(resources: Resources) -> None:
     if gpu > 1:
         raise ProblemError(
             ("resources", "gpu"),
-            f"found {gpu:g}; a trial trains on one device, so that the others would be idle: write "
-            "at most 1, and as many trials as there are GPUs run at once",
+            f"found {gpu:g}; a trial trains on one device, so the others would be idle: write at "
+            "most 1, and as many trials as there are GPUs run at once",
         )
     if 0 < gpu < 0.01:
         raise ProblemError(
@@ -266,7 +266,7 @@ def _check_augmentation(spec: Spec, dataset: Dataset) -> None:
 
 
 def _check_weights(spec: Spec, dataset: Dataset, location: Location) -> None:
-    """Parts may come to have no weight with one seed only; a learner may not know of any."""
+    """Raise if a learner does not support weights, or if a part has no weight with some seed."""
     if not dataset.weighted:
         return
     for row, written in spec.methods.items():
@@ -274,14 +274,14 @@ def _check_weights(spec: Spec, dataset: Dataset, location: Location) -> None:
         if issubclass(kind, Estimator) and not kind.weighted:
             raise ProblemError(
                 ("methods", row),
-                f"{written.method!r} takes no weights of rows, and dataset {dataset.name!r} has "
-                "some; remove the row, or the dataset's 'weight'",
+                f"{written.method!r} does not support row weights, but dataset {dataset.name!r} "
+                "has them; remove the row, or the dataset's 'weight'",
             )
     _try_splits(spec, dataset, location)
 
 
 def _check_groups(spec: Spec, dataset: Dataset, location: Location) -> None:
-    """Few groups may fit the parts with one seed and not with another: try those of the sweep."""
+    """A few groups may fit the parts with one seed and not with another: try the sweep's seeds."""
     if dataset.test_groups is not None:
         _try_splits(spec, dataset, location)
 
@@ -297,7 +297,7 @@ def _try_splits(spec: Spec, dataset: Dataset, location: Location) -> None:
 
 
 def _check_memory(spec: Spec, dataset: Dataset) -> None:
-    """Networks read rows from the disk; estimators hold them."""
+    """Networks may read rows from the disk; estimators need them in memory."""
     for row, written in spec.methods.items():
         if isinstance(dataset, FixedDataset) and not trains_network(written.method):
             named(("methods", row), lambda rows=dataset.pool.inputs: check_rows_fit(rows))

@@ -1,4 +1,4 @@
-"""What a spec says and names, for a machine that need not have its data."""
+"""A spec and the files it names, for a machine that need not have its data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sweeps.spec.schema import Component, Spec
 
 
 class Outline(NamedTuple):
-    """A spec whose form is right.
+    """A spec whose form is valid.
 
-    ``files`` are the data files it names by relative paths; ``absent`` says which datasets
-    are not on this machine, so that another has to check what the spec says of them.
+    ``files`` are the data files it names by relative paths; ``absent`` are the datasets that are
+    not on this machine, so that only another machine can check them.
     """
 
     spec: Spec
@@ -27,7 +27,7 @@ class Outline(NamedTuple):
 
 
 def outline(path: Path) -> Outline:
-    """Read a spec and check of it what can be checked here.
+    """Read a spec and check what can be checked here.
 
     Raises ``SpecError`` as ``load_spec`` does, except that data may be on another machine:
     absolute paths and bundled datasets are looked for there.
@@ -76,6 +76,6 @@ def _is_absent(choice: Component) -> bool:
         load_dataset(choice.name, options)
     except AbsentDataError:
         return True
-    except Exception:  # what is wrong with it is said by the whole check
+    except Exception:  # the whole check reports what is wrong with it
         return False
     return False

@@ -1,8 +1,8 @@
-"""From the text of a spec to plain values, and the line on which each of them stands.
+"""From the text of a spec to plain values, and the line of each of them.
 
-What YAML allows and a spec has no use for is refused here, with its place: dates and
-tagged objects, keys that are not text, numbers that overflow, and documents that unfold to
-far more than was written.
+What YAML allows but a spec cannot use is refused here, with its location: dates and tagged objects,
+keys that are not text, numbers that overflow, and documents that expand to far more than was
+written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEEPEST = 40
 LARGEST_NUMBER = 2**53
 LONGEST_MESSAGE = 700
 OWN = "x-"
-"""How the top-level keys begin that are the author's own, a place for YAML's anchors."""
+"""The prefix of top-level keys that are the author's own, a place for YAML anchors."""
 
 _YAML = "tag:yaml.org,2002:"
 _SCALARS = {f"{_YAML}{name}" for name in ("str", "int", "float", "bool", "null", "merge")}
@@ -38,7 +38,7 @@ class SpecError(UserError):
 
 
 class ProblemError(ValueError):
-    """A complaint about the value at ``location``; the loader adds file and line."""
+    """A problem with the value at ``location``; the loader adds file and line."""
 
     def __init__(self, location: Location, message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class ProblemError(ValueError):
 class _Loader(yaml.SafeLoader):
     """Safe YAML in which ``1e-3`` is a number, as in YAML 1.2 and everywhere else.
 
-    Deep nesting is refused as soon as it is met: PyYAML takes ever longer with every level.
+    Deep nesting is refused at once: PyYAML takes ever longer with every level.
     """
 
     def fetch_flow_collection_start(self, TokenClass: Any) -> None:
@@ -75,15 +75,15 @@ _Loader.add_implicit_resolver(
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is such a file or directory; what cannot even be looked for is not."""
+    """Whether a file or directory exists; False if that cannot be found out."""
     try:
         return path.exists()
-    except (OSError, ValueError):  # too long a name, a directory that is closed to us
+    except (OSError, ValueError):  # too long a name, a directory without permission
         return False
 
 
 def read_text(path: Path) -> str:
-    """The text of a spec's file. Raises ``SpecError`` when it cannot be one."""
+    """The text of a spec's file. Raises ``SpecError`` if it cannot be read, or is too long."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST_TEXT + 1)
@@ -101,15 +101,15 @@ def read_text(path: Path) -> str:
 def _specs_in(directory: Path) -> list[str]:
     try:
         return [path.name for path in directory.glob("*.y*ml")]
-    except OSError:  # a directory that is closed to us
+    except OSError:  # a directory without permission
         return []
 
 
 def parse(path: Path, text: str) -> tuple[dict[str, Any], Lines]:
     """The values of a spec and the line of each. Raises ``SpecError`` with its place.
 
-    Top-level keys that begin with ``x-`` are the author's own: what they hold is left out, and
-    not even made.
+    Top-level keys that begin with ``x-`` are the author's own: their content is left out, and not
+    even constructed.
     """
     lines: Lines = {}
     try:
@@ -129,13 +129,13 @@ def parse(path: Path, text: str) -> tuple[dict[str, Any], Lines]:
         raise SpecError(place(path, problem.location, lines, str(problem))) from None
     except yaml.YAMLError as error:
         raise _invalid(path, text, error) from None
-    except Exception as error:  # what PyYAML makes of a tag raises whatever it meets
+    except Exception as error:  # PyYAML's constructors of tags may raise anything
         raise SpecError(place(path, (), lines, f"not valid YAML: {error}")) from None
     finally:
         loader.dispose()
     if not isinstance(written, dict):
         raise SpecError(
-            f"{path}: found {type(written).__name__}, wanted a mapping with at least "
+            f"{path}: found {type(written).__name__}; expected a mapping with at least "
             "name, datasets and methods"
         )
     # Merged from elsewhere, such keys are still there.
@@ -153,7 +153,7 @@ def place(path: Path, location: Location, lines: Lines, message: str) -> str:
 
 
 def shortened(value: Any) -> str:
-    """``value`` as it would be written in Python, cut when it is long."""
+    """``value`` as it would be written in Python, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
 
@@ -164,14 +164,14 @@ def _readable(part: str | int) -> str:
 
 
 def _one_line(message: str) -> str:
-    # What a user's own code says may be of any length and hold anything.
+    # A message of a user's own code may have any length and content.
     line = " ".join(message.split())
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "..."
 
 
 def _invalid(path: Path, text: str, error: yaml.YAMLError) -> SpecError:
-    """What is wrong with the YAML, on which line and below which top-level key."""
+    """The error for invalid YAML, with its line and top-level key."""
     begun = line = 0
     problem = str(error)
     if isinstance(error, yaml.MarkedYAMLError):
@@ -190,7 +190,7 @@ def _invalid(path: Path, text: str, error: yaml.YAMLError) -> SpecError:
 
 
 def _key_above(text: str, line: int) -> Location:
-    """The top-level key that the line (counted from 0) belongs to, as far as one can tell."""
+    """The top-level key to which the line (counted from 0) seems to belong."""
     for above in reversed(text.splitlines()[: line + 1]):
         found = re.match(r"^['\"]?([A-Za-z_][\w-]*)['\"]?\s*:", above)
         if found:
@@ -199,16 +199,16 @@ def _key_above(text: str, line: int) -> Location:
 
 
 def _check_size(root: yaml.Node, lines: Lines) -> None:
-    """Refuse a document that unfolds, through its aliases, to too much. Raises ``ProblemError``.
+    """Raise ``ProblemError`` for a document that its aliases expand to too much.
 
-    Aliases refer to what stands above them, so every node is measured once.
+    Aliases refer to nodes above them, so every node is measured once.
     """
     sizes: dict[int, tuple[int, int]] = {}
 
     def measure(node: yaml.Node) -> tuple[int, int]:
         known = sizes.get(id(node))
         if known is None:
-            sizes[id(node)] = (MOST_VALUES, _DEEPEST)  # met again below itself: it never ends
+            sizes[id(node)] = (MOST_VALUES, _DEEPEST)  # contains itself, so it never ends
             inside = [measure(child) for child in _children(node)]
             known = 1 + sum(size for size, _ in inside), 1 + max((d for _, d in inside), default=0)
             sizes[id(node)] = known
@@ -224,7 +224,7 @@ def _check_size(root: yaml.Node, lines: Lines) -> None:
             raise ProblemError(location, "is nested too deeply, or contains itself")
         if size > MOST_VALUES:
             raise ProblemError(
-                location, f"unfolds to more than {MOST_VALUES} values; use fewer aliases"
+                location, f"expands to more than {MOST_VALUES} values; use fewer aliases"
             )
 
 
@@ -243,7 +243,7 @@ def _text(key: yaml.Node) -> str:
 
 
 def _check_values(loader: _Loader, node: yaml.Node, at: Location, lines: Lines) -> None:
-    """Note every line; refuse what has no place in a spec. Raises ``ProblemError``."""
+    """Note every line. Raises ``ProblemError`` for what a spec cannot contain."""
     lines.setdefault(at, node.start_mark.line + 1)
     own = bool(at) and str(at[0]).startswith(OWN)
     if isinstance(node, yaml.ScalarNode):

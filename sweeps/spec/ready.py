@@ -1,4 +1,4 @@
-"""The specs that come with the package, to be run by their name."""
+"""The bundled specs, which are run by their names."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from sweeps.specs import SPECS
 
 
 def spec_path(path: Path) -> Path:
-    """The file of a spec that may be given by the name of a ready one."""
+    """The file of a spec, given by its path or by the name of a bundled one."""
     ready = SPECS / f"{path}.yaml"
     return ready if not is_there(path) and path.suffix == "" and is_there(ready) else path

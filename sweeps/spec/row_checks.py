@@ -18,13 +18,13 @@ MOST_EPOCHS = 10_000_000
 ORACLE = "oracle (true posterior)"
 RESERVED_ROWS = ("oracle", ORACLE)
 
-_HYPERPARAMETER = re.compile(r"^hyperparameter '([^']*)': ")
-_HYPERPARAMETER = re.compile(r"hyperparameter '([^']*)'")
+_OWN_HYPERPARAMETER = re.compile(r"hyperparameter '([^']*)': ")
+_ANY_HYPERPARAMETER = re.compile(r"hyperparameter '([^']*)'")
 _POINT = re.compile(r"^(grid|try_first)\[(\d+)\]: ")
 
 
 def check_rows(spec: Spec) -> None:
-    """Raises ``ProblemError`` about the first row that cannot be run."""
+    """Raise ``ProblemError`` for the first row that cannot be run."""
     files: dict[str, str] = {}
     for name, row in spec.methods.items():
         _check_name(name, files)
@@ -34,7 +34,7 @@ def check_rows(spec: Spec) -> None:
 
 
 def named(location: Location, look_up: Any) -> Any:
-    """What ``look_up`` returns; whatever it raises is a complaint about ``location``."""
+    """The result of ``look_up``; whatever it raises becomes a ``ProblemError`` at ``location``."""
     try:
         return look_up()
     except (ValueError, OSError) as error:
@@ -44,7 +44,7 @@ def named(location: Location, look_up: Any) -> Any:
 
 
 def _check_name(name: str, files: dict[str, str]) -> None:
-    """Names stand in tables, files and labels such as 'row + calibrator', and must fit there."""
+    """Names appear in tables, file names and labels such as 'row + calibrator'."""
     location: Location = ("methods", name)
     if len(name) > _LONGEST_NAME or not name.isprintable() or not any(c.isalnum() for c in name):
         raise ProblemError(
@@ -53,12 +53,12 @@ def _check_name(name: str, files: dict[str, str]) -> None:
     if " + " in name or name in RESERVED_ROWS:
         raise ProblemError(
             location,
-            "a row must not be called 'oracle' or hold ' + ', which joins rows and calibrators",
+            "a row must not be called 'oracle' or contain ' + ', which joins rows and calibrators",
         )
     alike = files.setdefault(file_name(name), name)
     if alike != name:
         raise ProblemError(
-            location, f"its files would be those of {alike!r}; use another letter or digit"
+            location, f"its files would have the names of those of {alike!r}; rename one of them"
         )
 
 
@@ -92,7 +92,7 @@ def _check_training(spec: Spec, name: str) -> None:
         own = location if "threads" in row.training else ("training",)
         raise ProblemError(
             (*own, "threads"),
-            f"found {training.threads}, and a trial occupies {spec.resources.cpu:g} CPU; write "
+            f"found {training.threads}, but a trial has {spec.resources.cpu:g} CPU; write "
             f"resources: {{cpu: {training.threads}}}, or fewer threads",
         )
 
@@ -103,13 +103,13 @@ def _check_space(spec: Spec, name: str) -> None:
     if row.grid and not search.is_grid:
         raise ProblemError(
             (*location, "grid"),
-            f"needs search.sampler grid and found {search.sampler}; write that, or try_first for "
+            f"needs search.sampler: grid, found {search.sampler}; write grid, or use try_first for "
             "points to begin with",
         )
     if row.try_first and search.is_grid:
         raise ProblemError(
             (*location, "try_first"),
-            "has no place beside sampler grid, which tries every point anyway; leave it out",
+            "cannot be used with sampler: grid, which tries every point anyway; leave it out",
         )
     try:
         space = spec.space(name)
@@ -131,11 +131,11 @@ def _check_space(spec: Spec, name: str) -> None:
 
 
 def _located(location: Location, message: str) -> ProblemError:
-    """A complaint about a space at the point or hyperparameter that it names."""
+    """A problem of a space, at the point or hyperparameter that it names."""
     if point := _POINT.match(message):
         return ProblemError((*location, point[1], int(point[2])), message[point.end() :])
-    if hyperparameter := _HYPERPARAMETER.match(message):
-        return ProblemError((*location, hyperparameter[1]), message[hyperparameter.end() :])
-    if hyperparameter := _HYPERPARAMETER.search(message):
-        return ProblemError((*location, hyperparameter[1]), message)
+    if own := _OWN_HYPERPARAMETER.match(message):
+        return ProblemError((*location, own[1]), message[own.end() :])
+    if other := _ANY_HYPERPARAMETER.search(message):
+        return ProblemError((*location, other[1]), message)
     return ProblemError(location, message)

@@ -1,8 +1,8 @@
-"""The form of a sweep specification: what its YAML file may say.
+"""The form of a sweep specification: what its YAML file may contain.
 
-Pydantic checks types and bounds here; what the names refer to is checked when a file is
-loaded (``sweeps.spec``). Every field says what it means and in which unit: that is what
-``calsweep check`` shows and what the JSON Schema tells an editor.
+Pydantic checks types and bounds here; what the names refer to is checked when a file is loaded
+(``sweeps.spec.meaning``). Every field has a description and a unit, for ``calsweep check`` and for
+the JSON Schema.
 """
 
 from __future__ import annotations
@@ -156,13 +156,13 @@ class Resources(_Part):
 
 
 class PublishedTable(_Part):
-    """A published table to repeat: which of our rows stand in it, and what was published.
+    """A published table to reproduce: which of our rows it has, and what was published.
 
     ``rows`` maps the table's row names to ours, as the leaderboard calls them
     (``standard + temperature``; ``oracle``). ``published`` holds numbers by dataset, row
-    and metric, as they stand in the publication; ``percent`` says that it gives shares in
-    per cent, and ours are shown so too. ``quoted`` holds, in the same way, rows that the
-    publication took from others: they stand below the table, marked, with nothing of ours.
+    and metric, as in the publication; ``percent``: it gives shares in per cent, and ours are shown
+    in the same way. ``quoted`` holds, in the same form, rows that the publication took from others:
+    they follow below the table, marked, without values of ours.
     """
 
     title: Annotated[str, about("the publication and the table in it")]
@@ -186,19 +186,19 @@ class PublishedTable(_Part):
 
 
 class Evaluation(NamedTuple):
-    """How confirmed networks are measured; another way is filed beside it."""
+    """How confirmed networks are measured; evaluations with other settings are stored beside it."""
 
     bins: int = 15
     large_test: int = 0
 
     @property
     def tag(self) -> str:
-        """A file name for it."""
+        """Its name in the store."""
         return f"{self.bins}-bins" + (f"-{self.large_test}-rows" if self.large_test else "")
 
 
 class Spec(_Part):
-    """One sweep: every method on every dataset, searched and then confirmed."""
+    """One sweep: every row on every dataset, searched and then confirmed."""
 
     name: Annotated[
         str,
@@ -209,7 +209,7 @@ class Spec(_Part):
     ]
     datasets: Annotated[
         list[_WrittenComponent],
-        about("what is trained on, each by itself", min_length=1, max_length=1000),
+        about("the data: every row is trained on each of them", min_length=1, max_length=1000),
     ]
     model: Annotated[_WrittenComponent, about("the network that is trained")] = Component(
         name="mlp"
@@ -217,14 +217,14 @@ class Spec(_Part):
     methods: Annotated[
         dict[str, Row],
         BeforeValidator(_rows, json_schema_input_type=Any),
-        about("the rows of the comparison: how is trained", min_length=1, max_length=1000),
+        about("the rows of the comparison: ways of training", min_length=1, max_length=1000),
     ]
     protocol: Annotated[
         Protocol,
         BeforeValidator(_protocol, json_schema_input_type=str | Protocol),
         about("how the rows that are not test data are divided"),
     ] = PROTOCOLS["honest"]
-    training: Annotated[TrainingConfig, about("how long and with what every row trains")] = (
+    training: Annotated[TrainingConfig, about("how long and with what settings rows train")] = (
         TrainingConfig()
     )
     search: Annotated[SearchConfig, about("how hyperparameters are chosen")] = SearchConfig()
@@ -249,7 +249,7 @@ class Spec(_Part):
     ensembles: Annotated[
         bool, about("whether the confirmed networks of every row are also measured as one")
     ] = False
-    bins: Annotated[int, about("of ECE and its kin in the tables", "bins", ge=2, le=10_000)] = 15
+    bins: Annotated[int, about("of ECE and similar metrics", "bins", ge=2, le=10_000)] = 15
     large_test: Annotated[
         int,
         about("further test rows, where a dataset can draw them", "test rows", ge=0, le=10_000_000),
@@ -262,8 +262,8 @@ class Spec(_Part):
             "the metric's",
         ),
     ] = {}
-    table: Annotated[PublishedTable | None, about("a published table to repeat")] = None
-    seed: Annotated[int, about("all random numbers of the sweep follow it", ge=0, lt=2**31)] = 0
+    table: Annotated[PublishedTable | None, about("a published table to reproduce")] = None
+    seed: Annotated[int, about("of all random numbers of the sweep", ge=0, lt=2**31)] = 0
     resources: Annotated[Resources, about("what one trial occupies")] = Resources()
     cohort: Annotated[
         Annotated[int, Field(ge=1, le=1000)] | Literal["auto"],
@@ -292,7 +292,7 @@ class Spec(_Part):
     def row_training(self, row: str) -> TrainingConfig:
         """The training settings of one row. Raises ``SettingError`` if they do not fit.
 
-        Of an estimator they are those that concern it; its ``epochs`` are its rounds at most.
+        For an estimator they are those that it uses; its ``epochs`` are its maximum of rounds.
         """
         own, kind = self.methods[row].training, learner(self.methods[row].method)
         if not issubclass(kind, Estimator):
@@ -300,8 +300,8 @@ class Spec(_Part):
         for name in own:
             if name not in TRAINING_SETTINGS:
                 raise SettingError(
-                    f"row {row!r}: {name!r} does not concern {self.methods[row].method}, which "
-                    f"trains no network; of 'training' it follows {', '.join(TRAINING_SETTINGS)}"
+                    f"row {row!r}: {name!r} does not apply to {self.methods[row].method}, which "
+                    f"trains no network; of 'training' it uses {', '.join(TRAINING_SETTINGS)}"
                 )
         shared = self.training.model_dump(include=set(TRAINING_SETTINGS))
         rounds = {"epochs": self._rounds(row, kind)}
@@ -318,7 +318,7 @@ class Spec(_Part):
             found, _ = parse_hyperparameter(chosen.hyperparameters.get("rounds", field.default))
             ends = [found] if isinstance(found, Value) else list(extremes(found))
             return max(1, *(int(end) for end in ends + points))
-        except (TypeError, ValueError):  # what is wrong there is told of the row's space
+        except (TypeError, ValueError):  # the check of the row's space reports what is wrong
             return int(field.default)
 
     @property

@@ -1,4 +1,4 @@
-"""Every setting of a spec with its value, unit and meaning, written or not."""
+"""Every setting of a spec with its value, unit and meaning, including defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHORT_FORMS = {"scheduler": "name", "tracking": "uri", "protocol": "name", "mod
 
 
 class Setting(NamedTuple):
-    """One line of ``calsweep check``. ``default`` says that the spec leaves it open."""
+    """One line of ``calsweep check``; ``default``: the spec does not set it."""
 
     field: str
     value: str
@@ -54,7 +54,7 @@ def _nested(
 ) -> Iterator[Setting]:
     for name in type(value).model_fields:
         inner = getattr(value, name)
-        # A named protocol brings values that nobody wrote and that are no defaults.
+        # A named protocol has values that are neither written nor defaults.
         is_default = name not in given and inner == getattr(standard, name)
         yield _setting(spec, f"{prefix}.{name}", inner, note(type(value), name), default=is_default)
 
@@ -88,7 +88,7 @@ def _setting(spec: Spec, field: str, value: Any, about: Note, *, default: bool) 
 
 
 def _left_open(spec: Spec, field: str) -> Any:
-    """What it means that a field has no value."""
+    """The meaning of a field without a value."""
     limit = "as many as the grid has" if spec.search.is_grid else spec.search.limit
     return {
         "search.trials": limit,

@@ -1,4 +1,4 @@
-"""A first spec for a user's own data: what ``calsweep init`` writes."""
+"""A first spec for a user's own data, as ``calsweep init`` writes it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ FAST = (
 )
 """Methods that train about as fast as cross-entropy alone."""
 FOR_TABLES = ("logistic_regression", "hist_gradient_boosting")
-"""Estimators that are always there, and hard to beat on a table."""
+"""Estimators that are always installed, and hard to beat on a table."""
 SMALLEST_CLASS = 20
 _FEW_ROWS, _MANY_ROWS = 2_000, 50_000
 _LONGEST_NAME = 60
 """Of a column or class in a remark, in characters."""
 IDENTIFIER_SHARE, IDENTIFIER_ROWS = 0.9, 50
-"""Texts of which more than this share differ, in more than so many rows, name the rows."""
+"""Texts of which more than this share differ, in more than this many rows, are identifiers."""
 NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 
 
@@ -61,7 +61,7 @@ class Findings:
 def new_spec(
     data: Path, target: str | None, methods: Literal["all", "fast"], directory: Path
 ) -> tuple[str, str]:
-    """A commented spec for the data and the name it has; ``directory``: where it will lie.
+    """The name and text of a commented spec for the data; ``directory`` is where it will be.
 
     Raises ``UserError`` if the data cannot be used, naming the file and what is wrong.
     """
@@ -75,7 +75,7 @@ def new_spec(
 
 
 def one_line(name: str) -> str:
-    """A name as it is or, where it could be misread or break the line, in quotes; shortened."""
+    """A name, in quotes if it could be misread or break the line, and shortened."""
     unclear = not name.isprintable() or name != name.strip() or not name or set(name) & set("\"',")
     return _short(repr(name) if unclear else name)
 
@@ -121,7 +121,7 @@ def _table(data: Path, target: str | None) -> Findings:
     hint = _no_header(columns)
     if target is None:
         raise UserError(
-            f"{data}: which column holds the classes? Say --target COLUMN; columns: "
+            f"{data}: which column holds the classes? Name it with --target COLUMN; columns: "
             f"{_some(columns, 20)}" + (f"; {hint}" if hint else "")
         )
     try:
@@ -162,13 +162,13 @@ def _table(data: Path, target: str | None) -> Findings:
 
 
 def _no_header(columns: list[str]) -> str | None:
-    """What to say if the columns' names look like a row: numbers, but for one perhaps."""
+    """A hint if the columns' names look like a row: numbers, except perhaps one."""
     # The columns of a matrix are often called 0, 1, 2, …, and pandas adds .1 to a second 5.1.
     numbers = [name for name in columns if re.fullmatch(rf"{NUMBER}(\.\d+)?", name)]
     counted = {str(place) for place in range(len(columns) + 1)}
     if len(numbers) < max(2, len(columns) - 1) or counted.issuperset(numbers):
         return None
-    return "the names of the columns are numbers: has the file a header? Its first line must be one"
+    return "the column names are numbers: does the file have a header? Its first line must be one"
 
 
 def _check_target(column: pd.Series[Any], origin: str) -> None:
@@ -298,7 +298,7 @@ training:
   batch_size: {batch}
   optimiser: adam
   stop_on: nll          # keep the weights with the best validation NLL …
-  patience: {max(10, epochs // 5)}          # … and stop after so many epochs without a better one
+  patience: {max(10, epochs // 5)}          # … and stop after that many epochs without any better
 
 search:
   sampler: tpe          # {" | ".join(SAMPLERS)}
@@ -312,7 +312,7 @@ seed: 0
 
 
 def _methods(image: bool, wanted: str) -> str:
-    """The rows; beside the networks of a table stand estimators."""
+    """The rows; for a table, estimators beside the networks."""
     if image and wanted == "all":
         return "methods: all"
     names = list(METHODS) if wanted == "all" else FAST
@@ -321,7 +321,7 @@ def _methods(image: bool, wanted: str) -> str:
 
 
 def _scalar(value: Any) -> str:
-    """A value in YAML's flow style: JSON nearly is, and a plain word needs no quotes."""
+    """A value in YAML's flow style, which is nearly JSON; a plain word needs no quotes."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_/][\w./-]*", value):
         plain = value.lower() not in ("yes", "no", "on", "off", "true", "false", "null", "y", "n")
         if plain:

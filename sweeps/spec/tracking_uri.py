@@ -1,4 +1,4 @@
-"""What can be the URI of an MLflow server or database, as far as its text tells."""
+"""Whether a text can be the URI of an MLflow server or database."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def tracking_problem(uri: str) -> str | None:
 
 
 def check_tracking_option(uri: str | None) -> None:
-    """Raise ``UserError`` if what was given as ``--tracking`` cannot be meant.
+    """Raise ``UserError`` if ``--tracking`` is not a valid URI, or contains a password.
 
-    Nor may it hold a password: every user of the machine can list the arguments of commands.
+    Every user of the machine can list the arguments of commands.
     """
     if uri is None:
         return
@@ -52,7 +52,7 @@ def check_tracking_option(uri: str | None) -> None:
 
 
 def password_in(uri: str) -> bool:
-    """Whether a URI that is well formed holds a password, or of a server anything of a user."""
+    """Whether a valid URI contains a password or, if it is a server's, a user."""
     if _scheme(uri) in SERVERS:
         return "@" in urlsplit(uri).netloc  # a token may stand where the user does
     return PASSWORD.search(uri) is not None or NAMED.search(uri) is not None
@@ -68,7 +68,7 @@ def _scheme(uri: str) -> str:
 
 
 def _reason(uri: str) -> str | None:
-    """None if all is well; empty if it is nothing of the kind."""
+    """Why it is invalid; None if it is valid, and empty if it is nothing of the kind."""
     if len(uri) > _LONGEST:
         return f"{len(uri)} characters long"
     if not uri.isprintable():
@@ -80,7 +80,7 @@ def _reason(uri: str) -> str | None:
     if scheme == "sqlite":
         return _file_reason(rest)
     if any(character.isspace() for character in uri):
-        return "which has a space in it"
+        return "which contains a space"
     if scheme in SERVERS and not driver:
         return _server_reason(uri)
     if scheme in DATABASES:

@@ -1,4 +1,4 @@
-"""The specs that come with the package: their files and names, without reading any of them."""
+"""The bundled specs: their files and names, without reading any of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 SPECS = Path(__file__).parent
 SUITES = ("nightly",)
-"""Those that are no specs but lists of them: the specs lie in a directory of that name."""
+"""Lists of specs, which are in a directory of that name."""
 
 
 def ready_specs() -> list[Path]:

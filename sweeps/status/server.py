@@ -5,8 +5,9 @@
     /             a live page            /status.json  for scripts
     /metrics      for Prometheus         /healthz      200 while the driver lives
 
-It reads and never writes. A snapshot is taken only on demand, and not again before twenty times
-its duration: more frequent requests get the last one. Any error is answered with status 500.
+It shows the sweep and offers no way to change it. A snapshot is taken only on demand, and not again
+before twenty times its duration: more frequent requests get the last one. An error while making an
+answer becomes status 500.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of a running sweep, as one JSON value. Nothing here changes or waits for anything.
+"""The state of a running sweep, as one JSON value. Nothing here changes the plan.
 
 It is taken in a thread other than the driver's: changing values may be slightly out of date.
 Validation numbers only: test data is for the report, when all seeds are done.

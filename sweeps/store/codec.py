@@ -1,7 +1,7 @@
 """Encoding and decoding of the store's values: sealed JSON, checkpoints, arrays, tensors.
 
 Whatever is read may be damaged or hostile: bytes that are not what was written raise
-``DamagedError``, and nothing is ever unpickled.
+``DamagedError``, and nothing that could run code is unpickled (``weights_only``).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a store keeps of embedded data: write-once, and whose turn it is to embed.
+"""Embedded data in a store: write-once, with a claim of the process that makes it.
 
 ::
 
     ROOT/embeddings/KEY.bin      the embeddings of one part of a dataset
-    ROOT/embeddings/KEY.claim    while somebody makes them: rewritten as a sign of life
+    ROOT/embeddings/KEY.claim    while a process makes them: rewritten as a sign of life
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class EmbeddingFiles(OpenedStore):
         def decode(content: bytes) -> Tensor:
             found = self._sealed.checkpoint(path, content).get(_CONTENT)
             if not isinstance(found, Tensor) or found.ndim != 2:
-                raise DamagedError("it holds no embeddings")
+                raise DamagedError("it does not contain embeddings")
             return found
 
         return self._sealed.read(path, f"embeddings-{key}", decode)
 
     def file_embeddings(self, key: str, embeddings: Tensor) -> bool:
-        """File embeddings; False, and nothing changed, if there are some already."""
+        """Store embeddings; False, with nothing changed, if there already are some."""
         path = _path(key)
         content = encode_checkpoint({_CONTENT: embeddings, PLACE: place(path)})
         return self._sealed.create(path, content, lambda: self.embeddings(key))
 
     def claim_embeddings(self, key: str, *, anew: bool = False) -> bool:
-        """Whether it is the caller's turn to make them: nobody else has said so.
+        """Claim to make them; False if another process already does.
 
-        With ``anew`` it is in any case: as a sign of life, or because the other shows none.
+        With ``anew`` the claim is replaced: as a sign of life, or since the other shows none.
         """
         sign = token().encode()
         if anew:
@@ -52,11 +52,11 @@ class EmbeddingFiles(OpenedStore):
         return self._files.create(_claim(key), sign)
 
     def embeddings_claim(self, key: str) -> bytes | None:
-        """The last sign of life of whoever makes them, a token; None if nobody does."""
+        """The last sign of life of the process that makes them, a token; None if none does."""
         return self._files.read(_claim(key))
 
     def release_embeddings(self, key: str) -> None:
-        """Nobody makes them any more: they are there, or making them has failed."""
+        """Remove the claim: they are stored, or making them has failed."""
         self._files.delete(_claim(key))
 
 

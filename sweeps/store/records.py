@@ -80,7 +80,7 @@ class TrialOutcome(BaseModel):
     def _is_possible(self) -> Self:
         if self.status == "failed":
             if not self.reason:
-                raise ValueError("it failed for no reason")
+                raise ValueError("it failed, but has no reason")
         elif self.status == "done" and not self.validation:
             raise ValueError("it has no validation metrics")
         _check_bounds("validation", self.validation)
@@ -106,9 +106,9 @@ class TrialOutcome(BaseModel):
 
     @property
     def seconds_alone(self) -> float:
-        """What the training takes; NaN if it was trained in company, where none has its own time.
+        """The time of the training; NaN if it was trained in a cohort, where none has its own.
 
-        Costs of methods are compared by it: without a GPU it is CPU time, which other work on the
+        Costs of rows are compared by it: without a GPU it is CPU time, which other work on the
         machine does not lengthen.
         """
         if self.company > 1:

@@ -3,19 +3,22 @@
 ::
 
     ROOT/records/KEY/record.json          config, status, curve, timings; digests of the files
-                     ATTEMPT/…            predictions.npz, network.pt, history.npz
+                     ATTEMPT/…            predictions.npz, the model's files, history.npz
                      ATTEMPT/evaluations/TAG/…   the evaluations of calibrators, one file each
+                     ATTEMPT/older-evaluations/TAG/…   those that another version made
                      ATTEMPT/row-scores/TAG/…    the scores of each test row, by calibrator
                      checkpoint.bin, live.json     while the trial is unfinished
     ROOT/SWEEP/…                          spec, leaderboard, figures, report
     ROOT/SWEEP/suggestions/STUDY/…        suggestions, written before training
     ROOT/SWEEP/stopped/STUDY/KEY.json     records of trials that were stopped early
+    ROOT/SWEEP/importance/STUDY.json      how much each hyperparameter mattered
     ROOT/embeddings/KEY.bin               rows as a frozen backbone sees them
     ROOT/damaged, ROOT/retired            damaged files, and trials that were retried
 
 ``record.json`` is created last and once: a trial is done when it exists, and of several
-attempts at one trial the first to create it counts. Every file has a checksum and names its
-owner; damaged or misplaced files are moved aside with a warning and then count as missing.
+attempts at one trial the first to create it counts. Records, evaluations, checkpoints, suggestions
+and a sweep's state have a checksum and name their owner, and a record has the digests of its files;
+damaged or misplaced ones are moved aside with a warning and then count as missing.
 A store written by another version is refused as a whole: see ``sweeps.store.format``.
 """
 

@@ -262,7 +262,7 @@ class TrialFiles(OpenedStore):
             self._files.delete(f"{trial_directory(key)}/{name}")
 
     def _done(self, key: str) -> TrialRecord:
-        """The record of a trial that is done."""
+        """The record of a trial that has ended. Raises ``StoreError`` if there is none."""
         record = self.record(key)
         if record is None:
             raise self._missing(key, "there is no record, or it was removed")

@@ -1,4 +1,4 @@
-"""Records → tracking: published once, from a separate thread, whenever the server is available."""
+"""Records → tracking: published by a separate thread while a sweep runs, or later by ``sync``."""
 
 from sweeps.tracking.backend import TrackingBackend, TrackingError, TrackingSession
 from sweeps.tracking.recorder import Recorder, sync

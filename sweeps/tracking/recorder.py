@@ -27,7 +27,7 @@ FIRST_WAIT, LONGEST_WAIT = 1.0, 10.0
 STUCK_SECONDS = 60.0
 """Seconds beyond its patience that a driver waits for a call that does not return."""
 FIRST_TOLD, TOLD_EVERY = 5.0, 30.0
-"""Seconds of waiting at the end after which it is told what for, and again."""
+"""Seconds of waiting at the end before the first message about it, and between later ones."""
 _REFUSALS = 3
 
 

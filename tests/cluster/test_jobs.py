@@ -171,7 +171,7 @@ def test_what_cannot_be_submitted_is_said_before_anything_is_sent(
 
     assert "--store: found 'runs'" in refused("submit", "spec.yaml", "--store", "runs")
     said = refused("submit", "spec.yaml", "--include", "data")
-    assert "200 MB, and Ray takes 100 MB at most; the largest: data/large.bin" in said
+    assert "200 MB, but Ray accepts at most 100 MB; the largest: data/large.bin" in said
     said = refused("submit", "spec.yaml", "--tracking", "http://me:hunter2@host:5000")
     assert "hunter2" not in said
     assert "MLFLOW_TRACKING_PASSWORD" in said

@@ -68,7 +68,7 @@ def test_reliability_is_drawn_of_the_winner_and_of_the_plain_network(sweep: Swee
     assert "standard" in drawn
     assert (calibrator in drawn) or (row, calibrator) == ("standard", "identity")
     assert all(np.isfinite(axes.get_xlim()).all() for axes in figure.axes)
-    with pytest.raises(UserError, match="dataset: found 'iris'; the sweep has blobs"):
+    with pytest.raises(UserError, match="dataset: found 'iris'; name one of blobs"):
         sweep.plot_reliability("iris")
 
 

@@ -63,7 +63,7 @@ PAIRED_SHARE = 0.75
 
 
 def judge(tonight: pd.DataFrame, baseline: pd.DataFrame, settings: Judge) -> pd.DataFrame:
-    """One line of ``COLUMNS`` per cell and metric of either night, and per training its cost.
+    """One line of ``VERDICT_COLUMNS`` per cell and metric of either night, and per cost.
 
     "worse" and "better" need both ``p_holm`` below the baseline's share of the level and a
     mean change of at least the minimum. ``p`` combines the two tests; the interval is the

@@ -78,7 +78,7 @@ GOOD = ("identical", "fine")
 BAD = (WORSE, DRIFTING)
 JUDGED = (WORSE, BETTER, UNCHANGED, IDENTICAL)
 PastVerdicts = Mapping[tuple[str, ...], str]
-"""A night's verdict on a cell: by sweep, dataset, method, calibrator, metric, night."""
+"""A night's verdict on a cell: by sweep, dataset, row, calibrator, metric, night."""
 # Worst first.
 ORDER = (WORSE, MISSING, TOO_FEW_PAIRS, NEW, BETTER, BUSY_MACHINE, UNCHANGED, IDENTICAL)
 

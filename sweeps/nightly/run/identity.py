@@ -80,7 +80,7 @@ def _modules(suite: LoadedSuite) -> str:
 
 
 def _gpus() -> str:
-    """The names of this machine's GPUs, read without initialising them."""
+    """The names of this machine's GPUs."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     return ", ".join(torch.cuda.get_device_name(index) for index in range(count))
 

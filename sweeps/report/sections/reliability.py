@@ -55,10 +55,10 @@ def _reliability(context: ReportContext) -> Markup:
 
 
 def remarks_on(grouped: bool, weighted: bool) -> list[str]:
-    """What a reader of diagrams must know of rows with groups or weights."""
+    """What a reader of the diagrams must know about groups and weights."""
     found = []
     if grouped:
-        found.append("Rows of a group err together: intervals, band and floor are of new groups.")
+        found.append("Rows of a group err together: intervals, band and floor are for new groups.")
     if weighted:
         found.append("Diagrams, with the ECE and floor above them, show rows unweighted.")
     return found

@@ -12,7 +12,7 @@ from sweeps.report.templates import NOTHING, macro
 
 CURVE_NOTES = {
     "validation/ece": "First seed. It may rise while the network still improves.",
-    "validation/nll": "First seed. Its lowest point is where early stopping stops.",
+    "validation/nll": "First seed. By default the network of its lowest point is kept.",
     "validation/gamma_mean": "The focal parameter that γ-Net gives validation points. First seed.",
     "validation/gamma_std": "How much γ differs from point to point. First seed.",
 }

@@ -1,6 +1,6 @@
 """How a search chooses its next trial: ``SAMPLERS`` by name, one file each.
 
-Nothing here imports Optuna before a sampler is made: reading a sweep needs none.
+Nothing here imports Optuna before a sampler is made: reading a sweep does not need it.
 """
 
 from sweeps.search.samplers import cmaes, gp, grid, nsga2, random, tpe

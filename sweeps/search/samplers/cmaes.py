@@ -25,5 +25,5 @@ class CMAES(Sampler):
         return CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
     def related(self) -> list[str]:
-        """The numbers that every trial has: another dimension would end its learning."""
+        """The numbers that every trial has: with another dimension it would stop learning."""
         return [n for n in self.always() if not isinstance(self.space.searched[n], Choice)]

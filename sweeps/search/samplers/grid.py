@@ -8,7 +8,7 @@ from sweeps.search.samplers.sampler import SAMPLERS
 
 @SAMPLERS.register("grid")
 class Grid(Random):
-    """The study itself knows the points; nothing is left to be drawn."""
+    """Every point of the grid; the study lists them, so nothing is drawn."""
 
     description = "every combination of choices and of resolution points along each range"
     is_grid = True

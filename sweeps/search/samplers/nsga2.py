@@ -15,7 +15,7 @@ POPULATION = 16
 
 @SAMPLERS.register("nsga2")
 class NSGA2(Sampler):
-    """Crossover and mutation of the best that no other dominates."""
+    """Crossover and mutation of the trials that no other dominates."""
 
     description = "NSGA-II, a genetic algorithm: for several objectives and many trials"
 

@@ -24,13 +24,13 @@ class SamplerError(UserError):
 class Sampler(ABC):
     """How one search chooses its next trial: makes an Optuna sampler for every trial.
 
-    A study makes one for its ``space`` and number of ``objectives``. ``make`` is called anew
-    for every trial, with a seed that follows from the study and the trial's number, so
-    nothing carries over from one trial to the next but what stands in the study's trials.
-    That is why a resumed search suggests what an uninterrupted one would have.
+    A study makes one for its ``space`` and number of ``objectives``. ``make`` is called again for
+    every trial, with a seed derived from the study and the trial's number, so that nothing carries
+    over from one trial to the next except what is in the study's trials. That is why a resumed
+    search suggests what an uninterrupted one would have.
 
-    ``make`` must return a fresh sampler whose every random number follows from ``seed``. Its
-    ``after_trial`` hears of any trial that ends, not only of the one it was made for.
+    ``make`` must return a fresh sampler that draws all its random numbers from ``seed``. Its
+    ``after_trial`` is called for any trial that ends, not only for the one it was made for.
     """
 
     description: ClassVar[str]
@@ -42,21 +42,21 @@ class Sampler(ABC):
     conditions: ClassVar[bool] = True
     """Can search hyperparameters that only some trials have."""
     learns: ClassVar[bool] = True
-    """Suggests by what earlier trials came to, in the order in which they happened to end."""
+    """Suggests by the results of earlier trials, in the order in which they happen to end."""
     keeps_notes: ClassVar[bool] = True
     """Keeps its state in the trials it suggests, so a resumed search asks it about them again.
 
-    Where it is False, resuming spares the time that suggesting takes.
+    If it is False, resuming saves the time of suggesting them.
     """
     startup: ClassVar[int] = 0
-    """So many trials, from the first, it suggests without a look at what others came to.
+    """How many trials, from the first, it suggests without looking at results.
 
-    They can be suggested ahead of time. One that does not learn suggests all its trials so.
+    They can be suggested ahead of time. One that does not learn suggests all its trials like this.
     """
     most_trials: ClassVar[int | None] = None
-    """Beyond so many it takes too long to suggest."""
+    """The number of trials beyond which suggesting takes too long."""
     version: ClassVar[int] = 1
-    """Raise it when other points come to be suggested: its searches are then other ones."""
+    """Increase it when suggestions change: its searches are then different ones."""
 
     def __init__(self, space: Space, objectives: int = 1) -> None:
         self.space = space

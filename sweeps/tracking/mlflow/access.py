@@ -1,4 +1,4 @@
-"""Check the access to a tracking server once, before hours of work depend on it."""
+"""Check the access to a tracking server before hours of work depend on it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The content of a trial's MLflow run: names, numbers, tags and files, from its outcome.
 
-Everything here is a function of the store's content, including the times: publishing it again
-writes the same.
+Everything here is a function of the store's content, including the times, except for those of a
+trial that never trained: publishing it again writes the same.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Evaluations = Mapping[str, EvaluationRecord]
 
 
 def run_name(plan: Plan, trial: PlannedTrial) -> str:
-    """A name that distinguishes runs in a table: method, phase and what was varied."""
+    """A name that distinguishes runs: row, dataset, seed or number, and what was searched."""
     config = trial.config
     searched = plan.cells[trial.cell].study.space.searched
     hyperparameters = [f"{n}={format_value(config.hyperparameters[n])}" for n in searched]

@@ -58,7 +58,7 @@ def test_a_trial_that_fits_no_machine_is_one_message(tmp_path) -> None:
     command = [sys.executable, "-m", "sweeps.cli", "run", "big.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "a trial wants 4000 CPU" in done.stderr
+    assert "a trial needs 4000 CPU" in done.stderr
     assert "Traceback" not in done.stderr
 
 

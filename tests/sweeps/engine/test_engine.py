@@ -221,7 +221,7 @@ def test_a_dead_process_is_begun_again_and_then_given_up(tmp_path: Path) -> None
     plan.died(first, "killed by the kernel")
     record = plan.store.record(first.key)
     assert record.status == "failed"
-    assert record.reason == "its process died 3 times, the last time so: killed by the kernel"
+    assert record.reason == "its process died 3 times; the last cause: killed by the kernel"
     run_out(plan)
     assert plan.finished
     assert plan.failed == 1

@@ -168,7 +168,7 @@ def test_settings_of_networks_are_in_no_estimators_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("rounds: 6, min", "training: {epochs: 5}, min", "'epochs' does not concern"),
+        ("rounds: 6, min", "training: {epochs: 5}, min", "'epochs' does not apply"),
         ("rounds: 6, min", "rounds: 0, min", "rounds"),
         ("C: ", "c: ", "unknown hyperparameter 'c'"),
         ("DecisionTreeClassifier", "DecisionTreeRegressor", "has no predict_proba"),

@@ -122,7 +122,7 @@ def test_a_family_may_be_good_for_heads_alone(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TimmBackbone, "tunable", False)
-    with pytest.raises(SpecError, match=r"model.frozen.*found false; of timm: networks only heads"):
+    with pytest.raises(SpecError, match=r"model.frozen.*found false; only heads can be trained"):
         first_trial(directory)
 
 

@@ -101,5 +101,5 @@ def test_who_takes_no_weights_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     row = "neighbours: {method: 'sklearn.neighbors:KNeighborsClassifier', n_neighbors: 5}"
     path.write_text(SPEC.replace("linear: {method: logistic_regression, C: 1.0}", row))
-    with pytest.raises(SpecError, match=r"neighbours: .*takes no weights of rows.*'t' has some"):
+    with pytest.raises(SpecError, match=r"neighbours: .*not support row weights.*'t' has them"):
         load_spec(path)

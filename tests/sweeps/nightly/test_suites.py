@@ -54,7 +54,7 @@ def test_the_ready_suite_is_whole_and_repeatable() -> None:
         (GOOD + "time_limit: 5 apples\n", SEARCHED, "suite.yaml:4: time_limit: found '5 apples';"),
         (GOOD.replace("mine", "a/b"), SEARCHED, "suite.yaml:1: name: found 'a/b'"),
         (SEARCHED, SEARCHED, "this is the spec of one sweep; a suite lists such files"),
-        ("- a.yaml\n", SEARCHED, "found list, wanted a mapping"),
+        ("- a.yaml\n", SEARCHED, "found list; expected a mapping"),
         (GOOD, SEARCHED.replace("grid", "tpe"), "a.yaml:7: search.sampler: found 'tpe', which le"),
         (
             GOOD,

@@ -131,7 +131,7 @@ def test_no_result_no_winner_and_partial_failures() -> None:
 
 def test_a_winner_without_a_comparison_says_so() -> None:
     found = analysis([row("focal", winner=True), row("standard")], compared("standard"))
-    assert said(found).lead.endswith("There is nothing to compare it with standard by.")
+    assert said(found).lead.endswith("It cannot be compared with standard.")
 
 
 def test_an_unmeasured_score_is_not_spoken_of() -> None:

@@ -144,7 +144,7 @@ def test_what_a_sampler_does_not_support_is_told_before_anything_runs() -> None:
     assert unsupported(config, Space({}, {"x": Uniform(0.0, 1.0)})) is None
     kind.several_objectives = False
     several = SearchConfig(sampler="near", objective=["error", "ece"])
-    assert "near searches for one objective" in str(unsupported(several, SPACE))
+    assert "near supports one objective" in str(unsupported(several, SPACE))
 
 
 def test_only_samplers_that_keep_notes_are_asked_about_replayed_trials() -> None:

@@ -130,7 +130,7 @@ def test_a_file_without_a_header_is_suspected(tmp_path: Path) -> None:
     rows = pd.DataFrame([[5.1, 3.5, 5.1, 0], [4.9, 3.0, 1.4, 1]] * 20)
     rows.to_csv(tmp_path / "numbers.csv", index=False, header=False)
     for target in ("label", None):
-        assert "has the file a header?" in refusal(tmp_path / "numbers.csv", target)
+        assert "does the file have a header?" in refusal(tmp_path / "numbers.csv", target)
     rows.to_csv(tmp_path / "counted.csv", index=False)
     assert "header?" not in refusal(tmp_path / "counted.csv", None)
     text, _ = written(tmp_path, rows.set_axis(["5.1", "3.5", "1.4", "y"], axis=1), target="y")

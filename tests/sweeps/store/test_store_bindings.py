@@ -258,7 +258,7 @@ def test_what_a_changed_method_cannot_go_on_from_is_trained_anew(
     assert (record.status, record.epochs) == ("done", EPOCHS)
     assert record.curve == trained(config, Store(tmp_path / "calm")).curve
     (reason,) = aside(plan.store)
-    assert "cannot go on from it" in reason
+    assert "cannot continue from it" in reason
 
 
 class Evil:
