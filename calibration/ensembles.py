@@ -44,9 +44,9 @@ def evaluate_ensemble(
 ) -> tuple[CalibratorEvaluation, list[CalibratorEvaluation]]:
     """The ensemble of all members, and for each member that of the others.
 
-    The others' evaluations are for the jackknife: they have neither intervals nor anything else
-    of their own. No evaluation has validation metrics. Raises ``ValueError`` if there are fewer
-    than two members, if they have other test rows, or if the calibrator gives no probabilities.
+    The others' evaluations are for the jackknife: they have test metrics and a noise floor, but
+    no intervals. No evaluation has validation metrics. Raises ``ValueError`` if there are fewer
+    than two members, if their test labels differ, or if the calibrator gives no probabilities.
     """
     if len(members) < 2:
         raise ValueError(f"an ensemble has at least 2 members, found {len(members)}")
@@ -54,7 +54,10 @@ def evaluate_ensemble(
     if any(not torch.equal(member.test.labels, labels) for member in members):
         raise ValueError("the members of an ensemble must have the same test rows")
     if calibrators.CALIBRATORS[calibrator].top_label:
-        raise ValueError(f"{calibrator!r} gives no probabilities that could be pooled")
+        raise ValueError(
+            f"calibrator {calibrator!r} gives confidences, which cannot be pooled; choose one that "
+            "gives probabilities"
+        )
     start = time.perf_counter()
     fitted = [fitted_calibrator(calibrator, member.validation) for member in members]
     fit_seconds = time.perf_counter() - start

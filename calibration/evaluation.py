@@ -28,9 +28,9 @@ from calibration.seeds import derive_seed
 
 FOLDS = 5
 EVALUATION_VERSION = 5
-"""Raise it when anything here is changed so that an evaluation comes to other numbers or leaves
-others: folds, the noise floor, how often and from which seed resamples are drawn, row scores and
-what they tell of classes."""
+"""Raise it when a change here alters the numbers of an evaluation, or which ones it stores: folds,
+the noise floor, how often and from which seed resamples are drawn, the scores of rows and
+classes."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class CalibratorEvaluation:
 def evaluation_version(calibrator: str) -> str:
     """What an evaluation was made by: a digest of all versions that its numbers depend on.
 
-    That is the calibrator's, that of every metric, and the procedure's. Predictions whose
-    evaluation has another version are evaluated again.
+    These are the version of the calibrator, of every metric that it holds, and of the procedure.
+    Predictions whose evaluation has another version are evaluated again.
     """
     versions = {
         "evaluation": EVALUATION_VERSION,

@@ -258,7 +258,7 @@ class SGD:
     def update(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Moved:
-        """v ← momentum · v + g;  θ ← θ − lr · v."""
+        """v ← momentum · v + g;  θ ← θ − lr · v; Nesterov's: θ ← θ − lr · (g + momentum · v)."""
         gradient = torch.addcmul(gradient, rates["weight_decay"], parameters)
         velocity = self.momentum * state["velocity"] + gradient
         direction = gradient + self.momentum * velocity if self.nesterov else velocity

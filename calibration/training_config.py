@@ -66,7 +66,7 @@ class TrainingConfig(Settings):
         return self
 
     def lr_factor(self, epoch: int) -> float:
-        """What the learning rate is multiplied with in ``epoch`` (counted from 0)."""
+        """What the learning rate is multiplied by in ``epoch`` (counted from 0)."""
         progress = epoch / self.epochs
         factor = min(1.0, (epoch + 1) / (self.warmup_epochs + 1))
         if self.schedule == "cosine":

@@ -25,7 +25,7 @@ class Neumann(ImplicitEngine):
     grows_with_lr = False
 
     def solve(self, curvature: Curvature, slope: Tensor, lr: Tensor) -> Tensor:
-        """The sum of the series applied to ``slope``; lr · ``slope`` where H is nought."""
+        """The sum of the series applied to ``slope``; lr · ``slope`` where H vanishes."""
         largest = largest_eigenvalue(curvature, slope)
         if not largest > 0:
             return lr * slope

@@ -1,9 +1,8 @@
 """Post-hoc calibrators: maps from logits to calibrated probabilities, fitted on held-out data.
 
-``fit("temperature", logits, labels)`` gives a fitted map; calling it on other logits gives
-their probabilities. Each map is a file here; a user adds one by subclassing ``Calibrator``
-and registering it in ``CALIBRATORS`` (``calibration.testing.check_calibrator`` checks the
-contract).
+``fit("temperature", logits, labels)`` gives a fitted calibrator; calling it on other logits gives
+their probabilities. A user adds one by subclassing ``Calibrator`` and registering it in
+``CALIBRATORS`` (``calibration.testing.check_calibrator`` checks the contract).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from calibration.calibrators import (  # noqa: F401  (importing a map registers it)
+from calibration.calibrators import (  # noqa: F401  (importing a file registers its calibrators)
     bbq,
     beta,
     cdf_spline,

@@ -23,16 +23,16 @@ class Calibrator(ABC):
 
     ``fit(logits, labels)`` takes logits (N, K) of any float type on any device and integer
     labels (N,); log-probabilities serve equally as logits. ``weights`` (N,) say how often each
-    row counts: whole numbers are as good as repeated rows. A calibrator that is not ``weighted``
-    cannot follow them and is fitted without. Calling the fitted object gives
+    row counts: integer weights are equivalent to repeated rows. A calibrator that is not
+    ``weighted`` cannot follow them and is fitted without. Calling the fitted object gives
     probabilities (N, K), float64 on the CPU, whose rows sum to 1; or, where ``top_label`` is
     true, the confidence (N,) of the predicted class. A calibrator has no constructor
     arguments, so that ``type(self)()`` is an unfitted copy.
 
     A subclass writes ``_fit`` and ``_apply``, which see checked float64 tensors; the weights are
-    given to ``_fit`` if it declares ``weighted``. If it
-    declares ``scaling``, the map it fitted is discarded for plain softmax whenever its NLL on
-    the fitting data is above that of plain softmax (``converged`` is then False).
+    given to ``_fit`` if it declares ``weighted``. If it declares ``scaling``, plain softmax takes
+    the place of the fitted map whenever the map's NLL on the fitting data is above that of plain
+    softmax (``converged`` is then False).
 
     ``fit`` and the call raise ``ValueError`` naming the argument if it has the wrong shape or
     type, is empty or not finite, or if a label is out of range; the call raises
@@ -42,7 +42,7 @@ class Calibrator(ABC):
     description: ClassVar[str]
     """One line for the list of calibrators."""
     scaling: ClassVar[bool]
-    """NLL on the fitting data is never above that before."""
+    """NLL on the fitting data is never above that of plain softmax."""
     keeps_argmax: ClassVar[bool]
     """The predicted class still has the largest probability."""
     fast: ClassVar[bool]

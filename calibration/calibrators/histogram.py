@@ -20,7 +20,10 @@ RANK_ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class StepFunction:
-    """A step function: ``values`` (M,) between the inner ``edges`` (M−1,), which go left."""
+    """A step function: ``values`` (M,) between the inner ``edges`` (M−1,).
+
+    An edge belongs to the step on its left.
+    """
 
     edges: Floats
     values: Floats
@@ -117,6 +120,7 @@ class ScalingBinning(OneVsRest[ScaledBins]):
     """Platt scaling, then its own mean in 15 bins of equal mass (Kumar et al. 2019).
 
     The output takes few values, as a histogram's does, but their noise is that of the scaling.
+    All rows serve for the scaling, the bins and their means; the paper divides them.
     """
 
     description = "scaling-binning: Platt scaling averaged in bins (Kumar et al. 2019)"

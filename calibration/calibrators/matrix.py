@@ -58,8 +58,9 @@ class Dirichlet(AffineScaling):
     """softmax((I + M) log p / T + b), p = softmax(z), T the best temperature (Kull et al. 2019).
 
     Off-diagonal and intercept regularisation (ODIR) with λ = μ = 1e-3:
-    λ‖off-diag M‖² + μ‖b‖². M is measured against the best temperature, so that the penalty
-    does not depend on the scale of the logits; its diagonal has the prior of ``matrix``.
+    λ‖off-diag M‖² + μ‖b‖², sums as in the authors' code, not means. M is measured against the best
+    temperature, so that the penalty does not depend on the scale of the logits; its diagonal has
+    the prior of ``matrix``.
     """
 
     description = "Dirichlet calibration with ODIR (Kull et al. 2019)"

@@ -16,6 +16,7 @@ from calibration.complexity import CalibratorComplexity
 DEGREE = 7
 # Slopes are required on this many points at first, and then wherever one is below −TOLERANCE.
 POINTS, ROUNDS, TOLERANCE = 33, 50, 1e-9
+# Pulls the coefficients towards the mean of y: few distinct x would leave them undetermined.
 RIDGE = 1e-9
 
 

@@ -1,8 +1,9 @@
-"""Fitted maps as plain JSON values, and back: the same map to the bit, and nothing unpickled.
+"""Fitted calibrators as plain JSON values, and back: the same to the bit, and nothing unpickled.
 
-A map is saved as its class and its attributes. Numbers, texts, lists, tuples, dicts, tensors
-and arrays are written as values; objects inside it only if their class belongs to this package
-or to the module of the map itself, so that only known classes can be instantiated from a file.
+A calibrator is saved as its class and its attributes. Numbers, texts, lists, tuples, dicts,
+tensors and arrays are written as values; objects inside it only if their class belongs to this
+package or to the calibrator's own module, so that only known classes can be instantiated from a
+file.
 A class with other attributes gives plain ones by ``__getstate__`` and takes them back by
 ``__setstate__``, as for pickling.
 """
@@ -32,15 +33,15 @@ ABOUT = "about"
 _DEEPEST = 50
 PLAIN = (type(None), bool, int, str)
 ROW_BYTES = 64
-"""Bytes that a map takes for each class of a row that it is tried on."""
+"""Bytes that a calibrator takes for each class of a row that it is tried on."""
 
 
 def save_calibrator(calibrator: Calibrator) -> dict[str, Any]:
-    """A fitted map as values that JSON can hold; ``load_calibrator`` gives it back.
+    """A fitted calibrator as values that JSON can hold; ``load_calibrator`` gives it back.
 
     {"format": 2, "calibrator": its registered name or "module:Class", "classes": K,
-    "state": its attributes}. Raises ``ValueError`` if the map is not fitted or holds something
-    that cannot be saved, naming the attribute.
+    "state": its attributes}. Raises ``ValueError`` if it is not fitted or holds something that
+    cannot be saved, naming the attribute.
     """
     if calibrator._classes is None:
         raise ValueError(f"{type(calibrator).__name__} is not fitted: call fit(logits, labels)")
@@ -55,9 +56,9 @@ def save_calibrator(calibrator: Calibrator) -> dict[str, Any]:
 
 
 def load_calibrator(saved: Mapping[str, Any]) -> Calibrator:
-    """The map that ``save_calibrator`` turned into these values.
+    """The calibrator that ``save_calibrator`` turned into these values.
 
-    Where its calibrator is not a registered name but "module:Class", that module is imported.
+    Where it has not a registered name but "module:Class", that module is imported.
     Raises ``ValueError`` naming the entry that is missing, unknown or damaged.
     """
     if not isinstance(saved, Mapping):
@@ -239,8 +240,8 @@ def _array(stored: Any, at: str) -> np.ndarray[Any, Any]:
 def _class_path(kind: type, at: str) -> str:
     if "<locals>" in kind.__qualname__:
         raise ValueError(
-            f"{at}: the class {kind.__qualname__} is defined inside a function, where nobody "
-            "finds it again; move it to the top of its module"
+            f"{at}: the class {kind.__qualname__} is defined inside a function, from where it "
+            "cannot be imported; move it to the top of its module"
         )
     return f"{kind.__module__}:{kind.__qualname__}"
 

@@ -36,9 +36,9 @@ class SplineMap:
 class Spline(OneVsRest[SplineMap]):
     """σ(a·s + b + f(s)) per class, f a natural cubic spline of the log-odds s.
 
-    f has 10 knots, at even quantiles when the class and the rest weigh the same. Mean NLL +
-    λ ∫ f″² is minimised, a and b with the prior of ``platt_logits``. λ is chosen of seven
-    values from 1e-12 to 1e-4 (s in units of its range), one for all classes, by the NLL of
+    f has 10 knots, at even quantiles with the same weight on the class and the rest. Mean NLL +
+    λ ∫ f″² is minimised, a and b with the prior of ``platt_logits``. λ is chosen from seven
+    values between 1e-12 and 1e-4 (s in units of its range), one for all classes, by the NLL of
     whole rows in 5-fold cross-validation.
     """
 

@@ -78,8 +78,8 @@ class Arrays(DatasetOptions):
             return read_npz(self.path)
         if self.labels is None:
             raise ValueError(f"{self.path}: name the file of the labels with 'labels'")
-        if Roles(self.group, self.time, self.fold).named:
-            raise ValueError(f"{self.path}: 'group', 'time' and 'fold' need an NPZ file")
+        if Roles(self.group, self.time, self.fold, self.weight).named:
+            raise ValueError(f"{self.path}: 'group', 'time', 'fold' and 'weight' need an NPZ file")
         return [read_npy(self.path), read_npy(self.labels)], None
 
     def _described(

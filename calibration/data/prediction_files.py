@@ -35,7 +35,7 @@ class Reading:
     nothing else. ``drop_unlabelled`` leaves out rows without a label.
 
     ``weight`` and ``group`` name columns or arrays with a value per row: how much it counts, and
-    what it belongs to. ``aside`` are columns that are no scores, if they are there.
+    what it belongs to. ``aside`` are columns that are not scores, if they are there.
     """
 
     label: str | None = None

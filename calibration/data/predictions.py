@@ -118,8 +118,8 @@ def check_both(one: StoredPredictions, other: StoredPredictions, first: str, sec
 def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
     """The first class whose names differ.
 
-    Mere numbers 0…K−1 are no names, unless the others are numbers too: a class 1 must not be
-    the first in one file and the second in the other.
+    Mere numbers 0…K−1 do not count as names, unless the others are numbers too: a class 1 must not
+    be the first in one file and the second in the other.
     """
     numbers = tuple(str(k) for k in range(len(one)))
     for names, others in ((one, other), (other, one)):

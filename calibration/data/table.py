@@ -34,7 +34,7 @@ class Table(DatasetOptions):
     without it ``test_share`` of the rows is set aside. The dataset is called ``name``,
     or as the file is. ``separator`` is found in the header unless given: see ``read_frame``.
 
-    Columns can say which rows belong together; they are no inputs then. ``group``: no group
+    Columns can say which rows belong together; they are not inputs then. ``group``: no group
     (a patient, a customer) is in two parts, and intervals and tests are about new groups.
     ``time``: numbers or ISO dates; training comes before validation, and that before the
     test rows, equal times together. ``fold``: the part of each row, ``train``,

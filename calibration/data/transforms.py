@@ -140,7 +140,7 @@ class Unreadable:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Raise ``ValueError``."""
-        raise ValueError("texts are no inputs of a network; embed them with a model hf:NAME")
+        raise ValueError("texts cannot be inputs of a network; embed them with a model hf:NAME")
 
 
 def encoded(splits: Splits, numeric: NumericInputs, bins: int) -> Transform:

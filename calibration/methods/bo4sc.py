@@ -37,8 +37,9 @@ from calibration.seeds import replayed
 
 CHAOTIC_STEPS = 100
 WARM = "warm"
-# Bites where weights are not projected; within [0, 1] the bounds themselves are the clip. Tighter
-# ones (0.1, 0.25) calibrated worse on Blobs 1.7 from 5 inner steps on.
+# The most that a weight moves in an outer step. It matters where weights are not projected: within
+# [0, 1] no move is longer. Tighter limits (0.1, 0.25) calibrated worse on Blobs 1.7 from 5 inner
+# steps on.
 LARGEST_MOVE = 1.0
 
 _OUTER_ADAM = Adam()
@@ -58,9 +59,9 @@ class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
     the share of all epochs trained with every weight at 1 before the first outer step; a restart
     at θ⁰ has none. ``project``: keep weights in [0, 1].
 
-    Algorithm 1 to the letter is ``restart: initial``, ``project: false``, a rate
-    η_w = outer_lr · n, and gradient descent inside (training: sgd, momentum 0); the paper's
-    text has Adam inside.
+    Algorithm 1 as printed is ``restart: initial``, ``project: false``, a rate η_w = outer_lr · n,
+    and gradient descent inside (training: sgd, momentum 0), except that no weight moves by more
+    than 1 in a step; the paper's text has Adam inside.
     """
 
     inner_steps: Annotated[
@@ -106,8 +107,8 @@ class Bo4sc(Method):
         steps = self.hyperparameters.inner_steps
         if steps > CHAOTIC_STEPS:
             warnings.warn(
-                f"bo4sc: hypergradients through {steps} inner steps are chaotic; "
-                f"{CHAOTIC_STEPS} or fewer are sensible",
+                f"bo4sc: inner_steps: hypergradients through {steps} inner steps are chaotic; "
+                f"use {CHAOTIC_STEPS} or fewer",
                 stacklevel=2,
             )
 

@@ -1,9 +1,9 @@
 """The members of the family base + β · objective, one for each calibration objective.
 
 β is on the scale of the objectives in ``calibration.objectives``, all of them means that do
-not grow with the batch; the search domains are where the two terms' gradients are comparable.
-The defaults are at the careful end: a network that predicts the base rates is calibrated, and
-a large β holds it there in its first epochs. The schedule ``switch`` avoids that.
+not grow with the batch; it is searched where the two terms' gradients are comparable. The
+defaults are at the careful end: a network that predicts the base rates is calibrated, and a
+large β holds it there in its first epochs. The schedule ``switch`` avoids that.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Mdca(Regularised):
 
 
 class DcaHyperparameters(RegularisedHyperparameters):
-    """β: one number per batch, and an absolute value: its pull does not fade near 0."""
+    """β: the objective is an absolute value, whose pull does not fade near 0."""
 
     beta: Annotated[float, _Weight, LogUniform(0.25, 25.0)] = 2.0
 
@@ -107,7 +107,10 @@ class SbEce(Regularised):
 
 
 class AvucHyperparameters(RegularisedHyperparameters):
-    """``threshold``: the share of maximal entropy that counts as uncertain; ``temperature``."""
+    """``threshold``: the share of the largest entropy from which on a prediction is uncertain.
+
+    ``temperature``: how gradual the step from certain to uncertain is.
+    """
 
     beta: Annotated[float, _Weight, LogUniform(0.1, 10.0)] = 1.0
     threshold: Annotated[float, Field(gt=0, lt=1), Uniform(0.1, 0.9)] = 0.5

@@ -17,8 +17,8 @@ from calibration.models import Output
 class FocalHyperparameters(MethodHyperparameters):
     """``gamma``: how strongly samples that are already right are discounted; 0 is standard.
 
-    ``class_balance``: how strongly rare classes count; 0 is not at all, 1 makes every class
-    of a batch count the same.
+    ``class_balance``: how much more samples of rare classes count; at 0 all samples of a batch
+    count the same, at 1 all its classes do.
     """
 
     gamma: Annotated[float, Field(ge=0, le=20), Uniform(0.0, 5.0)] = 2.0

@@ -57,11 +57,11 @@ class GammaHyperparameters(MetaHyperparameters):
 
 
 class GammaDeceHyperparameters(GammaHyperparameters, OuterDeceHyperparameters):
-    """γ-Net's temperature and DECE's hyperparameters."""
+    """γ-Net's hyperparameters and DECE's."""
 
 
 class GammaSeceHyperparameters(GammaHyperparameters, OuterSeceHyperparameters):
-    """γ-Net's temperature and SECE's hyperparameters."""
+    """γ-Net's hyperparameters and SECE's."""
 
 
 def gamma_net(features: Tensor, outer: Tensor, classes: int, tau: Tensor) -> Tensor:
@@ -125,9 +125,10 @@ class GammaMethod(MetaMethod):
     def start(self, outer: Tensor, output: Output, numbers: Numbers) -> tuple[Tensor, Tensor]:
         """Scale W so that γ is 1 on average over the first batch.
 
-        In the form ``rate`` the gains divide a step's length by what it can do to γ, since
-        Adam's first step moves every entry equally far: by 1 for the level, a step of which A
-        makes ``attention_share``, and for the other entries of V by ‖·‖₁ of a head's.
+        In the form ``rate`` the gains divide a step by what it can do to γ, since Adam's first
+        step moves every entry equally far: the level of V has 1 − ``attention_share``, the entries
+        of A have ``attention_share``, and the other entries of V one over the mean ‖·‖₁ of the
+        heads without their first entry.
         """
         width, classes = output.features.shape[1], output.logits.shape[1]
         heads, last = outer[:-width], F.normalize(outer[-width:], dim=0)

@@ -61,7 +61,7 @@ class MultiObjective(Method):
     a second learning rate.
     """
 
-    description = "λ1 · accuracy + λ2 · calibration + λ3 · uncertainty, fixed to meta-learned"
+    description = "λ1 · accuracy + λ2 · calibration + λ3 · uncertainty, fixed, scheduled or learned"
     complexity = MethodComplexity.BILEVEL  # that of its most complex weighting
     Hyperparameters = MultiObjectiveHyperparameters
 

@@ -7,8 +7,8 @@
     belongs to the first, and so do BatchNorm's statistics.
 ``gradient_balanced`` takes both gradients apart, gives the objective's the length of the
     base's times ``gradient_share`` (which takes β's place: the objective's own scale is gone),
-    removes what of it works against the base (as PCGrad does, Yu et al. 2020) and makes one
-    step along their sum.
+    removes its component against the base's (as PCGrad does, Yu et al. 2020) and makes one step
+    along their sum.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class RegularisedHyperparameters(BaseLossHyperparameters):
     """
 
     beta: Annotated[float, Field(ge=0, le=1000)]
-    # Not searched unless a spec says so: two of three hyperparameters mean nothing to each
-    # schedule, and interleaved ones train on fewer rows.
+    # Not searched unless a spec says so: no schedule uses all of the hyperparameters here, and
+    # interleaved training has fewer rows.
     schedule: _Schedule = "joint"
     switch_at: Annotated[float, Field(ge=0, le=1)] = 0.5
     gradient_share: Annotated[float, Field(ge=0, le=100)] = 0.5

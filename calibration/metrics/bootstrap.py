@@ -55,14 +55,15 @@ def bootstrap_intervals(
 ) -> dict[str, tuple[float, float]]:
     """Intervals (low, high) that contain the estimate, of every metric or those named.
 
-    Scores get the percentile interval. Calibration errors are norms of noisy gaps, and noise
-    raises a norm, in the sample over the truth and again in the resamples over the sample. With
-    d the resampled values' deviations from their mean, the interval for the true value is
+    With d the resampled values' deviations from their mean, the interval for the true value is
 
-        low = estimate - bias + q_low(d),  high = estimate + q_high(d),
+        low = estimate - bias + q_low(d),  high = estimate + q_high(d).
 
-    where bias is the mean rise that the resampling noise causes in gaps shrunk towards 0 by two
-    standard errors. No rule can do without such a margin: the bias cannot be estimated well
+    For scores the bias is 0: this is the percentile interval, moved so that the resamples' mean
+    is the estimate. Calibration errors are norms of noisy gaps, and noise raises a norm, in the
+    sample over the truth and again in the resamples over the sample: there, bias is the mean rise
+    that the resampling noise causes in gaps shrunk towards 0 by two standard errors. No rule can
+    do without such a margin: the bias cannot be estimated well
     where gaps and noise are alike (Cai & Low 2011). The truth meant is the error of the same
     bins (same bandwidth) at infinite N.
 
@@ -73,10 +74,10 @@ def bootstrap_intervals(
     themselves, and t times its standard deviation takes their place. ``weights`` (N) go with the
     samples that are drawn.
 
-    Memory: ``resamples`` · N bytes, or 32 MB if that is more; for class-wise ECE a few copies of
-    ``resamples`` · K · bins numbers, or of 2**24 (128 MB) if that is fewer. Raises ``ValueError``
-    on malformed input, unknown metrics, and metrics that have no interval or need rows where
-    there are none.
+    Memory: ``resamples`` · N bytes, or 32 MB if that is more, and with weights up to five times
+    as much; for class-wise ECE a few copies of ``resamples`` · K · bins numbers, or of 2**24
+    (128 MB) if that is fewer. Raises ``ValueError`` on malformed input, unknown metrics, and
+    metrics that have no interval or need rows where there are none.
     """
     check_positive(level, "level", most=1)
     found = resampled_metrics(
@@ -200,7 +201,7 @@ def deviations(
 def recomputed(
     metric: Metric, predictions: Predictions, bins: int, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Any metric, computed again on every resample: as slow as that many computations."""
+    """Any metric, computed again on every resample; as slow as computing it that many times."""
     if predictions.weights is not None:
         values = [metric.measure(predictions.reweighted(count), bins) for count in counts]
     else:

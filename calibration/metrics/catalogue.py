@@ -16,8 +16,8 @@ predictions, before any verdict was simulated or shown:
 
 The others are not compared, and have none.
 
-For rare classes: AUROC, average precision and Brier skill have their place beside the base rate
-where a network is looked at closely; the leaderboard stays as narrow as it was.
+AUROC, average precision and Brier skill, which matter for rare classes, are shown with the base
+rate among the details of a trial, not on the leaderboard.
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ _LISTED = (
         shown=Shown.FURTHER,
         weighted=True,
     ),
-    # One lonely sample decides mce and weighs as much as a thousand in average_ce, and resamples
-    # say nothing about such a sample; mmce is a matter of all pairs, and classwise_ace would cost
-    # as much as all the rest together: these have no interval.
+    # A single sample can decide mce and counts as much as a thousand in average_ce, and resamples
+    # say nothing about such a sample; mmce depends on all pairs, and classwise_ace would cost as
+    # much as all the others together: these have no interval.
     Metric(
         name="mce",
         title="MCE",
@@ -314,7 +314,7 @@ _LISTED = (
     Metric(
         name="refinement",
         title="refinement",
-        description="NLL after the best temperature: what no scaling can improve",
+        description="NLL after the best temperature: what no temperature can improve",
         compute=f"{HERE}.refinement:refinement_of",
         resample=None,
         unit="nats",

@@ -35,7 +35,7 @@ def to_tensor(value: Data, name: str) -> Tensor:
 
 
 def to_floating(value: Data, name: str) -> Tensor:
-    """Return ``value`` as a real floating-point tensor without NaN, shape (..., N) at least."""
+    """Return ``value`` as a real floating-point tensor (..., N) with at least one sample."""
     tensor = to_tensor(value, name)
     if tensor.is_complex():
         raise ValueError(f"{name} must be real numbers, found {tensor.dtype}")

@@ -35,7 +35,7 @@ class Shown(IntEnum):
     """The first of these places that show a metric by default; the later ones show it, too."""
 
     HEADLINE = 0
-    """The terminal, and what a night is announced by."""
+    """The terminal, and the summary of a nightly run."""
     LEADERBOARD = 1
     """Compared with the baseline, drawn with intervals, in MLflow's tables and views."""
     DETAIL = 2
@@ -61,11 +61,14 @@ class Metric:
 
     ``region`` is the half-width of practical equivalence, in the metric's unit: a difference
     within ±region is of no consequence, and only one beyond it is called better or worse. None:
-    any difference counts, and nothing is called equivalent. ``weighted`` says that it follows the
-    rows' weights, where they have any: scaling all of them changes nothing, and whole numbers are
-    as good as repeated rows. A metric that depends on the number of rows cannot have both; it is
-    computed without the weights, and reports mark it. The catalogue gives the reason of
+    any difference counts, and nothing is called equivalent. The catalogue gives the reason for
     every region; a spec may set its own (``equivalence``).
+
+    ``weighted`` says that it follows the rows' weights, where they have any: scaling all of them
+    changes nothing, and integer weights are equivalent to repeated rows (for equal-mass bins if
+    the number of bins divides their sum, for ``refinement`` without cross-fitting; ``mce_count``
+    counts a row once). A metric that depends on the number of rows cannot have both; it is
+    computed without the weights, and reports mark it.
     """
 
     name: str

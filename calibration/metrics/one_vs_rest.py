@@ -1,9 +1,9 @@
 """How well each class's probability ranks its own rows before the others.
 
-AUROC and average precision look at the order of the probabilities alone: no monotone calibrator
-that treats all classes alike changes them for two classes. Functions take probabilities
-(..., N, K) and labels (..., N), return a float64 tensor of the batch shape and raise
-``ValueError`` on malformed input.
+AUROC and average precision look at the order of the probabilities alone: for two classes, no
+strictly increasing calibrator changes them (isotonic regression does: it makes ties). Functions
+take probabilities (..., N, K) and labels (..., N), return a float64 tensor of the batch shape and
+raise ``ValueError`` on malformed input.
 """
 
 from __future__ import annotations
@@ -160,10 +160,11 @@ def compared_classes(labels: Tensor, classes: int, weights: Tensor | None = None
 
 
 def influences(predictions: Predictions) -> Tensor:
-    """What one more of a row would add to AUROC and to average precision, (N, 2).
+    """What one more copy of a row adds to AUROC and to average precision, to first order (N, 2).
 
     Of AUROC these are the structural components of DeLong et al. 1988, centred; of average
-    precision the derivative by the weight of the row. They sum to 0.
+    precision the derivative by the weight of the row. They sum to 0, by weight if there are
+    weights.
     """
     return predictions.shared("one_vs_rest_influences", _influences_of)
 

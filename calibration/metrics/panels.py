@@ -22,7 +22,7 @@ def panel(
     posterior: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> dict[str, float]:
-    """Every metric of METRICS (or the named ones) of one set of predictions, as plain floats.
+    """The named metrics of one set of predictions, by default all that are not ``on_demand``.
 
     Takes probabilities (N, K) with labels (N), or confidence (N) with correct (N), for which
     metrics that need whole rows are left out, as are those that need the true ``posterior``

@@ -1,4 +1,4 @@
-"""Proper scores and their decompositions into calibration and what calibration cannot mend.
+"""Proper scores and their decompositions into calibration and what calibration cannot correct.
 
 Functions take probabilities (or logits) (..., N, K) and labels (..., N), return float64
 tensors of the batch shape and raise ``ValueError`` on malformed input.

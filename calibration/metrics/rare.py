@@ -28,9 +28,9 @@ class BlindSpots(NamedTuple):
     """What top-label ECE cannot see among classes of given shares.
 
     ``bluff`` is the ECE of always predicting the commonest class with confidence 1; if it
-    is below ``LEAST_SHARE``, ECE is ``blind``: near 0 whatever the probabilities of the other
-    classes are. ``rare`` are the numbers of the rare classes, rarest first: their errors weigh
-    so little in ECE that it says nothing about them.
+    is below ``LEAST_SHARE``, ECE is ``blind``: a value near 0 says nothing about the probabilities
+    of the other classes. ``rare`` are the numbers of the rare classes, rarest first: their errors
+    weigh so little in ECE that it says nothing about them.
     """
 
     bluff: float
@@ -41,9 +41,9 @@ class BlindSpots(NamedTuple):
 def blind_spots(shares: Sequence[float]) -> BlindSpots:
     """Whom top-label ECE overlooks, given each class's share of the rows.
 
-    Whoever names the commonest class always is right in its share of the cases: with
-    confidence 1 ECE is 1 minus that share, with the share as confidence it is 0, and neither
-    knows anything. Classes without rows are not counted.
+    Always predicting the commonest class is right in its share of the cases: with confidence 1
+    ECE is 1 minus that share, with the share as confidence it is 0, and neither predictor knows
+    anything. Classes without rows are not listed.
 
     >>> blind_spots([0.986, 0.014])
     BlindSpots(bluff=0.014, blind=True, rare=(1,))

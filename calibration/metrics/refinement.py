@@ -1,4 +1,4 @@
-"""Decomposition of the NLL: what a temperature can mend, and what it cannot.
+"""Decomposition of the NLL: what a temperature can correct, and what it cannot.
 
 Berta et al. 2025 ("Rethinking early stopping: refine, then calibrate"): refinement is the NLL
 after the best temperature, calibration the rest. All raise ``ValueError`` on malformed input.
@@ -62,7 +62,7 @@ def nll_decomposition_from_logits(
     """Split the NLL of logits (..., N, K) into refinement and calibration.
 
     refinement = min over β >= 0 of the NLL of softmax(β·logits), calibration = NLL - refinement.
-    ``folds`` > 1 scores every fold (each folds-th row) with β fitted on the others, so that
+    ``folds`` > 1 scores every fold (every folds-th row) with β fitted on the others, so that
     calibration may come out slightly negative; 1 fits and scores on the same set. By default
     5 folds are used below 1000 samples. ``weights`` (N), where there is no batch, weigh the rows.
     """
@@ -79,7 +79,7 @@ def refinement_of(predictions: Predictions) -> Tensor:
 
 
 def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean over the last dimension, by weights with a mean of 1; 0 weighs what is infinite."""
+    """The mean over the last dimension, by weight; a value of weight 0 may be infinite."""
     if weights is None:
         return values.mean(-1)
     return torch.where(weights > 0, values * weights, 0.0).sum(-1) / weights.sum()
@@ -109,7 +109,7 @@ def _cross_fitted(logits: Tensor, labels: Tensor, folds: int, weights: Tensor | 
     total = torch.zeros((), dtype=torch.float64, device=labels.device)
     for number in range(folds):
         inside = fold == number
-        # An error-free training part would ask for β = ∞ and make one held-out error cost as much.
+        # An error-free training part would give β = ∞, and one held-out error an infinite NLL.
         caution = 1 / (int((~inside).sum()) + 1)
         within, outside = (None, None) if weights is None else (weights[inside], weights[~inside])
         if outside is not None and not bool(outside.any()):

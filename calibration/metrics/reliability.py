@@ -34,15 +34,13 @@ def reliability_curve(
     *,
     bins: int = 15,
     scheme: Scheme = "width",
-    weights: Tensor | None = None,
 ) -> Bins:
     """Accuracy and mean confidence per bin of confidence, by equal width or equal mass.
 
     Takes probabilities (..., N, K) with labels (..., N) or confidence (..., N) with correct
-    (..., N). With ``weights`` (N) all are by weight, the counts, too. Raises
-    ``ValueError`` on malformed input or another ``scheme``.
+    (..., N). Raises ``ValueError`` on malformed input or another ``scheme``.
     """
-    predictions = Predictions.of(probabilities_or_confidence, labels_or_correct, weights=weights)
+    predictions = Predictions.of(probabilities_or_confidence, labels_or_correct)
     number = check_count(bins, "bins")
     ranked = predictions.ranked
     if scheme == "width":

@@ -31,7 +31,7 @@ def balanced_error_of(predictions: Predictions) -> Tensor:
 
 
 def balanced_error_influences(predictions: Predictions) -> Tensor:
-    """How much one more copy of a row would add to the balanced error, (N)."""
+    """How much one more copy of a row would add to the balanced error, to first order (N)."""
     counts, wrong = _class_counts(predictions)
     _, labels = predictions.rows
     size = _at_least_one(counts)
@@ -56,7 +56,7 @@ def brier_skill_of(predictions: Predictions) -> Tensor:
 
 
 def brier_skill_influences(predictions: Predictions) -> Tensor:
-    """What one more of a row would add to the Brier skill, (N)."""
+    """How much one more copy of a row would add to the Brier skill, to first order (N)."""
     shares, reference = _shares(predictions)
     _, labels = predictions.rows
     losses = brier_losses(predictions)

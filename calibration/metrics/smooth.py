@@ -28,7 +28,7 @@ def smooth_ece(probabilities: Data, labels: Data) -> Tensor:
     """Smooth ECE of Błasiok & Nakkiran 2023, as their package ``relplot`` computes it.
 
     smECE_σ = ∫ |Σ_i k_σ(t, conf_i)(conf_i - correct_i)| dt / N with the reflected Gaussian
-    kernel k_σ; the bandwidth is the fixed point σ = smECE_σ. O(N + grid · log grid).
+    kernel k_σ; the bandwidth is the fixed point σ = smECE_σ. O(N log N + grid · log grid).
 
     The discretisation (grid, bandwidth steps, mass at the very ends 0 and 1 reflected once) is
     the reference's, so that figures can be compared. It shows: where most confidences lie within

@@ -72,7 +72,7 @@ def overconfidence_of(predictions: Predictions) -> Tensor:
 def mce(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
     """Maximum calibration error: max |acc_m - conf_m| over non-empty equal-width bins.
 
-    Naeini et al. 2015. A single lonely sample can decide it: see ``mce_with_count``.
+    Naeini et al. 2015. A single sample can decide it: see ``mce_with_count``.
     """
     return mce_with_count(probabilities, labels, bins=bins).value
 

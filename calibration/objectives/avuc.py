@@ -22,8 +22,9 @@ def avuc(
     With u the entropy and h = u / log K, a sample is uncertain to the degree
     q = σ((logit h − logit κ)/T) around the threshold κ ∈ (0, 1), and
     n_AU = Σ_{right} q tanh u, n_IC = Σ_{wrong} (1−q)(1 − tanh u),
-    n_AC = Σ_{right} (1−q)(1 − tanh u), n_IU = Σ_{wrong} q tanh u,
-    as in AvUC (Krishnan & Tickoo 2020), where T → 0.
+    n_AC = Σ_{right} (1−q)(1 − tanh u), n_IU = Σ_{wrong} q tanh u.
+    AvUC (Krishnan & Tickoo 2020) has steps instead of q, and multiplies each term by the
+    confidence (right) or its complement (wrong).
     """
     _, _, correct = top_label(logits, labels)
     nats = entropy(logits)

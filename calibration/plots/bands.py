@@ -33,9 +33,9 @@ def noise_band(
 ) -> tuple[_Floats, _Floats]:
     """Where accuracies of bins would fall in 95 % of draws from a calibrated model.
 
-    Within a bin confidences are taken as equal to their mean; the true spread is smaller by
-    less than the squared width of a bin. Where groups raise the variance by ``effect``, the band
-    is wider by its square root, as the noise floor is.
+    Within a bin confidences are taken as equal to their mean; the true variance of an outcome is
+    smaller, by less than the squared width of a bin. Where groups raise the variance by
+    ``effect``, the band is wider by its square root, as the noise floor is.
     """
     level = np.clip(confidence, 0, 1)
     calibrated, wider = stats.binom(count, level), np.sqrt(effect)

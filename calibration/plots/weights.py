@@ -29,8 +29,8 @@ def sample_weights(
     """Samples' weights over the epochs; beside them, the last weights where samples lie.
 
     ``weights`` is (epochs, samples); ``wrong`` marks the samples the trained network gets
-    wrong; ``points`` (samples, 2) may be left out for data that is no plane, and a histogram
-    of the last weights takes the map's place. Raises ``ValueError`` if shapes do not fit.
+    wrong; ``points`` (samples, 2) may be left out for data that is not two-dimensional, and a
+    histogram of the last weights takes the map's place. Raises ``ValueError`` if shapes do not fit.
     """
     time = np.asarray(epochs, dtype=np.float64)
     history = np.asarray(weights, dtype=np.float64)

@@ -120,9 +120,9 @@ def _mistakes(hyperparameters: type[Hyperparameters]) -> Iterator[tuple[str, Any
         elif isinstance(default, str):
             yield name, 1.5, "a number for a word"
         if get_origin(field.annotation) is Literal:
-            yield name, "no_such_choice", "a word that is no choice"
+            yield name, "no_such_choice", "a word that is not a choice"
         if isinstance(default, float):
-            yield name, float("nan"), "no number"
+            yield name, float("nan"), "NaN"
         for value in _beyond(field):
             yield name, value, "a value out of bounds"
 

@@ -67,7 +67,7 @@ class Problem:
 
 
 def poisoned(part: Part, classes: int) -> Part:
-    """Inputs that are no numbers and labels that are wrong: whoever uses them is found out."""
+    """Inputs that are NaN and labels that are wrong: using them shows in the result."""
     nothing = torch.full(part.inputs.shape, torch.nan, dtype=torch.float64)
     return mislabelled(part, classes)._replace(inputs=nothing)
 

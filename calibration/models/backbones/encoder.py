@@ -64,7 +64,7 @@ class Encoder(ABC):
         return fingerprint(description, [tensor.cpu() for _, tensor in used])
 
     def vector_shape(self, vectors: Tensor) -> tuple[int, ...]:
-        """The shape of one of the network's outputs. Raises ``ValueError`` if it is no vector."""
+        """The shape of one of the network's outputs; ``ValueError`` unless it is a vector."""
         if vectors.ndim != 2:
             raise ValueError(
                 f"{self.name} gives outputs of shape {tuple(vectors.shape[1:])} for an input; a "

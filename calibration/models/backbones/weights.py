@@ -59,9 +59,9 @@ def _state_dict(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path}: holds more than tensors, or is no file of torch's, and is not loaded because "
-            "it could run code; save the tensors alone with torch.save(network.state_dict(), "
-            "path), or as safetensors"
+            f"{path}: holds more than tensors, or is not a file of torch's, and is not loaded "
+            "because it could run code; save the tensors alone with torch.save("
+            "network.state_dict(), path), or as safetensors"
         ) from error
     except Exception as error:  # torch documents no single one for damaged bytes
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
