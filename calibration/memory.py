@@ -32,7 +32,12 @@ def check_fits(size: int, what: str) -> None:
 
 def fits(size: int) -> bool:
     """Whether ``size`` bytes can be loaded and worked with."""
-    return COPIES * size <= available_memory()
+    return size <= room()
+
+
+def room() -> int:
+    """The bytes that can be loaded and worked with."""
+    return available_memory() // COPIES
 
 
 def available_memory() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -12,6 +12,8 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from calibration.data.columns import are_truths, holds_texts
 from calibration.data.frames import ROW_NUMBERS, csv_options, is_parquet, numbers_rows, reading
 from calibration.data.packed_text import opened_text
+from calibration.data.parquet import rows_at_once
+from calibration.memory import IN_MEMORY_BYTES, check_fits
 
 CHUNK_BYTES = 32 * 10**6
 """Of a chunk's values, at 8 bytes each."""
@@ -102,24 +104,27 @@ class FrameChunks:
                 # By position: a name may be one that pandas gives to repeated or nameless columns.
                 places = [place for place, name in enumerate(self._all) if name in set(names)]
                 with (
-                    opened_text(self.path) as text,
+                    opened_text(self.path, by_rows=True) as text,
                     pd.read_csv(
                         text, **options, usecols=places, dtype=given, chunksize=self.rows
                     ) as chunks,
                 ):
-                    yield from chunks
+                    for chunk in chunks:
+                        text.raw.taken = 0
+                        yield chunk
                 return
             import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+            rows = rows_at_once(self.path, names, self.rows)
             with pq.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(self.rows, columns=list(names)):
+                for batch in file.iter_batches(rows, columns=list(names)):
                     frame = pa.Table.from_batches([batch]).to_pandas()
                     frame.columns = frame.columns.map(str)
                     yield frame
 
     def _header(self) -> list[str]:
         if not is_parquet(self.path):
-            with opened_text(self.path) as text:
+            with opened_text(self.path, by_rows=True) as text:
                 first = pd.read_csv(text, **csv_options(self.path, self.separator), nrows=1)
             if not isinstance(first.index, pd.RangeIndex):
                 raise ValueError("the rows have more fields than the header has names; add them")
@@ -139,6 +144,19 @@ class FrameChunks:
                 return False
             row += len(chunk)
         return True
+
+
+def together(chunks: Iterable[pd.DataFrame], what: str) -> pd.DataFrame:
+    """All rows. Raises ``TooLargeError``, which begins with ``what``, if they do not fit."""
+    found, size = [], 0
+    for chunk in chunks:
+        found.append(chunk)
+        size += int(chunk.memory_usage(deep=True).sum()) if len(found) > 1 else 0
+        if size > IN_MEMORY_BYTES:
+            check_fits(size, what)
+    if not found:
+        return pd.DataFrame()
+    return found[0] if len(found) == 1 else pd.concat(found, ignore_index=True)
 
 
 def _kind(series: pd.Series[Any]) -> _Kind:

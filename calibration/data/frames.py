@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import difflib
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.data.packed_text import opened_text, text_bytes
+from calibration.data.parquet import parquet_bytes
 from calibration.data.paths import check_file
 from calibration.memory import TooLargeError, check_fits
 
@@ -106,17 +106,17 @@ def _kinds(path: Path) -> set[str]:
 
 
 def bytes_in_memory(path: Path, separator: str | None) -> int:
-    """What a table that is read whole takes: 8 bytes for each value, and the text of a CSV.
+    """What a table that is read whole takes: 8 bytes for each value, and its texts.
 
-    The footer of a Parquet file says how many values there are; of a CSV file it is an estimate
-    by its first rows. Packed text is unpacked to be counted, as far as it would fit.
+    Of a CSV file it is an estimate by its first rows. What is packed is unpacked to be counted, as
+    far as it would fit.
     """
     with reading(path):
         if is_parquet(path):
-            return _CELL_BYTES * math.prod(_shape(path))
+            return parquet_bytes(path)
         size = text_bytes(path)
         as_texts = csv_options(path, separator) | {"dtype": str, "keep_default_na": False}
-        with opened_text(path) as text:
+        with opened_text(path, by_rows=True) as text:
             first = pd.read_csv(text, **as_texts, nrows=_SAMPLED_ROWS)
         sampled = len(first.to_csv(index=False, header=False).encode())
         return size + int(_CELL_BYTES * first.size * size / max(1, sampled))
@@ -175,7 +175,7 @@ def _separator(path: Path) -> str:
 
 
 def _first_row(path: Path, separator: str, quoting: Literal[0, 3] = csv.QUOTE_MINIMAL) -> list[str]:
-    with opened_text(path) as text:
+    with opened_text(path, by_rows=True) as text:
         row = pd.read_csv(
             text,
             sep=separator,

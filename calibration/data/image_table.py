@@ -13,9 +13,11 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from calibration.data.cache import file_identity
 from calibration.data.dataset import DATASETS, Dataset, Part
 from calibration.data.files import DataFileError
+from calibration.data.frame_chunks import together
 from calibration.data.image_cache import ImageSource, cached_images
 from calibration.data.image_folder import ImageOptions, part_of
 from calibration.data.labels import class_names_of, encode_labels
+from calibration.data.parquet import rows_at_once
 from calibration.data.paths import check_file
 
 _ROWS_AT_ONCE = 256
@@ -87,11 +89,11 @@ class _File:
 
     def labels(self) -> pd.Series[Any]:
         """The column of classes."""
-        batches = [batch.to_pandas()[self.target] for batch in self._batches(self.target)]
-        if not batches:
+        batches = (batch.to_pandas() for batch in self._batches(self.target))
+        found = together(batches, f"{self.path}: the labels take")
+        if found.empty:
             raise DataFileError(f"{self.path}: there are no rows")
-        together: pd.Series[Any] = pd.concat(batches, ignore_index=True)
-        return together
+        return found[self.target]
 
     def images(self) -> Iterator[tuple[str, ImageSource]]:
         """Every row's name in messages and its encoded image."""
@@ -116,7 +118,8 @@ class _File:
             import pyarrow.parquet as pq
 
             with pq.ParquetFile(self.path) as file:
-                yield from file.iter_batches(_ROWS_AT_ONCE, columns=[column])
+                rows = rows_at_once(self.path, [column], _ROWS_AT_ONCE)
+                yield from file.iter_batches(rows, columns=[column])
             return
         for batch in self._arrow():
             whole = batch.select([column])

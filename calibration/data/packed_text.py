@@ -1,4 +1,4 @@
-"""Text that may be packed: unpacked as it is read, and never believed to be small.
+"""Files of text, packed or not: unpacked as they are read, and never believed to be small.
 
 A few megabytes may unpack to more than any memory, and nothing in a packed file tells how much.
 """
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from calibration.memory import IN_MEMORY_BYTES, TooLargeError, fits, readable
+from calibration.memory import IN_MEMORY_BYTES, TooLargeError, fits, readable, room
 
 _PACKERS = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar"}
 _PIECE = 2**20
@@ -20,41 +20,42 @@ LONGEST_LINE = IN_MEMORY_BYTES
 
 
 @contextmanager
-def opened_text(path: Path) -> Iterator[Path | IO[bytes]]:
-    """What pandas reads a file of text from: the file itself, or what it unpacks to.
+def opened_text(path: Path, *, by_rows: bool = False) -> Iterator[io.BufferedReader[_Bounded]]:
+    """What pandas reads a file of text from: its bytes, unpacked.
 
-    Reading raises ``TooLargeError`` at a line of packed text that is none of a table.
+    With ``by_rows`` only some rows are asked for at a time; whoever got them sets ``raw.taken``
+    to 0. Reading raises ``TooLargeError`` at a line that is none of a table, and at rows that
+    memory cannot hold: after a quotation mark that is not closed, all the rest is one row.
     """
-    if not _is_packed(path):
-        yield path
-        return
     # As pandas itself opens it: of an archive, the only member.
     from pandas.io.common import get_handle  # type: ignore[import-not-found]
 
     with get_handle(path, "rb", compression="infer", is_text=False) as opened:
-        yield io.BufferedReader(_Unpacked(opened.handle, path), _PIECE)
+        bounded = _Bounded(opened.handle, path, by_rows=by_rows)
+        yield io.BufferedReader(bounded, _PIECE)
 
 
 def text_bytes(path: Path) -> int:
     """The bytes of a file's text; packed text is unpacked as far as would fit into memory."""
+    if not _is_packed(path):
+        return path.stat().st_size
+    size = 0
     with opened_text(path) as text:
-        if isinstance(text, Path):
-            return text.stat().st_size
-        size = 0
         while fits(size) and (piece := text.read(_PIECE)):
             size += len(piece)
-        return size
+    return size
 
 
 def _is_packed(path: Path) -> bool:
     return bool({suffix.lower() for suffix in path.suffixes} & _PACKERS)
 
 
-class _Unpacked(io.RawIOBase):
-    def __init__(self, file: IO[Any], path: Path) -> None:
+class _Bounded(io.RawIOBase):
+    def __init__(self, file: IO[Any], path: Path, *, by_rows: bool) -> None:
         super().__init__()
         self._file, self._path = file, path
-        self._line = 0
+        self._line = self.taken = 0
+        self._most = max(IN_MEMORY_BYTES, room()) if by_rows else None
 
     def readable(self) -> bool:
         return True
@@ -64,8 +65,16 @@ class _Unpacked(io.RawIOBase):
         buffer[: len(piece)] = piece
         end = max(piece.rfind(b"\n"), piece.rfind(b"\r"))
         self._line = self._line + len(piece) if end < 0 else len(piece) - end - 1
+        self.taken += len(piece)
         if self._line > LONGEST_LINE:
+            has = "it unpacks to" if _is_packed(self._path) else "it has"
             raise TooLargeError(
-                f"{self._path}: it unpacks to a line of more than {readable(LONGEST_LINE)}"
+                f"{self._path}: {has} a line of more than {readable(LONGEST_LINE)}; end every row "
+                "with a newline"
+            )
+        if self._most is not None and self.taken > self._most:
+            raise TooLargeError(
+                f"{self._path}: a few rows take more than {readable(self._most)}, as much as "
+                "memory can hold; is a quotation mark not closed?"
             )
         return len(piece)

@@ -12,7 +12,7 @@ from calibration.data.cache import file_identity
 from calibration.data.columns import Column, encode_columns, holds_texts, infer_from_chunks
 from calibration.data.dataset import DATASETS, Dataset, DatasetOptions, Part
 from calibration.data.fixed import TEST_SHARE, FixedDataset
-from calibration.data.frame_chunks import FrameChunks, Frames, WholeFrame
+from calibration.data.frame_chunks import FrameChunks, Frames, WholeFrame, together
 from calibration.data.frames import bytes_in_memory, check_names, read_whole
 from calibration.data.labels import class_names_of, encode_labels
 from calibration.data.protocol import Share
@@ -104,7 +104,10 @@ class Table(DatasetOptions):
             check_names(inputs, file.head, origin, "input")
             file.decide([*inputs, *known])
         columns = self._columns(files[0], inputs)
-        rows = [_together(list(file.chunks(known))) for file in files]
+        rows = [
+            together(file.chunks(known), f"{origin}: the columns {', '.join(known)} take")
+            for file, origin in zip(files, origins, strict=True)
+        ]
         where = [f"{origin}, column {self.target!r}" for origin in origins]
         classes = class_names_of(rows[0][self.target], where[0])
         described = read_roles(
@@ -169,7 +172,3 @@ class Table(DatasetOptions):
                 first += len(rows)
 
         return (pieces(file, origin) for file, origin in zip(files, origins, strict=True))
-
-
-def _together(chunks: list[pd.DataFrame]) -> pd.DataFrame:
-    return chunks[0] if len(chunks) == 1 else pd.concat(chunks, ignore_index=True)

@@ -39,17 +39,22 @@ def workspace() -> Iterator[Path]:
         if is_leftover(path):
             reaper.reap(path)
     directory = place / temporary_name(WORKSPACE_PREFIX)
+    with _watched(directory):
+        try:
+            _make(directory)
+            yield directory
+        finally:
+            reaper.reap(directory)
+
+
+def _make(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700)
     except OSError as error:
         raise WorkspaceError(
-            f"cannot make a temporary directory in {place}: {error.strerror}; make room there"
+            f"cannot make a temporary directory in {directory.parent}: {error.strerror}; make room "
+            "there"
         ) from error
-    with _watched(directory):
-        try:
-            yield directory
-        finally:
-            reaper.reap(directory)
 
 
 @contextmanager

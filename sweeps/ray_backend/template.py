@@ -154,7 +154,8 @@ class _Server:
 
             while True:
                 connection, _ = listener.accept()
-                with connection, suppress(OSError):  # the launcher did not wait for it
+                # The launcher did not wait for it, or was killed in the middle of its request.
+                with connection, suppress(OSError, json.JSONDecodeError):
                     self._answer(connection, listener)
 
     def _answer(self, connection: socket.socket, listener: socket.socket) -> None:
@@ -165,11 +166,9 @@ class _Server:
         with _ids_of_the_system():
             import sweeps.ray_backend.trainable  # noqa: F401
 
-        connection.sendall(ANSWER)
         if os.fork() == 0:
-            connection.close()
             listener.close()
-            _work(request["arguments"], request["directory"])
+            _work(connection, request["arguments"], request["directory"])
 
 
 @contextmanager
@@ -196,12 +195,15 @@ def _set_environment(environment: dict[str, str]) -> None:
     os.environ.update(environment)
 
 
-def _work(arguments: list[str], directory: str) -> NoReturn:
+def _work(connection: socket.socket, arguments: list[str], directory: str) -> NoReturn:
     """Become the worker that Ray asked for."""
     import numpy as np
 
     code = 1
     try:
+        # Only now: without an answer, as where no process can be forked, Ray starts one itself.
+        connection.sendall(ANSWER)
+        connection.close()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setpgid(0, 0)  # the raylet ends the whole group of a worker that is gone
         os.chdir(directory)

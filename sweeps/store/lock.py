@@ -218,9 +218,9 @@ class Lease(SweepLock):
         content = self.files.read(self.name) or b""
         holder = _holder(content)
         if holder and not _is_dead(holder):
-            if time.time() - holder["renewed"] < self.times.stale:
+            if abs(time.time() - holder["renewed"]) < self.times.stale:
                 raise self._refuse(holder)
-            # The holder's clock may be wrong, so watch whether the lease is renewed.
+            # The holder's clock may be slow or fast, so watch whether the lease is renewed.
             time.sleep(1.5 * self.times.renew)
         if (self.files.read(self.name) or b"") != content:
             raise self._refuse(_holder(self.files.read(self.name) or b""))
@@ -284,8 +284,9 @@ def _holder(content: bytes) -> dict[str, Any]:
         found = json.loads(content)
         numbers = (found["pid"], found["since"], found.get("renewed", 0.0))
         found["pid"], found["since"], found["renewed"] = int(numbers[0]), *map(float, numbers[1:])
+        _who({"host": "", **found})  # it may be a time that no calendar has
         return {"host": "an unknown host", "machine": "", "started": UNKNOWN, **found}
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError):
         return {}
 
 

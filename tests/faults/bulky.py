@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 LIMIT = 7200.0
 """Seconds after which a command has hung."""
@@ -66,33 +68,65 @@ def npz_bomb(directory: Path) -> str:
     huge = 50 * psutil.virtual_memory().total
     (directory / "honest.npz").write_bytes(npz_announcing(huge, stored=64 * 2**20))
     (directory / "lying.npz").write_bytes(npz_announcing(2**30, stored=2**20))
-    ends = []
-    for file, words in (("honest", "of memory are available"), ("lying", "not a readable NPZ")):
-        ended = _calsweep(directory, "posthoc", f"{file}.npz")
-        assert ended.code == 2, ended.said
-        assert words in ended.said, ended.said
-        assert ended.said.count("\n") == 1, ended.said
-        assert ended.peak < 2e9, ended
-        ends.append(str(ended))
+    ends = [
+        _refused(directory, words, "posthoc", f"{file}.npz")
+        for file, words in (("honest", "of memory are available"), ("lying", "not a readable NPZ"))
+    ]
     return f"NPZ announcing {huge / 1e9:.0f} GB: {ends[0]}; NPZ with a lie: {ends[1]}"
 
 
 def csv_bomb(directory: Path) -> str:
-    """Packed text of twice the memory: rows, and rows that end in a line without an end."""
+    """Packed text of twice the memory: rows, and rows that end in a line without an end.
+
+    And a file of 5 GB with such a line, of which the disk holds nothing.
+    """
     rows = gzip.compress(b"label,logit_a,logit_b\n" + b"a,0.5,0.25\nb,0.25,0.5\n" * 3_000_000)
     line = gzip.compress(bytes(2**26))
     times = 2 * psutil.virtual_memory().total // 2**26
     (directory / "rows.csv.gz").write_bytes(rows * times)  # members of one file, as gzip allows
     (directory / "line.csv.gz").write_bytes(rows + line * times)
-    ends = []
-    for file, words in (("rows", "of memory are available"), ("line", "unpacks to a line of")):
-        ended = _calsweep(directory, "posthoc", f"{file}.csv.gz")
-        assert ended.code == 2, ended.said
-        assert words in ended.said, ended.said
-        assert ended.said.count("\n") == 1, ended.said
-        assert ended.peak < 2e9, ended
-        ends.append(str(ended))
-    return f"CSV unpacking to {times * 2**26 / 1e9:.0f} GB: {ends[0]}; one line: {ends[1]}"
+    with (directory / "plain.csv").open("wb") as file:
+        file.truncate(5 * 2**30)
+    packed = f"CSV unpacking to {times * 2**26 / 1e9:.0f} GB"
+    return "; ".join(
+        [
+            f"{packed}: {_refused(directory, 'of memory are available', 'posthoc', 'rows.csv.gz')}",
+            f"one line: {_refused(directory, 'unpacks to a line of', 'posthoc', 'line.csv.gz')}",
+            f"not packed: {_refused_everywhere(directory, 'plain.csv', 'it has a line of')}",
+        ]
+    )
+
+
+def parquet_bomb(directory: Path) -> str:
+    """A file of kilobytes with texts of five times the memory: each is stored once."""
+    texts = ["a" * 200_000, "b" * 200_000]
+    rows = 5 * psutil.virtual_memory().total // len(texts[0])
+    label = pa.DictionaryArray.from_arrays(pa.array(np.arange(rows) % 2, pa.int32()), texts)
+    table = pa.table({"label": label, "logit_a": np.arange(rows) % 5, "logit_b": np.zeros(rows)})
+    pq.write_table(table, directory / "texts.parquet", store_schema=False)
+    size = (directory / "texts.parquet").stat().st_size / 1e6
+    ends = _refused_everywhere(directory, "texts.parquet", "of memory are available")
+    return f"Parquet file of {size:.1f} MB with {rows * len(texts[0]) / 1e9:.0f} GB: {ends}"
+
+
+def _refused_everywhere(directory: Path, file: str, words: str) -> str:
+    """By every command that reads tables."""
+    dataset = f"{{name: table, path: {file}, target: label}}"
+    (directory / "bulky.yaml").write_text(SPEC.format(dataset=dataset))
+    commands = (
+        *(("posthoc", file), ("init", file, "--target", "label")),
+        *(("check", "bulky.yaml"), ("run", "bulky.yaml")),
+    )
+    return "; ".join(f"{c[0]} {_refused(directory, words, *c)}" for c in commands)
+
+
+def _refused(directory: Path, words: str, *command: str) -> Ended:
+    ended = _calsweep(directory, *command)
+    assert ended.code == 2, ended.said
+    assert words in ended.said, ended.said
+    assert ended.said.count("\n") == 1, ended.said
+    assert ended.peak < 2e9, ended
+    return ended
 
 
 def npz_announcing(size: int, *, stored: int) -> bytes:

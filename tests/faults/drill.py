@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.faults.drills import DRILLS, Drill
-from tests.faults.drills.outcome import KINDS, Setting
+from tests.faults.drills.outcome import KINDS, Setting, left_over
+from tests.faults.leftovers import SHARED, Trace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     directory = Path(tempfile.mkdtemp(prefix="drill-"))
+    everything = Trace(directory, shared_before={*SHARED.iterdir()})
     setting = Setting(directory, options.seed, options.rounds, options.first)
     counted: Counter[str] = Counter()
     rounds = 0
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(outcome, flush=True)
                 rounds += 1
                 counted.update(violation.kind for violation in outcome.violations)
+                everything.pids += outcome.drivers
                 if outcome.violations and options.keep:
                     print(f"    kept: {outcome.place}", flush=True)
                 else:
@@ -42,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         if not (options.keep and counted):
             shutil.rmtree(directory, ignore_errors=True)
+    left = left_over(everything)  # once more over all rounds, and in the shared memory
+    counted.update(violation.kind for violation in left)
+    for violation in left:
+        print(f"    {violation.kind} at the end: {violation.what}")
     told = ", ".join(f"{counted[kind]} {kind}" for kind in KINDS)
     print(f"{rounds} round{'' if rounds == 1 else 's'}: {told}")
     return 1 if counted else 0

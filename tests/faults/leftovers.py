@@ -18,6 +18,8 @@ LEAVE_SECONDS = 30.0
 """So long a killed sweep's processes and files may outlive it."""
 SYSTEM_PLACES = (Path("/tmp"), Path("/var/tmp"))
 """Where a driver's workspace lies if the path of TMPDIR is too long for Ray's sockets."""
+SHARED = Path("/dev/shm")
+"""Where libraries keep memory that processes share, under names that tell no driver."""
 
 
 def short_directory() -> Path:
@@ -31,11 +33,13 @@ class Trace:
 
     ``pids`` are those of the drivers: the names of their temporary directories tell them.
     Everything in ``temporary`` belongs to them; without one of their own, only those names do.
+    ``shared_before`` is what lay in the shared memory before them: all that is new counts.
     """
 
     directory: Path
     temporary: Path | None = None
     pids: list[int] = field(default_factory=list)
+    shared_before: set[Path] | None = None
 
     def processes(self) -> list[psutil.Process]:
         """The live processes that were started in the scene's directory or for its drivers.
@@ -55,6 +59,8 @@ class Trace:
         known = re.compile("|".join(self._names()) or "$^")
         for place in {Path(tempfile.gettempdir()), *SYSTEM_PLACES}:
             found += [path for path in place.iterdir() if known.search(path.name)]
+        if self.shared_before is not None:
+            found += {*SHARED.iterdir()} - self.shared_before
         return sorted(_with_content(path) for path in found)
 
     def left(self, within: float = LEAVE_SECONDS) -> tuple[list[str], list[str]]:

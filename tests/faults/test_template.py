@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sweeps.ray_backend import launch_worker
 from sweeps.store import Store
 from tests.faults.kit import MODULE
+from tests.faults.leftovers import Trace, short_directory
 from tests.tracked import put_database
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -70,3 +76,62 @@ def test_forked_workers_train_the_same_and_the_template_may_be_killed(tmp_path: 
         assert ours is not None
         assert theirs is not None
         assert (ours.status, ours.curve) == (theirs.status, theirs.curve) == ("done", ours.curve)
+
+
+SERVER = """
+import os, resource, sys
+from pathlib import Path
+import sweeps.ray_backend.trainable
+from sweeps.ray_backend.template import _Server
+
+if sys.argv[2] == "alone":
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    os.setuid(65534)  # root may fork all the same
+_Server(-1, 0)._serve(Path(sys.argv[1]), dict(os.environ))
+"""
+
+
+class Served:
+    """A template that runs, and a worker that tells whose child it is."""
+
+    def __init__(self, directory: Path, manner: str) -> None:
+        self.directory = directory
+        self.socket = str(directory / "fork")
+        self.environment = os.environ | {launch_worker.SOCKET: self.socket}
+        (directory / "worker.py").write_text(
+            "import os, sys\nopen(sys.argv[1], 'w').write(str(os.getppid()))\n"
+        )
+        command = [sys.executable, "-c", SERVER, str(directory), manner]
+        self.process = subprocess.Popen(command, env=self.environment, start_new_session=True)
+        wait_for(Path(self.socket).exists, self.process)
+
+    def parent_of_a_worker(self) -> int:
+        told = self.directory / "parent"
+        words = [sys.executable, launch_worker.__file__, str(self.directory / "worker.py")]
+        subprocess.run([*words, str(told)], env=self.environment, check=True)
+        wait_for(lambda: told.exists() and told.read_text())
+        return int(told.read_text())
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    found = short_directory()
+    found.chmod(0o777)
+    yield found
+    Trace(found, found).remove()
+
+
+def test_a_worker_that_is_killed_while_it_asks_does_not_end_the_template(directory: Path) -> None:
+    served = Served(directory, "beside others")
+    for said in (b"", b'{"arguments": ["wor'):
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(served.socket)
+            asking.sendall(said)
+    assert served.parent_of_a_worker() == served.process.pid
+
+
+def test_where_no_process_can_be_forked_ray_s_own_way_is_gone(directory: Path) -> None:
+    """An answer would let the raylet wait ten minutes for a worker that nobody starts."""
+    served = Served(directory, "alone")
+    assert served.parent_of_a_worker() == os.getpid()
+    assert served.process.poll() is None

@@ -17,10 +17,13 @@ import zipfile
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 import torch
 from hypothesis import given, settings
@@ -312,7 +315,9 @@ def test_the_memory_of_a_csv_is_estimated_by_its_first_rows(tmp_path: Path) -> N
 
 
 def packed(path: Path, text: bytes) -> Path:
-    if path.suffix == ".zip":
+    if path.suffix == ".csv":
+        path.write_bytes(text)
+    elif path.suffix == ".zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("t.csv", text)
     else:
@@ -334,18 +339,111 @@ def test_packed_text_beyond_memory_is_unpacked_no_further_than_that(
         read_frame(path)
 
 
-def test_packed_text_without_an_end_of_the_line_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("suffix", "has"), [("csv", "has"), ("csv.gz", "unpacks to")])
+def test_text_without_an_end_of_the_line_is_refused(
+    tmp_path: Path, suffix: str, has: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A parser would hold all of it for the first row."""
     monkeypatch.setattr("calibration.data.packed_text.LONGEST_LINE", 2 * 10**6)
     header = b"label,logit_a\n" + b"a,0.25\n" * 300_000
-    for name, text in (("first.csv.gz", b"a" * 5_000_000), ("later.csv.gz", header + b"a" * 10**7)):
-        path = packed(tmp_path / name, text)
-        with pytest.raises(TooLargeError, match=rf"{name}: it unpacks to a line of more than 2 MB"):
+    for name, text in (("first", b"a" * 5_000_000), ("later", header + b"a" * 10**7)):
+        path = packed(tmp_path / f"{name}.{suffix}", text)
+        with pytest.raises(TooLargeError, match=rf"{name}\.{suffix}: it {has} a line of .* 2 MB; "):
             read_frame(path)
-    with pytest.raises(TooLargeError, match="a line of more than 2 MB"):
+    with pytest.raises(TooLargeError, match="a line of more than 2 MB; end every row with a"):
         list(FrameChunks(path).chunks(["label"]))
+
+
+@pytest.mark.parametrize("rows", [0, 500])
+def test_a_quotation_mark_that_is_not_closed_does_not_fill_the_memory(
+    tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To a parser all that follows is one row."""
+    monkeypatch.setattr("calibration.memory.available_memory", lambda: 0)
+    monkeypatch.setattr("calibration.data.packed_text.IN_MEMORY_BYTES", 3 * 10**6)
+    text = b"label,x\n" + b"a,1\n" * rows + b'"b,2\n' + b"a,1\n" * 10**6
+    path = packed(tmp_path / "t.csv", text)
+    with pytest.raises(TooLargeError, match=r"t\.csv: a few rows take more than 3 MB, .* mark not"):
+        load_dataset("table", {"path": path, "target": "label"})
+    whole = packed(tmp_path / "whole.csv", b"label,x\n" + b"a,1\nb,2\n" * 10**6)
+    assert len(list(FrameChunks(whole).chunks(["label"]))) == 31250
+
+
+LONG = ["a" * 100_000, "b" * 90_000]
+
+
+def repeated(path: Path, rows: int, **options: Any) -> Path:
+    """A file of kilobytes with rows of 95 kB on average, which are really stored once."""
+    places = pa.array(np.arange(rows) % 2, pa.int32())
+    texts = pa.DictionaryArray.from_arrays(places, LONG)
+    table = pa.table({"text": texts, "x": np.arange(rows) % 5, "label": np.arange(rows) % 2})
+    pq.write_table(table, path, store_schema=False, **options)
+    return path
+
+
+def test_texts_that_unpack_to_more_than_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = repeated(tmp_path / "t.parquet", 20_000)
+    assert path.stat().st_size < 200_000
+    assert bytes_in_memory(path, None) == 20_000 * (95_000 + 3 * 8)
+    monkeypatch.setattr("calibration.memory.available_memory", lambda: 10**9)
+    with pytest.raises(
+        TooLargeError, match=r"t\.parquet: its 20000 rows of 3 columns take 1\.9 GB"
+    ):
+        read_frame(path)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"row_group_size": 70},
+        {"use_dictionary": False},
+        {"dictionary_pagesize_limit": 100, "data_page_size": 100},
+        {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
+    ],
+)
+def test_the_texts_of_a_parquet_file_are_counted_however_they_are_stored(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    rng = np.random.default_rng(0)
+    texts = [None if n % 7 == 0 else "ä" * int(n) for n in rng.integers(0, 50, 300)]
+    table = pa.table({"text": texts, "listed": [[t, "x"] for t in texts], "n": np.arange(300)})
+    pq.write_table(table, tmp_path / "t.parquet", **options)
+    each = sum(2 * len(text) for text in texts if text)
+    values = 8 * (300 + 600 + 300)
+    beside = 4 * 2 * 600 if "column_encoding" in options else 0  # where each text begins
+    found = bytes_in_memory(tmp_path / "t.parquet", None)
+    assert values + 2 * each + 300 <= found <= values + 2 * each + 300 + beside
+
+
+@pytest.mark.parametrize("encoding", [{}, {"column_encoding": {"text": "DELTA_BYTE_ARRAY"}}])
+def test_long_texts_are_read_a_few_rows_at_a_time(
+    tmp_path: Path, encoding: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("calibration.data.parquet.IN_MEMORY_BYTES", 10**6)
+    path = repeated(tmp_path / "t.parquet", 100, **encoding, use_dictionary=not encoding)
+    chunks = list(FrameChunks(path).chunks(["text", "x"]))
+    assert max(len(chunk) for chunk in chunks) in {9, 10}  # where texts begin may count, too
+    assert list(pd.concat(chunks)["text"]) == LONG * 50
+    assert [len(chunk) for chunk in FrameChunks(path).chunks(["x"])] == [64, 36]
+
+
+def test_labels_that_memory_cannot_hold_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read whole also where the inputs stay on the disk."""
+    path = repeated(tmp_path / "t.parquet", 1000)
+    monkeypatch.setattr("calibration.memory.available_memory", lambda: 0)
+    monkeypatch.setattr("calibration.data.frame_chunks.IN_MEMORY_BYTES", 10**7)
+    with pytest.raises(TooLargeError, match=r"t\.parquet: the columns text take .* are available"):
+        load_dataset("table", {"path": path, "target": "text"})
+    assert not list((tmp_path / "cache").glob("*/.draft-*"))
+    assert load_dataset("table", {"path": path, "target": "label"}).columns[0].categories == (
+        LONG[0],
+        LONG[1],
+    )
 
 
 MEMORY = """

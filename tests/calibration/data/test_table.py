@@ -314,13 +314,14 @@ def test_encoding_matches_pandas_dtypes() -> None:
     np.testing.assert_array_equal(found, torch.tensor(expected))
 
 
-def test_a_parquet_file_that_cannot_fit_into_memory_is_refused_by_its_footer(
+def test_a_parquet_file_that_cannot_fit_into_memory_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path, people(), "people.parquet")
-    needed = 2 * 8 * 60 * 7
+    texts = [*people()["städte"].dropna(), *people()["outcome"]]
+    needed = 2 * (8 * 60 * 7 + sum(len(text.encode()) for text in texts))
     monkeypatch.setattr("calibration.memory.available_memory", lambda: needed)
     assert len(read_frame(path)) == 60
     monkeypatch.setattr("calibration.memory.available_memory", lambda: needed - 1)
-    with pytest.raises(TooLargeError, match=r"its 60 rows of 7 columns take 3.36 kB.*an NPY file"):
+    with pytest.raises(TooLargeError, match=r"its 60 rows of 7 columns take 4.076 kB.*an NPY file"):
         read_frame(path)

@@ -31,5 +31,6 @@ DRILLS = (
     Drill("csv-rows", large_input("csv_of_five_million_rows")),
     Drill("npz-bomb", large_input("npz_bomb")),
     Drill("csv-bomb", large_input("csv_bomb")),
+    Drill("parquet-bomb", large_input("parquet_bomb")),
     Drill("classes", large_input("ten_thousand_classes")),
 )

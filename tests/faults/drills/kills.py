@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tests.faults.drills.counting import Result, differences, result_of
 from tests.faults.drills.hits import PAIRS, Before, Moment, Victim
 from tests.faults.drills.launching import DONE_SECONDS, Launch, run_to_end
-from tests.faults.drills.outcome import Outcome, Setting, Violation
+from tests.faults.drills.outcome import Outcome, Setting, Violation, left_over
 from tests.faults.kit import Scene
 from tests.faults.leftovers import short_directory
 
@@ -85,18 +85,14 @@ def _round(setting: Setting, number: int, hits: list[Hit], expected: Result) -> 
     # In cohorts, which the sweep left alone is not trained in.
     scene = Scene(place, SPEC + "cohort: 3\n", temporary=short_directory())
     what = f"round {number}  {', then '.join(map(str, hits))}"
-    outcome = Outcome(what, "", 0.0, place)
+    outcome = Outcome(what, "", 0.0, place, drivers=scene.trace.pids)
     try:
         chance = random.Random(f"{setting.seed} {number}")
         seen = [_strike(scene, hit, chance, outcome.violations) for hit in hits]
         seen.append(_finish(scene, outcome.violations))
         if (scene.root / "mlflow.db").exists():
             outcome.violations.extend(differences(expected, result_of(scene)))
-        running, files = scene.trace.left()
-        if running:
-            outcome.violations.append(Violation("left over", f"processes: {'; '.join(running)}"))
-        if files:
-            outcome.violations.append(Violation("left over", f"temporary files: {files}"))
+        outcome.violations.extend(left_over(scene.trace))
     finally:
         scene.trace.remove()
     return replace(outcome, seen="; ".join(seen), seconds=time.monotonic() - began)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tests.faults.leftovers import Trace
+
 KINDS = ("lost", "doubled", "left over", "wrong")
 Kind = Literal["lost", "doubled", "left over", "wrong"]
 
@@ -31,17 +33,28 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One round: what was done, what was seen, and where it lies; drawn up at its end."""
+    """One round: what was done, what was seen, and where it lies; drawn up at its end.
+
+    ``drivers`` are the ids of the processes by which its leftovers are known.
+    """
 
     what: str
     seen: str
     seconds: float
     place: Path
     violations: list[Violation] = field(default_factory=list)
+    drivers: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
         told = f"{self.what}: {self.seen}, {self.seconds:.0f} s"
         return "\n".join([told, *(f"    {kind}: {what}" for kind, what in self.violations)])
+
+
+def left_over(trace: Trace) -> list[Violation]:
+    """What is still there of processes that are over."""
+    running, files = trace.left()
+    found = {"processes": running, "temporary files": files}
+    return [Violation("left over", f"{what}: {'; '.join(n)}") for what, n in found.items() if n]
 
 
 def judged(what: str, place: Path, act: Callable[[Path], str]) -> Iterator[Outcome]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 from calibration.leftovers import temporary_name
 from sweeps.host.workspace import WORKSPACE_PREFIX, _mine
+from tests.faults.leftovers import Trace
 
 
 def test_directories_that_others_remove_meanwhile_are_no_error(tmp_path: Path) -> None:
@@ -26,3 +29,22 @@ def test_directories_that_others_remove_meanwhile_are_no_error(tmp_path: Path) -
     finally:
         stop.set()
         other.join()
+
+
+CROWDED = """
+import os, resource
+from sweeps.host.workspace import workspace
+
+free = os.dup(0)
+os.close(free)
+resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1,) * 2)  # for one more file, and no pipe
+print(os.getpid(), flush=True)
+with workspace():
+    pass
+"""
+
+
+def test_a_workspace_that_nobody_can_watch_leaves_no_directory(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", CROWDED], capture_output=True, text=True)
+    assert "Too many open files" in done.stderr
+    assert Trace(tmp_path, pids=[int(done.stdout)]).files() == []

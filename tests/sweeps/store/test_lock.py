@@ -121,6 +121,13 @@ def test_a_lease_is_renewed_and_removed_at_the_end(bucket: Files) -> None:
     assert bucket.read("sweep/.lock") is None
 
 
+@pytest.mark.parametrize("since", ["1e20", "-1e20", "Infinity", "NaN"])
+def test_a_lock_of_an_impossible_time_names_nobody(tmp_path: Path, since: str) -> None:
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / ".lock").write_text(f'{{"pid": {os.getpid()}, "since": {since}}}')
+    assert lock(open_files(tmp_path)).holder() is None
+
+
 def test_a_fresh_lease_of_another_machine_is_respected(bucket: Files) -> None:
     bucket.write("sweep/.lock", foreign(age=0))
     with pytest.raises(LockedError, match="process 1 on far"), lock(bucket):
@@ -128,7 +135,10 @@ def test_a_fresh_lease_of_another_machine_is_respected(bucket: Files) -> None:
     assert json.loads(bucket.read("sweep/.lock") or b"")["token"] == "theirs"
 
 
-@pytest.mark.parametrize("content", [foreign(age=1000), b"", b"damaged", b"[1]", b'{"pid": 1}'])
+@pytest.mark.parametrize(
+    "content",
+    [foreign(age=1000), foreign(age=-1000), foreign(age=-1e20), b"", b"damaged", b'{"pid": 1}'],
+)
 def test_a_stale_or_damaged_lease_is_taken_over(bucket: Files, content: bytes) -> None:
     bucket.write("sweep/.lock", content)
     with lock(bucket), pytest.raises(LockedError, match=f"process {os.getpid()} "), lock(bucket):
