@@ -178,7 +178,7 @@ def bad_weights(kind: str, weights: Path, place: Path) -> Path:
         "empty directory": "the directory has none of model.safetensors",
         "malicious": "it could run code",
         "no state dict": "not a state dict",
-        "text": "no file of torch's",
+        "text": "not a file of torch's",
         "truncated": "not a safetensors file, or a damaged one",
         "shape": r"conv1.0.weight has shape \(3, 3\), and in timm:test_resnet",
         "missing": "lacks layer1.0.conv1.weight, .* more of timm:.*another network",

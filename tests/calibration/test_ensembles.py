@@ -83,5 +83,5 @@ def test_what_cannot_be_pooled_is_refused() -> None:
     other = member(2, labels=torch.zeros(200, dtype=torch.long))
     with pytest.raises(ValueError, match="must have the same test rows"):
         evaluate_ensemble("identity", [member(1), other])
-    with pytest.raises(ValueError, match="'isotonic_top_label' gives no probabilities"):
+    with pytest.raises(ValueError, match="'isotonic_top_label' gives confidences"):
         evaluate_ensemble("isotonic_top_label", [member(1), member(2)])

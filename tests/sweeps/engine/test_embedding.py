@@ -274,8 +274,8 @@ REFUSED = {
         "nowhere.pt: there is no such",
     ),
     "not said": (HEADS.replace("weights: weights.pt, ", ""), "option 'weights' is required"),
-    "a table": (HEADS.replace("[digits]", "[iris]"), r"datasets.0.*takes images.*'iris' has a"),
-    "points": (HEADS.replace("[digits]", "[bac]"), "takes images"),
+    "a table": (HEADS.replace("[digits]", "[iris]"), r"datasets.0.*needs .* images.*'iris' has a"),
+    "points": (HEADS.replace("[digits]", "[bac]"), "images, but 'bac' has a table"),
     "columns": (HEADS.replace("gamma: 2", "gamma: 2, numeric_inputs: robust"), "no columns"),
     "mistyped": (HEADS.replace("size: 16", "siz: 16"), "unknown option 'siz'; did you mean 'size'"),
 }

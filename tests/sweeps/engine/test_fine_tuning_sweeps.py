@@ -113,7 +113,7 @@ REFUSED = {
         TUNED.replace("{name: arrays, path: few.npz}", "iris").replace(
             ", augmentation: [crop]", ""
         ),
-        "takes images.*'iris' has a table",
+        "needs .* images.*'iris' has a table",
     ),
 }
 

@@ -83,7 +83,7 @@ def test_what_belongs_together_reaches_the_verdicts(tmp_path: Path, role: str) -
     files: dict[str, bytes] = {}
     write_report(sweep.records, sweep.store, write=files.__setitem__)
     page = files["report.html"].decode()
-    assert "intervals, band and floor are of new groups" in page
+    assert "intervals, band and floor are for new groups" in page
     assert all(f"Reliability of the probability of {name}" in page for name in CLASSES)
 
 

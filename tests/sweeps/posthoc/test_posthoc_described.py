@@ -139,7 +139,7 @@ def test_columns_and_arrays_are_named_alike_and_apply_leaves_them_aside(
     assert "Intervals and tests speak of new groups (40 in the measured rows)." in printed
     assert "the fits of the calibrators bbq; diagrams" in printed
     page = Path("posthoc/report.html").read_text()
-    assert "intervals, band and floor are of new groups. Diagrams, with the ECE and floor" in page
+    assert "intervals, band and floor are for new groups. Diagrams, with the ECE and floor" in page
     tables = pd.read_csv("posthoc/results.csv")
     assert main(["posthoc", "both.npz", *NAMED, "--out", "arrays"]) == 0
     arrays = pd.read_csv("arrays/results.csv")

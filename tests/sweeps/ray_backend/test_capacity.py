@@ -84,7 +84,7 @@ def test_room_follows_the_nodes_that_come_and_go() -> None:
 def test_a_cluster_that_grows_is_asked_for_more_than_it_has() -> None:
     assert Capacity(Demand(1, 1), lambda: [], concurrent=16)() == 16
     assert Capacity(Demand(1, 0), lambda: [Machine("a", 40, 0)], concurrent=16)() == 40
-    with pytest.raises(SpecError, match="wants 1 CPU and 1 GPU, and no machine here has more"):
+    with pytest.raises(SpecError, match="needs 1 CPU and 1 GPU, but no machine here has more"):
         Capacity(Demand(1, 1), lambda: [Machine("a", 8, 0)])
 
 

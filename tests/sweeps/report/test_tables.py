@@ -188,7 +188,7 @@ def test_weights_and_curves_are_drawn_and_the_weights_published(swept: tuple[Pat
         (("  last: {", "  a + b: {"), ["methods.a + b", "joins rows and calibrators"]),
         (
             ("  best: {", "  a?: {method: standard}\n  a!: {"),
-            ["files would be those of 'a?'"],
+            ["files would have the names of those of 'a?'"],
         ),
         (("  last: {", "  '': {"), ["letters or digits"]),
         (("  last: {", "  1.0: {"), ["methods.1.0", "in quotes"]),

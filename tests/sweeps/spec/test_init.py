@@ -260,7 +260,7 @@ def test_nobody_is_advised_to_load_pickles(tmp_path: Path) -> None:
         ("who", [f"c{row // 4}" for row in range(ROWS)], "an identifier that repeats"),
         ("seen", [f"2024-03-{1 + row // 5:02}" for row in range(ROWS)], "looks like a time"),
         ("year", 1990 + np.arange(ROWS) % 30, "looks like a time"),
-        ("sampleWeight", np.linspace(0, 2, ROWS), "weight: 'sampleWeight' has training"),
+        ("sampleWeight", np.linspace(0, 2, ROWS), "weight: 'sampleWeight' training"),
         ("weight", np.linspace(40, 90, ROWS), "If it says how much each row counts"),
         ("weight_loss", np.linspace(-1, 1, ROWS), None),
         ("age", 20 + np.arange(ROWS) % 50, None),

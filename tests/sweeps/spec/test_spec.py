@@ -73,8 +73,8 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("name: [", [":1", "not valid YAML"]),
-        ("- a\n- b", ["wanted a mapping"]),
-        ("", ["wanted a mapping"]),
+        ("- a\n- b", ["expected a mapping"]),
+        ("", ["expected a mapping"]),
         ("datasets: [blobs-1.7]\nmethods: [standard]", ["name", "missing"]),
         (GOOD + "epochs: 3", [":4", "epochs", "unknown key"]),
         (GOOD + "serch: {trials: 3}", [":4", "serch", "did you mean 'search'"]),
@@ -163,7 +163,7 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
         (
             GOOD.replace("[standard]", "{focal: {try_first: [{gamma: 1}]}}")
             + "search: {sampler: grid}",
-            ["methods.focal.try_first", "sampler grid", "leave it out"],
+            ["methods.focal.try_first", "sampler: grid", "leave it out"],
         ),
         (
             GOOD.replace("[standard]", "{focal: {try_first: [{gamma: 1}, {gamma: 9}]}}"),
