@@ -100,7 +100,7 @@ def test_more_than_ray_takes_is_refused_with_the_largest_named(tmp_path: Path) -
         big.truncate(PACKAGE_LIMIT + 1)
     with pytest.raises(UserError, match=r"at most 100 MB; the largest: big\.py \(100 MB\)"):
         copy(["big.py"], tmp_path / "here", tmp_path / "there")
-    with pytest.raises(UserError, match="none.py: no such file"):
+    with pytest.raises(UserError, match=r"none\.py: no such file"):
         copy(["none.py"], tmp_path / "here", tmp_path / "there")
 
 
