@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 SMALL_PRODUCT = 400
 REGISTERS = 32
 """Values that a vectorised loop takes at once, at most: two registers of AVX-512."""
+FEW_CLASSES = 32
 TWO_FORMULAS = {
     "elu",
     "elu_backward",
@@ -125,12 +126,16 @@ class _MeanNll(torch.autograd.Function):
 
 
 def cross_entropy_and_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """``F.cross_entropy`` of (N, C), or of each of (K, N, C), and its gradient at the logits."""
-    log_p = logits.log_softmax(-1)
-    if logits.dim() == 2:
-        loss = F.nll_loss(log_p, labels)
-    else:
-        loss = torch.stack([F.nll_loss(*pair) for pair in zip(log_p, labels, strict=True)])
-    share = torch.zeros_like(log_p).scatter_(-1, labels.unsqueeze(-1), -1 / labels.shape[-1])
-    slope = torch.ops.aten._log_softmax_backward_data(share, log_p, -1, logits.dtype)
-    return loss, slope
+    """``F.cross_entropy`` of (N, C), or of each of (K, N, C), and its gradient at the logits.
+
+    −log p_y and (p − one-hot) / N. A few classes are laid out with each class's values side by
+    side: along short rows torch's kernels take one value at a time.
+    """
+    few = logits.shape[-1] <= FEW_CLASSES
+    values, dim = (logits.mT.contiguous(), -2) if few else (logits, -1)
+    log_p, at = values.log_softmax(dim), labels.unsqueeze(dim)
+    chosen = log_p.gather(dim, at)
+    loss = chosen.squeeze(dim).mean(-1).neg()
+    slope = log_p.exp_().scatter_add_(dim, at, torch.full_like(chosen, -1))
+    slope.div_(labels.shape[-1])
+    return loss, slope.mT if few else slope

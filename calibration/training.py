@@ -33,10 +33,11 @@ from calibration.training_config import TrainingConfig, check_augmentations
 from calibration.training_progress import TrainingProgress
 from calibration.validation import Measured, measured
 
-TRAINING_LOOP_VERSION = 2
+TRAINING_LOOP_VERSION = 3
 """Part of every trial's key: raise it when anything but a method, model, optimiser or metric
 (these have their own) is changed so that a training comes to other numbers: the loop in here,
-how rows are divided, transformed and augmented, how random streams are seeded."""
+how rows are divided, transformed and augmented, how random streams are seeded, how gradients are
+written by hand."""
 PREDICTION_BATCH = 4096
 SNAPSHOTS = 100
 

@@ -30,7 +30,7 @@ class LossMethod(Method):
 
     @property
     def by_hand(self) -> LossAndSlope | None:
-        """``loss`` with its gradient, to the bit as autograd has it, if it is written by hand."""
+        """``loss`` with its gradient at the logits, if that is written by hand."""
         return None
 
     def step(

@@ -25,5 +25,5 @@ class Standard(LossMethod):
 
     @property
     def by_hand(self) -> LossAndSlope | None:
-        """(softmax − one-hot) / N, by the kernels that autograd would call."""
+        """(softmax − one-hot) / N."""
         return cross_entropy_and_slope if type(self).loss is Standard.loss else None

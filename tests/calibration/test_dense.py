@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calibration.models import FunctionalModel, build_model
-from calibration.steady import cross_entropy_and_slope
+from calibration.steady import FEW_CLASSES, cross_entropy_and_slope
 
 
 def model_of(widths: tuple[int, ...], **options: object) -> FunctionalModel:
@@ -45,8 +45,9 @@ def test_gradients_by_hand_are_autograds_also_of_features(widths: tuple[int, ...
         torch.testing.assert_close(alone, expected[place])
 
 
-def test_the_loss_by_hand_is_the_cross_entropy() -> None:
-    logits, labels = drawn(5, 30, 4), torch.arange(150).view(5, 30) % 4
+@pytest.mark.parametrize("classes", [2, 4, FEW_CLASSES, FEW_CLASSES + 1, 200])
+def test_the_loss_by_hand_is_the_cross_entropy(classes: int) -> None:
+    logits, labels = drawn(5, 30, classes), torch.arange(150).view(5, 30) % classes
     values, slopes = cross_entropy_and_slope(logits, labels)
     for found, slope, one, truth in zip(values, slopes, logits, labels, strict=True):
         expected, value = torch.func.grad_and_value(F.cross_entropy)(one, truth)
