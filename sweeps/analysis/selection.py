@@ -5,15 +5,14 @@ leaderboard's columns, the report, the tags in MLflow and the exported model rep
 decided.
 
 The rule: of all candidates that validation data cannot distinguish from the best (``noise``),
-the simplest. Simpler means, in this order, the less complex method, the less complex calibrator
-(``calibration.complexity``), and clearly faster training: seconds vary, so only more than
-``MUCH_SLOWER`` times those of the fastest count. The remaining candidates are equally simple, and
-the lowest mean NLL decides; among equal ones, the first in the spec.
+the simplest. Simpler means the less complex method and then the less complex calibrator
+(``calibration.complexity``). The remaining candidates are equally simple, and the lowest mean NLL
+decides; among equal ones, the first in the spec. Training times decide nothing: the same sweep has
+the same winner on a busy machine.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -31,7 +30,6 @@ CHOSEN_BY_ERROR = "validation/nll_se"
 """One standard error of the paired difference from the best candidate of the dataset."""
 NO_SCORE = "no validation NLL"
 FEWER_SEEDS = "no result on some seeds"
-MUCH_SLOWER = 2.0
 _CELL = ["dataset", "row"]
 CANDIDATE = [*_CELL, "calibrator"]
 Candidate = tuple[str, str]
@@ -116,7 +114,6 @@ class _Field:
     """The candidates of one dataset: an NLL for every seed or NaN, in the order of the spec."""
 
     scores: Mapping[Candidate, NDArray[np.float64]]
-    seconds: Mapping[str, float]
     seeds_of_row: Mapping[str, int]
     complexities: Mapping[str, int]
     ratio: float
@@ -130,12 +127,8 @@ class _Field:
         table = lines.pivot(index="seed", columns=names, values=CHOSEN_BY)
         order = lines[names].drop_duplicates().itertuples(index=False, name=None)
         scores = {name: table[name].to_numpy(dtype=np.float64) for name in order}
-        seconds: dict[str, float] = {}
-        if "train_seconds" in lines:
-            means = lines.groupby("row")["train_seconds"].mean()
-            seconds = {str(row): float(mean) for row, mean in means.items()}
         different = lines[["row", "seed"]].drop_duplicates()
-        return cls(scores, seconds, Counter(different["row"]), complexities, ratio, region)
+        return cls(scores, Counter(different["row"]), complexities, ratio, region)
 
     @property
     def seeds(self) -> int:
@@ -167,9 +160,7 @@ class _Field:
         tied = _least(tied, lambda candidate: self.complexities.get(candidate[0], 0))
         if len(tied) > 1:  # a calibrator that no longer exists need not be known
             tied = _least(tied, lambda candidate: CALIBRATORS[candidate[1]].complexity)
-        seconds = {c: self.seconds.get(c[0], math.nan) for c in tied}
-        fastest = min((s for s in seconds.values() if not math.isnan(s)), default=math.nan)
-        return self.lowest([c for c in tied if not seconds[c] > MUCH_SLOWER * fastest])
+        return self.lowest(tied)
 
 
 def _least(candidates: list[Candidate], key: Callable[[Candidate], int]) -> list[Candidate]:

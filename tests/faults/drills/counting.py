@@ -91,7 +91,22 @@ def differences(calm: Result, found: Result) -> Iterator[Violation]:
     if found.files - calm.files:
         yield Violation("left over", f"files in the store: {_few(found.files - calm.files)}")
     if not calm.leaderboard.equals(found.leaderboard):
-        yield Violation("wrong", "the leaderboard differs from that of the sweep left alone")
+        yield Violation(
+            "wrong", f"the leaderboard: {_changed(calm.leaderboard, found.leaderboard)}"
+        )
+
+
+def _changed(calm: pd.DataFrame, found: pd.DataFrame) -> str:
+    """In which cells two leaderboards differ, or that they have other rows or columns."""
+    if calm.shape != found.shape or list(calm) != list(found):
+        return f"{found.shape} instead of {calm.shape}"
+    cells = [
+        f"{column} of row {row}: {theirs!r} instead of {ours!r}"
+        for column in calm
+        for row, ours, theirs in zip(calm.index, calm[column], found[column], strict=True)
+        if ours != theirs and not (pd.isna(ours) and pd.isna(theirs))
+    ]
+    return f"{len(cells)} cells, such as {'; '.join(cells[:3])}"
 
 
 def _few(counted: Counter) -> str:

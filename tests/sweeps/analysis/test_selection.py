@@ -288,7 +288,7 @@ def test_overlapping_validation_parts_widen_the_noise() -> None:
     assert select(lines, ratios={"d": 0.25}).winners["d"] == ("a", "identity")
 
 
-def test_method_goes_before_calibrator_and_calibrator_before_time() -> None:
+def test_method_goes_before_calibrator_and_time_decides_nothing() -> None:
     lines = noisy(
         ("bilevel", "identity", 0.400, 0.004),
         ("plain", "isotonic", 0.401, 0.0),
@@ -297,9 +297,7 @@ def test_method_goes_before_calibrator_and_calibrator_before_time() -> None:
     )
     lines["train_seconds"] = lines["row"].map({"bilevel": 1.0, "plain": 2.0, "slow": 9.0})
     complexities = {"bilevel": 4, "plain": 0, "slow": 0}
-    assert select(lines, complexities).winners["d"] == ("plain", "temperature")
-    # Without the slow row's time, the lower mean decides between what is equally simple.
-    lines["train_seconds"] = lines["row"].map({"bilevel": 1.0, "plain": 5.0, "slow": 9.0})
+    # The lower mean decides between what is equally simple.
     assert select(lines, complexities).winners["d"] == ("slow", "temperature")
 
 
