@@ -274,9 +274,10 @@ def _divided(runs: list[TrainingRun]) -> list[list[TrainingRun]]:
         return [runs]
     samples = len(runs[0].train.labels)
     rows = samples if size == "full" else min(size, samples)
-    # Every hidden layer's values, and their gradients one layer after the other.
+    # Every hidden layer's values, and their gradients one layer after the other; of all steps of
+    # a window, since a method that takes several at once goes back through them.
     hidden = dense.widths[1:-1]
-    each = 4 * rows * (sum(hidden) + max(hidden, default=0))
+    each = 4 * rows * (sum(hidden) + max(hidden, default=0)) * runs[0].method.window
     most = max(MEMBERS_AT_LEAST, CACHE // max(1, each))
     groups = -(-len(runs) // most)
     return [runs[place::groups] for place in range(groups)]

@@ -73,10 +73,13 @@ class Unsteady(TorchDispatchMode):
             return True
         if len(args) > 1 and not isinstance(args[1], Tensor) and args[1] in (2, 3):
             return False  # a power that is a product
-        if result.numel() == self.members:
-            # One value each, as Adam's powers: strided, all are left over, as each is alone.
-            return all(v.is_contiguous() for v in args if isinstance(v, Tensor) and v.dim())
+        if all(map(self._strided, (v for v in args if isinstance(v, Tensor) and v.dim()))):
+            return False  # as Adam's powers: all are left over, as they are alone
         return result.numel() // self.members % REGISTERS != 0
+
+    def _strided(self, values: Tensor) -> bool:
+        """Whether no value lies beside the next one, in any member."""
+        return len(values) == self.members and min(values.stride()) > 1
 
 
 class SteadyLoss(TorchFunctionMode):

@@ -17,10 +17,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
-from calibration.bilevel import InnerProblem, make_engine
+from calibration.bilevel import Hypergradient, InnerProblem, make_engine
 from calibration.bilevel.trajectory import start, train
+from calibration.bilevel.weighted import Rows, unrolled_by_hand
 from calibration.complexity import MethodComplexity
 from calibration.hyperparameters import Integer, LogUniform, Uniform, When
+from calibration.methods.descent import columns, from_columns, rates_in_columns
 from calibration.methods.meta import EngineHyperparameters
 from calibration.methods.method import (
     METHODS,
@@ -31,12 +33,17 @@ from calibration.methods.method import (
     Numbers,
     TrainState,
 )
+from calibration.models.dense import Dense
 from calibration.objectives import confidence_bce, sece
-from calibration.optimisers import Adam
+from calibration.optimisers import Adam, Rates
 from calibration.seeds import replayed
+from calibration.steady import SteadyLoss
 
 CHAOTIC_STEPS = 100
 WARM = "warm"
+BY_HAND = "flat_unroll"
+"""The engine that networks of linear layers need no autograd for."""
+AUTOGRAD = "hypergradients by autograd"
 # The most that a weight moves in an outer step. It matters where weights are not projected: within
 # [0, 1] no move is longer. Tighter limits (0.1, 0.25) calibrated worse on Blobs 1.7 from 5 inner
 # steps on.
@@ -100,7 +107,7 @@ class Bo4sc(Method):
     complexity = MethodComplexity.BILEVEL
     Hyperparameters = Bo4scHyperparameters
     hyperparameters: Bo4scHyperparameters
-    version = 2
+    version = 3
 
     def __init__(self, hyperparameters: MethodHyperparameters) -> None:
         super().__init__(hyperparameters)
@@ -124,8 +131,8 @@ class Bo4sc(Method):
 
     @property
     def alone(self) -> str:
-        """Engines differentiate by autograd, which ``torch.vmap`` does not see through."""
-        return "hypergradients by autograd"
+        """Other engines differentiate by autograd, which ``torch.vmap`` does not see through."""
+        return "" if self.hyperparameters.engine == BY_HAND else AUTOGRAD
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
         """A seed, so that an engine may repeat a step with the same units dropped out."""
@@ -169,6 +176,9 @@ class Bo4sc(Method):
         generator: torch.Generator,
     ) -> tuple[TrainState, dict[str, Tensor]]:
         """One inner step per batch, then one outer step on the last batch's held-out data."""
+        if learner.dense is not None and self.hyperparameters.engine == BY_HAND:
+            rates: Rates = {"lr": numbers["lr"], "weight_decay": numbers["weight_decay"]}
+            return self._by_hand(learner, learner.dense, state, batches, numbers, rates)
         held_out = batches[-1].held_out
         assert held_out is not None, "the trainer provides what needs_held_out asks for"
         begin, count = self._begin(learner, state, len(batches))
@@ -207,19 +217,63 @@ class Bo4sc(Method):
             )
             memory = self._moved(memory, found.gradient, numbers, batches)
             parameters, optimiser = found.parameters, found.optimiser
-            logs = {
-                "loss": found.inner_loss,
-                "outer_loss": found.value,
-                "hypergradient_norm": found.gradient.norm(),
-            }
-        weights = memory["weights"]
-        change = (weights - state.method["weights"]).abs()
-        logs |= {
-            "weight_mean": weights.mean(),
-            "weight_low": (weights <= 0.5).float().mean(),
-            "weight_jumps": (change > 0.5).float().mean(),
-        }
+            logs = _logs(found)
+        logs |= _moves(memory["weights"], state.method["weights"])
         return TrainState(parameters, passed[count], optimiser, memory), logs
+
+    def steps_together(
+        self, learner: Learner, state: TrainState, batches: Sequence[Batch], numbers: Numbers
+    ) -> tuple[TrainState, dict[str, Tensor]] | None:
+        """By batched products, where the network and the optimiser allow it."""
+        if learner.dense is None or not getattr(learner.optimiser, "elementwise", False):
+            raise RuntimeError(AUTOGRAD)
+        begin = state._replace(optimiser=columns(state.optimiser))
+        rates = rates_in_columns(numbers)
+        after, logs = self._by_hand(learner, learner.dense, begin, batches, numbers, rates)
+        return after._replace(optimiser=from_columns(after.optimiser)), logs
+
+    def _by_hand(
+        self,
+        learner: Learner,
+        dense: Dense,
+        state: TrainState,
+        batches: Sequence[Batch],
+        numbers: Numbers,
+        rates: Rates,
+    ) -> tuple[TrainState, dict[str, Tensor]]:
+        """``steps`` of one network, or of K that are stacked, their scalars as columns."""
+        held_out = batches[-1].held_out
+        assert held_out is not None, "the trainer provides what needs_held_out asks for"
+        begin, count = self._begin(learner, state, len(batches))
+        judged = torch.func.grad_and_value(self._judged)
+        if state.parameters.dim() > 1:
+            judged = torch.vmap(judged)
+
+        def outer_slope(parameters: Tensor) -> tuple[Tensor, Tensor]:
+            made = dense.forward(parameters, held_out.inputs)
+            with SteadyLoss():
+                bar, value = judged(made.logits, held_out.labels, numbers)
+            return made.backward(bar), value
+
+        warm = batches[0].phase == WARM
+        rows = [Rows(*batches[step % len(batches)][:3]) for step in range(count)]
+        found = unrolled_by_hand(
+            dense,
+            learner.optimiser,
+            rows,
+            (begin.parameters, begin.optimiser),
+            state.method["weights"],
+            rates,
+            None if warm else outer_slope,
+        )
+        memory = state.method
+        logs = {"loss": found.inner_loss}
+        if not warm:
+            with torch.no_grad():
+                memory = self._moved(memory, found.gradient, numbers, batches)
+            logs = _logs(found)
+        logs |= _moves(memory["weights"], state.method["weights"])
+        return TrainState(found.parameters, state.buffers, found.optimiser, memory), logs
 
     def snapshot(self, state: TrainState) -> dict[str, Tensor]:
         """One weight per training row."""
@@ -231,7 +285,11 @@ class Bo4sc(Method):
             return state, batches
         parameters = state.method["initial"]
         buffers = {name: state.method[f"initial.{name}"] for name in state.buffers}
-        begin = TrainState(parameters, buffers, learner.optimiser.initial(parameters), {})
+        if parameters.dim() > 1:
+            slots = columns(torch.vmap(learner.optimiser.initial)(parameters))
+        else:
+            slots = learner.optimiser.initial(parameters)
+        begin = TrainState(parameters, buffers, slots, {})
         return begin, self.hyperparameters.inner_steps
 
     def _judged(self, logits: Tensor, labels: Tensor, numbers: Numbers) -> Tensor:
@@ -254,13 +312,13 @@ class Bo4sc(Method):
         weights = memory["weights"]
         samples = torch.zeros_like(weights)
         for batch in batches:
-            samples[batch.rows] = float(len(batch.rows))
+            samples = samples.scatter(-1, batch.rows, float(batch.rows.shape[-1]))
         # A hypergradient that overflowed says nothing: that weight stays where it is.
         heard = (samples > 0) & slope.isfinite()
         slope = torch.where(heard, samples * slope, 0.0)
         if self.hyperparameters.outer_optimiser == "adam":
             before = {part: memory[f"weights_{part}"] for part in _MOMENTS}
-            rate = numbers["outer_lr"]
+            rate = numbers["outer_lr"].unsqueeze(-1)
             aim, after = _OUTER_ADAM.update(
                 weights, slope, before, lr=rate, weight_decay=torch.zeros_like(rate)
             )
@@ -270,7 +328,24 @@ class Bo4sc(Method):
             }
             move = torch.where(heard, weights - aim, 0.0)
         else:
-            move = numbers["outer_lr"] * slope
+            move = numbers["outer_lr"].unsqueeze(-1) * slope
         weights = weights - move.clamp(-LARGEST_MOVE, LARGEST_MOVE)
         projected = weights.clamp(0.0, 1.0) if self.hyperparameters.project else weights
         return memory | {"weights": projected}
+
+
+def _logs(found: Hypergradient) -> dict[str, Tensor]:
+    return {
+        "loss": found.inner_loss,
+        "outer_loss": found.value,
+        "hypergradient_norm": found.gradient.norm(dim=-1),
+    }
+
+
+def _moves(weights: Tensor, before: Tensor) -> dict[str, Tensor]:
+    """What a step does to the weights: their mean, the shares of low ones and of large moves."""
+    return {
+        "weight_mean": weights.mean(-1),
+        "weight_low": (weights <= 0.5).float().mean(-1),
+        "weight_jumps": ((weights - before).abs() > 0.5).float().mean(-1),
+    }

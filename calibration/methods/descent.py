@@ -11,6 +11,7 @@ from calibration.gradients import differentiated, gradient
 from calibration.methods.method import Learner, Numbers, TrainState
 from calibration.models import Output
 from calibration.models.dense import Dense
+from calibration.optimisers import OptimiserState, Rates
 
 Records = dict[str, Tensor]
 
@@ -83,11 +84,22 @@ def moved_together(
             state.parameters, along, state.optimiser, rates
         )
         return state._replace(parameters=parameters, optimiser=optimiser)
-    scalars = {name for name, value in state.optimiser.items() if value.dim() == 1}
-    columns = {n: v.unsqueeze(1) if n in scalars else v for n, v in state.optimiser.items()}
-    lr, weight_decay = (rate.unsqueeze(1) for rate in rates.values())
     parameters, optimiser = update(
-        state.parameters, along, columns, lr=lr, weight_decay=weight_decay
+        state.parameters, along, columns(state.optimiser), **rates_in_columns(numbers)
     )
-    optimiser = {n: v.squeeze(1) if n in scalars else v for n, v in optimiser.items()}
-    return state._replace(parameters=parameters, optimiser=optimiser)
+    return state._replace(parameters=parameters, optimiser=from_columns(optimiser))
+
+
+def rates_in_columns(numbers: Numbers) -> Rates:
+    """The rates of K networks, for an optimiser that takes their vectors as rows."""
+    return {"lr": numbers["lr"].unsqueeze(1), "weight_decay": numbers["weight_decay"].unsqueeze(1)}
+
+
+def columns(state: OptimiserState) -> OptimiserState:
+    """The state of K networks with what each has one number of as a column."""
+    return {name: v.unsqueeze(1) if v.dim() == 1 else v for name, v in state.items()}
+
+
+def from_columns(state: OptimiserState) -> OptimiserState:
+    """What ``columns`` was given."""
+    return {name: v.squeeze(1) if v.shape[1] == 1 else v for name, v in state.items()}

@@ -7,7 +7,7 @@ first dimension: each product is then one batched product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,24 +28,31 @@ class Dense:
 
     def forward(self, parameters: Tensor, inputs: Tensor) -> DensePass:
         """Parameters (P) and inputs (N, …), or (K, P) and (K, N, …)."""
+        batched = parameters.dim() - 1
+        weights, biases = self.layers(parameters)
+        values = inputs.flatten(1 + batched)
+        into: list[Tensor] = []
+        multiply = torch.baddbmm if batched else torch.addmm
+        for weight, bias in zip(weights, biases, strict=True):
+            into.append(values.relu_() if into else values)
+            values = multiply(bias, values, weight.mT)
+        return DensePass(self, values, into, weights)
+
+    def layers(self, parameters: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Views of the flat vector: every layer's weights, and its biases as a row."""
         *members, _ = parameters.shape
         parts = parameters.split_with_sizes(self._sizes, dim=-1)
         weights = [
             part.view(*members, *shape)
             for part, shape in zip(parts[::2], self._shapes, strict=True)
         ]
-        values = inputs.flatten(1 + len(members))
-        into: list[Tensor] = []
-        multiply = torch.baddbmm if members else torch.addmm
-        for weight, bias in zip(weights, parts[1::2], strict=True):
-            into.append(values.relu_() if into else values)
-            values = multiply(bias.unsqueeze(-2), values, weight.mT)
-        return DensePass(values, into, weights)
+        return weights, [part.unsqueeze(-2) for part in parts[1::2]]
 
 
 class DensePass(NamedTuple):
     """The logits, what went into each layer, and the layers' weights."""
 
+    dense: Dense
     logits: Tensor
     into: list[Tensor]
     weights: list[Tensor]
@@ -60,18 +67,90 @@ class DensePass(NamedTuple):
 
         ``features_bar`` is what a loss adds that looks at the features themselves.
         """
-        batched = self.logits.dim() - 2
-        multiply: Callable[[Tensor, Tensor], Tensor] = torch.bmm if batched else torch.mm
-        bar = logits_bar
+        return self.gradient(self.bars(logits_bar, features_bar))
+
+    def bars(self, logits_bar: Tensor, features_bar: Tensor | None = None) -> list[Tensor]:
+        """The gradients at what each layer gives before its ReLU, first layer first."""
+        found = [logits_bar]
+        for layer in range(len(self.into) - 1, 0, -1):
+            bar = self._multiply(found[-1], self.weights[layer])
+            if features_bar is not None:
+                bar, features_bar = bar + features_bar, None
+            found.append(self._passed(bar, layer))
+        return found[::-1]
+
+    def gradient(self, bars: list[Tensor]) -> Tensor:
+        """The gradient at the parameters, given those of ``bars``."""
+        return self._flat(map(self._slope, bars, self.into), bars)
+
+    def tangent(self, direction: Tensor) -> DenseTangent:
+        """The derivative of what ``forward`` computes along a direction of the parameters.
+
+        With ``gradient_along`` it makes R{∇} of Pearlmutter 1994, "Fast exact multiplication by
+        the Hessian".
+        """
+        weights, biases = self.dense.layers(direction)
+        add = torch.baddbmm if direction.dim() > 1 else torch.addmm
+        into: list[Tensor] = []
+        for layer, values in enumerate(self.into):
+            moved = add(biases[layer], values, weights[layer].mT)
+            if layer:
+                moved = add(moved, into[-1], self.weights[layer].mT)
+            if layer + 1 < len(self.into):
+                into.append(self._passed(moved, layer + 1))
+        return DenseTangent(moved, into, weights)
+
+    def gradient_along(
+        self, bars: list[Tensor], tangent: DenseTangent, logits_bar_along: Tensor
+    ) -> Tensor:
+        """The derivative of ``gradient`` along the tangent's direction.
+
+        ``logits_bar_along`` is that of the gradient at the logits, ``bars[-1]``.
+        """
+        add = torch.baddbmm if self.logits.dim() > 2 else torch.addmm
+        bar_along = logits_bar_along
+        alongs: list[Tensor] = []
         slopes: list[Tensor] = []
         for layer in range(len(self.into) - 1, -1, -1):
-            into = self.into[layer]
-            narrow = into.shape[-1] < bar.shape[-1]
-            slope = multiply(into.mT, bar).mT if narrow else multiply(bar.mT, into)
-            slopes += [bar.sum(batched), slope.flatten(batched)]
+            slope = self._slope(bar_along, self.into[layer])
             if layer:
-                bar = multiply(bar, self.weights[layer])
-                if features_bar is not None:
-                    bar, features_bar = bar + features_bar, None
-                torch.ops.aten.threshold_backward.grad_input(bar, into, 0, grad_input=bar)
-        return torch.cat(slopes[::-1], dim=batched)
+                slope = slope + self._slope(bars[layer], tangent.into[layer - 1])
+            alongs.append(bar_along)
+            slopes.append(slope)
+            if layer:
+                through = self._multiply(bar_along, self.weights[layer])
+                bar_along = self._passed(add(through, bars[layer], tangent.weights[layer]), layer)
+        return self._flat(slopes[::-1], alongs[::-1])
+
+    def _passed(self, values: Tensor, layer: int) -> Tensor:
+        """In place: 0 where the ReLU before that layer gave 0."""
+        into = self.into[layer]
+        torch.ops.aten.threshold_backward.grad_input(values, into, 0, grad_input=values)
+        return values
+
+    def _multiply(self, one: Tensor, other: Tensor) -> Tensor:
+        return torch.bmm(one, other) if one.dim() > 2 else torch.mm(one, other)
+
+    def _slope(self, bar: Tensor, into: Tensor) -> Tensor:
+        """At a layer's weights; with a few columns by way of the transpose."""
+        if into.shape[-1] < bar.shape[-1]:
+            return self._multiply(into.mT, bar).mT
+        return self._multiply(bar.mT, into)
+
+    def _flat(self, slopes: Iterable[Tensor], bars: list[Tensor]) -> Tensor:
+        """Gradients at all weights, and at the biases the sums of ``bars``, as one vector."""
+        batched = self.logits.dim() - 2
+        pairs = zip(slopes, bars, strict=True)
+        parts = [part for slope, bar in pairs for part in (slope.flatten(batched), bar.sum(-2))]
+        return torch.cat(parts, dim=-1)
+
+
+class DenseTangent(NamedTuple):
+    """The derivatives along a direction: of the logits, of what went into each layer but the first.
+
+    ``weights`` is the direction itself, layer by layer.
+    """
+
+    logits: Tensor
+    into: list[Tensor]
+    weights: list[Tensor]

@@ -17,8 +17,7 @@ from torch import Tensor
 from calibration.cohort_times import gain
 from calibration.learners import learner
 from calibration.memory import available_memory
-from calibration.methods import make_method
-from calibration.methods.loss_method import LossMethod
+from calibration.methods import Method, make_method
 from calibration.models import FunctionalModel, Network, build_model
 from calibration.seeds import seeded
 from sweeps.engine.cell import PlannedTrial
@@ -114,9 +113,14 @@ class Cohorts:
         return NetworkDemand(
             each * batch,
             batch,
-            by_hand=functional.dense is not None and issubclass(kind, LossMethod),
+            by_hand=functional.dense is not None and _by_hand(kind),
             member_bytes=held + STATES * 4 * functional.size,
         )
+
+
+def _by_hand(kind: type[Any]) -> bool:
+    """Whether a method steps many networks of linear layers without ``torch.vmap``."""
+    return issubclass(kind, Method) and kind.steps_together is not Method.steps_together
 
 
 def _multiplications(network: Network, rows: Tensor) -> float:

@@ -52,6 +52,8 @@ class Line(NamedTuple):
     limit: float
     beside: Literal["by hand", "alone"] = "alone"
     every: int | None = None  # epochs between two looks at validation rows; None: at the end
+    method: str = "standard"
+    held_out: int = 0  # rows of the outer problem
 
 
 LINES = (
@@ -63,21 +65,26 @@ LINES = (
     Line("512-128-10, 20,000 rows, batch 256", 64, (512, 128, 10), 20_000, 256, 1, 0.6),
     Line("2-256-256-5, 700 rows, batch 128", 8, (2, 256, 256, 5), 700, 128, 6, 1.0),
     Line("2-32-5, full batch, every epoch seen", 24, (2, 32, 5), 700, None, 20, 0.5, every=1),
+    Line(
+        "BO4SC, T = 5, 2-64-64-5, 700 rows",
+        *(32, (2, 64, 64, 5), 700, None, 40, 0.8),
+        method="bo4sc",
+        held_out=300,
+    ),
 )
 
 
 def problem(line: Line) -> Splits:
     generator = torch.Generator().manual_seed(0)
-    total, classes = line.rows + 100, line.widths[-1]
+    total, classes = line.rows + line.held_out + 100, line.widths[-1]
     labels = torch.arange(total) % classes
     centres = 2 * torch.randn(classes, line.widths[0], generator=generator)
     inputs = centres[labels] + torch.randn(total, line.widths[0], generator=generator)
     rows = Part(inputs.double(), labels)
     names = tuple(map(str, range(classes)))
     dataset = FixedDataset("drawn", "table", rows, names, test=rows)
-    return dataset.split(
-        Protocol(name="bench", validation=100, meta_validation=1), 0, held_out=False
-    )
+    protocol = Protocol(name="bench", validation=100, meta_validation=line.held_out or 1)
+    return dataset.split(protocol, 0, held_out=line.held_out > 0)
 
 
 def run_of(line: Line, splits: Splits, place: int) -> TrainingRun:
@@ -85,7 +92,7 @@ def run_of(line: Line, splits: Splits, place: int) -> TrainingRun:
     every = line.every or line.epochs
     settings = {"epochs": line.epochs, "batch_size": size, "evaluate_every": every}
     return TrainingRun(
-        make_method("standard", {"lr": 0.001 * (1 + place)}),
+        make_method(line.method, {"lr": 0.001 * (1 + place)}),
         splits,
         model="mlp",
         model_options={"widths": line.widths[1:-1]},
@@ -196,8 +203,8 @@ def measured(line: Line) -> str:
     rows = line.batch or line.rows
     products = rows * sum(a * b for a, b in pairwise(line.widths))
     estimate = gain(line.members, multiplications=products, rows=rows, by_hand=True)
-    # By hand nothing is evaluated: no ratio to it where that is most of the work.
-    beside = "" if line.every else f"{to_hand:.2f}"
+    # By hand nothing is evaluated, and no weights are learned: no ratio to it where that is work.
+    beside = "" if line.every or line.held_out else f"{to_hand:.2f}"
     return (
         f"{line.name:38s}{line.members:3d}{hand:8.2f}s{alone:7.2f}s{cohort:7.2f}s"
         f"{beside:>11s}{to_alone:9.2f}{estimate:11.2f}"

@@ -137,7 +137,7 @@ def test_members_of_one_seed_share_their_batches_and_are_what_they_are_alone() -
         assert any(window.own)
     while cohort.active:
         cohort.run_epoch()
-    assert not any(cohort.why_apart(member) for member in members)
+    assert {cohort.why_apart(member) for member in members} == {""}
     for place, member in enumerate(members):
         alone = finished(run_of(place, seed=5, batch_size=32))
         assert difference(untimed(alone), untimed(member)) is None
@@ -306,7 +306,7 @@ def test_members_that_are_done_or_leave_take_part_no_further() -> None:
     [
         ("mixup", {"alpha": 0.3}),
         ("adafocal", {}),
-        ("bo4sc", {"inner_steps": 2}),
+        ("bo4sc", {"inner_steps": 2, "engine": "adjoint"}),
         ("fl_gamma_sece", {}),
         ("multi_objective", {"weighting": "meta"}),
     ],
@@ -319,6 +319,28 @@ def test_methods_that_draw_learn_or_look_ahead_stay_what_they_are(
     for place, member in enumerate(members):
         alone = finished(run_of(place, method, own, epochs=3))
         assert difference(untimed(alone), untimed(member)) is None
+
+
+@pytest.mark.parametrize("batch_size", ["full", 32])
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"outer_optimiser": "adam", "outer_lr": 0.03},
+        {"restart": "initial", "outer_loss": "nll"},
+    ],
+    ids=str,
+)
+def test_sample_weights_are_learned_together_as_alone(own: dict[str, Any], batch_size: Any) -> None:
+    own = {"inner_steps": 3, "warm_share": 0.4, "project": False} | own
+    config = {"epochs": 12, "batch_size": batch_size}
+    members = [run_of(place, "bo4sc", own, **config) for place in range(6)]
+    cohort = trained(members)
+    assert {cohort.why_apart(member) for member in members} == {""}
+    for place, member in enumerate(members):
+        alone = finished(run_of(place, "bo4sc", own, **config))
+        assert difference(untimed(alone), untimed(member)) is None
+        assert not bool((member.state.method["weights"] == 1).all())
 
 
 def test_networks_that_draw_train_alone() -> None:

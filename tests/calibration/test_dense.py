@@ -65,3 +65,36 @@ def test_a_frozen_layer_leaves_the_network_to_autograd() -> None:
         layer for layer in network.modules() if isinstance(layer, nn.Linear)
     ).weight.requires_grad_(False)
     assert FunctionalModel(network).dense is None
+
+
+@pytest.mark.parametrize("widths", [(), (7,), (7, 5)], ids=str)
+def test_a_gradient_moves_along_a_direction_as_its_jvp_does(widths: tuple[int, ...]) -> None:
+    model = model_of(widths)
+    assert model.dense is not None
+    inputs, weights = drawn(3, 20, 3, 2), drawn(3, 20, 4)
+    parameters, direction = drawn(3, model.size), drawn(3, model.size + 1)[:, 1:]
+
+    def logits(vector: Tensor, rows: Tensor) -> Tensor:
+        return model.apply(vector, {}, rows, training=True)[0].logits
+
+    def loss(vector: Tensor, rows: Tensor, weight: Tensor) -> Tensor:
+        return (weight * logits(vector, rows).square()).sum()
+
+    def expected(place: int) -> tuple[Tensor, Tensor]:
+        one = parameters[place], direction[place]
+        _, along = torch.func.jvp(lambda v: logits(v, inputs[place]), one[:1], one[1:])
+        slope = torch.func.grad(lambda v: loss(v, inputs[place], weights[place]))
+        return along, torch.func.jvp(slope, one[:1], one[1:])[1]
+
+    def found(place: int | slice) -> tuple[Tensor, Tensor]:
+        assert model.dense is not None
+        made = model.dense.forward(parameters[place], inputs[place])
+        bars = made.bars(2 * weights[place] * made.logits)
+        tangent = made.tangent(direction[place])
+        turned = 2 * weights[place] * tangent.logits
+        return tangent.logits, made.gradient_along(bars, tangent, turned)
+
+    together = found(slice(None))
+    for place in range(3):
+        torch.testing.assert_close(found(place), expected(place))
+        torch.testing.assert_close(tuple(part[place] for part in together), expected(place))
