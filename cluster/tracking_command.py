@@ -25,10 +25,9 @@ def add(commands: Subparsers) -> None:
     tracking = commands.add_parser("tracking", help="an MLflow server for a team")
     up = tracking.add_subparsers(required=True, metavar="COMMAND").add_parser(
         "up",
-        help="start it here, with users and passwords, until Ctrl-C",
-        description="Start an MLflow server with users on this machine. It reads "
-        "MLFLOW_AUTH_ADMIN_PASSWORD, MLFLOW_FLASK_SERVER_SECRET_KEY and, for Postgres, "
-        "PGPASSWORD from the environment.",
+        help="start an MLflow server on this machine, with users and passwords, until Ctrl-C",
+        description="It reads MLFLOW_AUTH_ADMIN_PASSWORD, MLFLOW_FLASK_SERVER_SECRET_KEY and, for "
+        "Postgres, PGPASSWORD from the environment.",
     )
     up.add_argument(
         "--database",
@@ -43,7 +42,12 @@ def add(commands: Subparsers) -> None:
         help="a directory or e.g. s3://bucket/path (default: %(default)s)",
     )
     up.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
-    up.add_argument("--port", type=_number(65535), default=5000, help="(default: %(default)s)")
+    up.add_argument(
+        "--port",
+        type=_number(65535),
+        default=5000,
+        help="the port to serve on (default: %(default)s)",
+    )
     up.add_argument(
         "--allowed-hosts",
         metavar="NAMES",

@@ -106,7 +106,7 @@ def verdicts() -> Figure:
         axes.plot([(low + high) / 2], [place], "o", color=style.INK)
     axes.set_yticks(range(len(INTERVALS)), list(reversed(INTERVALS)))
     axes.set_xlabel("NLL of the row minus that of the baseline")
-    axes.legend(loc="upper right")
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1))  # above the axes, beside no interval
     return figure
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import notebooks
+from markdown import Extension, Markdown
+from markdown.preprocessors import Preprocessor
 from rich.console import Console
 
 if TYPE_CHECKING:
@@ -51,6 +53,31 @@ ROW = """\
 All keys but these are [hyperparameters of the row's method](methods.md): a value, or
 [a range to search](../how-to/sweep.md#the-format)."""
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
+
+
+class Doctests(Preprocessor):
+    """The examples of docstrings as code: Markdown takes ``>>>`` for three quotations."""
+
+    def run(self, lines: list[str]) -> list[str]:
+        """Indent every example, from its first prompt to the next empty line."""
+        found, inside = [], False
+        for line in lines:
+            inside = bool(line.strip()) and (inside or line.startswith(">>> "))
+            found.append(f"    {line}" if inside else line)
+        return found
+
+
+class DoctestExtension(Extension):
+    """Read docstrings with ``Doctests``, after fenced blocks have been put aside."""
+
+    def extendMarkdown(self, md: Markdown) -> None:  # noqa: N802
+        """Called by Markdown."""
+        md.preprocessors.register(Doctests(md), "doctests", 20)
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Let Markdown show doctests."""
+    config.markdown_extensions.append(DoctestExtension())  # type: ignore[arg-type]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -251,7 +278,7 @@ def _values(about: dict[str, Any]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,}" if float(value).is_integer() else f"{value:g}"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
 
 
 def _cell(text: str) -> str:

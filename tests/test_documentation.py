@@ -51,6 +51,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "WARNING" not in built.stderr
     for page in ("index", "reference/methods", "reference/spec", "built/architecture"):
         assert "<h1" in (tmp_path / f"{page}.html").read_text()
+    assert "<code>&gt;&gt;&gt; probabilities" in (tmp_path / "reference/python.html").read_text()
     fetched = {page.name: FETCHED.findall(page.read_text()) for page in tmp_path.rglob("*.html")}
     assert {name: found for name, found in fetched.items() if found} == {}
 

@@ -66,7 +66,7 @@ def test_pages_on_their_own(page: str, tmp_path: Path) -> None:
 def test_every_page_is_executed_and_ends_in_a_decision() -> None:
     pages = {path.stem: path.read_text() for path in HOW_TO.glob("*.md")}
     assert set(pages) == {*ON_ONE_TABLE, *ON_ONE_FOLDER, *ON_THEIR_OWN, *IN_OTHER_TESTS}
-    pages["slurm"] = SLURM.read_text()  # tests/cluster/test_slurm.py executes it
+    pages["slurm"] = SLURM.read_text()  # tests/cluster/test_slurm.py types its commands on a Slurm
     assert {name for name, text in pages.items() if "\n## The decision\n" not in text} == set()
 
 

@@ -27,18 +27,20 @@ _SETTINGS = ("partition", "account", "time", "nodes", "cpus", "gpus", "memory", 
 def add_slurm(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``calsweep submit`` for Slurm."""
     group = parser.add_argument_group("on a Slurm cluster")
-    group.add_argument("--slurm", action="store_true", help="as a Slurm job, with sbatch")
-    group.add_argument("--partition", metavar="NAME")
-    group.add_argument("--account", metavar="NAME")
+    group.add_argument("--slurm", action="store_true", help="submit it as a Slurm job, with sbatch")
+    group.add_argument("--partition", metavar="NAME", help="as in sbatch")
+    group.add_argument("--account", metavar="NAME", help="as in sbatch")
     group.add_argument(
         "--time",
         metavar="TIME",
-        help="per start, e.g. 12:00:00; the job is requeued as often as needed",
+        help="time limit per start, e.g. 12:00:00; the job is requeued as often as needed",
     )
-    group.add_argument("--nodes", type=_number, metavar="N", help="all with Ray (default: 1)")
-    group.add_argument("--cpus", type=_number, metavar="N", help="per node")
-    group.add_argument("--gpus", metavar="N|TYPE:N", help="per node")
-    group.add_argument("--mem", metavar="SIZE", dest="memory", help="per node, e.g. 32G")
+    group.add_argument(
+        "--nodes", type=_number, metavar="N", help="nodes, with Ray on all of them (default: 1)"
+    )
+    group.add_argument("--cpus", type=_number, metavar="N", help="CPUs per node")
+    group.add_argument("--gpus", metavar="N|TYPE:N", help="GPUs per node")
+    group.add_argument("--mem", metavar="SIZE", dest="memory", help="memory per node, e.g. 32G")
     group.add_argument(
         "--array",
         type=_number,
@@ -49,7 +51,11 @@ def add_slurm(parser: argparse.ArgumentParser) -> None:
         "--setup", type=Path, metavar="FILE", help="shell commands before the sweep: module load …"
     )
     group.add_argument(
-        "--sbatch", action="append", default=[], metavar="OPTION", help="e.g. --sbatch=--qos=long"
+        "--sbatch",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="any other option of sbatch, e.g. --sbatch=--qos=long; may be repeated",
     )
     group.add_argument(
         "--write", type=Path, metavar="FILE", help="write the script there; submit nothing"

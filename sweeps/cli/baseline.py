@@ -27,7 +27,9 @@ def add(commands: Subparsers) -> None:
     show.set_defaults(command=_show)
     accept = actions.add_parser("accept", help="make a complete night the baseline")
     add_suite(accept)
-    accept.add_argument("--night", metavar="DATE", help="(default: the last complete one)")
+    accept.add_argument(
+        "--night", metavar="DATE", help="its date (default: the last complete night)"
+    )
     accept.add_argument("--reason", default="", metavar="TEXT", help="why; kept with the baseline")
     accept.set_defaults(command=_accept)
     export = actions.add_parser(
@@ -48,7 +50,11 @@ def add_suite(parser: argparse.ArgumentParser) -> None:
         help="a YAML file, or the name of a bundled suite (default: nightly)",
     )
     parser.add_argument(
-        "--nights", type=Path, default=Path("nights"), metavar="DIR", help="(default: nights)"
+        "--nights",
+        type=Path,
+        default=Path("nights"),
+        metavar="DIR",
+        help="the directory of the nights (default: nights)",
     )
 
 

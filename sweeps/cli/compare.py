@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 def add(commands: Subparsers) -> None:
     """Add the command."""
-    compare = commands.add_parser("compare", help="two sweeps: what changed, significant or not")
+    compare = commands.add_parser(
+        "compare", help="compare two sweeps: what changed, significantly or not"
+    )
     add_sweep(compare, "sweep_a")
     add_sweep(compare, "sweep_b")
     compare.add_argument("--csv", action="store_true", help="print the comparison as CSV")

@@ -22,12 +22,12 @@ def add(commands: Subparsers) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "completion",
-        help="print a script for completion in a shell",
+        help="print a completion script for a shell",
         description='For this shell: eval "$(calsweep completion bash)"; for every new one: '
         "add that line to ~/.bashrc or ~/.zshrc, or for fish: calsweep completion fish > "
         "~/.config/fish/completions/calsweep.fish",
     )
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
     parser.set_defaults(command=_completion)
 
 

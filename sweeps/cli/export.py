@@ -26,7 +26,8 @@ def add(commands: Subparsers) -> None:
         "--accuracy",
         type=_share,
         metavar="A",
-        help="abstain so that, with 95 %% confidence, at least a share A of the accepted is right",
+        help="abstain so that, with 95 %% confidence, at least the share A of the accepted rows is "
+        "classified correctly",
     )
     threshold.add_argument(
         "--coverage",
@@ -38,7 +39,9 @@ def add(commands: Subparsers) -> None:
     export.add_argument(
         "--row", metavar="ROW", help='a row other than the winner, e.g. "focal + temperature"'
     )
-    export.add_argument("--seed", type=int, help="a network other than the row's best")
+    export.add_argument(
+        "--seed", type=int, help="the network of this seed (default: the row's best)"
+    )
     export.add_argument(
         "--prior",
         metavar="CLASS=SHARE",

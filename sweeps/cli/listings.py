@@ -34,10 +34,10 @@ def add(commands: Subparsers) -> None:
     }
     for name, listing in tables.items():
         parser = commands.add_parser(name, help=f"list all {name}, or describe one")
-        _add_name(parser, f"describe this one of the {name}", partial(names_of, name))
+        _add_name(parser, "the one to describe (default: list all)", partial(names_of, name))
         parser.set_defaults(command=partial(_one_or_all, name, listing))
     specs = commands.add_parser("specs", help="list the bundled specs, or print one")
-    _add_name(specs, "print this one", lambda **_: ready_names())
+    _add_name(specs, "the one to print (default: list all)", lambda **_: ready_names())
     specs.set_defaults(command=_specs)
 
 

@@ -145,7 +145,19 @@ def _parser() -> argparse.ArgumentParser:
     for module in _COMMANDS:
         module.add(subparsers)
     _add_plugins(subparsers)
+    _describe(parser)
     return parser
+
+
+def _describe(parser: argparse.ArgumentParser) -> None:
+    """Let the help of every command begin with what the list of commands says about it."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for line in action._choices_actions:
+                command = action.choices[line.dest]
+                about = f"{line.help[:1].upper()}{line.help[1:]}." if line.help else ""
+                command.description = f"{about} {command.description or ''}".strip()
+                _describe(command)
 
 
 def _add_plugins(subparsers: Subparsers) -> None:

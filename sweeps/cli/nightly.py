@@ -45,7 +45,9 @@ def add(commands: Subparsers) -> None:
         "if it is set: a dead man's switch.",
     )
     add_suite(nightly)
-    nightly.add_argument("--night", metavar="DATE", help="e.g. 2026-11-16 (default: today)")
+    nightly.add_argument(
+        "--night", metavar="DATE", help="its date, e.g. 2026-11-16 (default: today)"
+    )
     nightly.add_argument(
         "--tracking",
         metavar="URI",
@@ -72,7 +74,10 @@ def add(commands: Subparsers) -> None:
         help="do not run: exit with 1, and notify the webhook, if there is no recent night",
     )
     nightly.add_argument(
-        "--within", type=_duration, metavar="TIME", help="with --watch (default: 26h)"
+        "--within",
+        type=_duration,
+        metavar="TIME",
+        help="with --watch: what counts as recent (default: 26h)",
     )
     nightly.add_argument(
         "--time-limit",
@@ -86,7 +91,7 @@ def add(commands: Subparsers) -> None:
         help="do not run: print the crontab line or the units that run this every night",
     )
     nightly.add_argument(
-        "--at", type=_clock_time, metavar="HH:MM", help="with --print (default: 02:00)"
+        "--at", type=_clock_time, metavar="HH:MM", help="with --print: when to run (default: 02:00)"
     )
     add_status_port(nightly)
     nightly.set_defaults(command=_nightly)

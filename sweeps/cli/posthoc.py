@@ -49,7 +49,9 @@ def add(commands: Subparsers) -> None:
         default="fast",
         help="fast, all, or comma-separated names (default: fast)",
     )
-    posthoc.add_argument("--bins", type=_count, default=15, help="bins of ECE (default: 15)")
+    posthoc.add_argument(
+        "--bins", type=_count, default=15, help="number of bins of ECE (default: 15)"
+    )
     _add_reading(posthoc)
     posthoc.add_argument(
         "--missing-labels",
@@ -66,23 +68,29 @@ def add(commands: Subparsers) -> None:
         help="the column or array with the group of each row (a customer, a patient): groups are "
         "cross-fitted and resampled as wholes",
     )
-    posthoc.add_argument("--seed", type=int, default=0, help="of folds and resamples")
+    posthoc.add_argument("--seed", type=int, default=0, help="seed of the folds and resamples")
     posthoc.add_argument(
-        "--out", type=Path, default=Path("posthoc"), metavar="DIR", help="(default: posthoc)"
+        "--out",
+        type=Path,
+        default=Path("posthoc"),
+        metavar="DIR",
+        help="the directory of the report (default: posthoc)",
     )
     posthoc.add_argument(
         "--save", type=Path, metavar="FILE", help="save the best calibrator, e.g. best.json"
     )
-    _add_prior(posthoc, "for apply to correct for; requires --save, and changes no figure here")
+    _add_prior(posthoc, "that apply will correct for; requires --save and changes no figure here")
     posthoc.set_defaults(command=_posthoc)
     apply = commands.add_parser("apply", help="apply a saved calibrator to stored predictions")
-    apply.add_argument("map", type=Path, metavar="MAP", help="the file written by posthoc --save")
+    apply.add_argument(
+        "map", type=Path, metavar="CALIBRATOR", help="the file written by posthoc --save"
+    )
     apply.add_argument("file", type=Path, metavar="FILE", help=f"{_FILES}; labels are ignored")
     apply.add_argument(
         "--out", type=Path, required=True, metavar="OUT", help="an .npz, .csv or .parquet file"
     )
     _add_reading(apply)
-    _add_prior(apply, "to correct the probabilities for")
+    _add_prior(apply, "to which the probabilities are corrected")
     apply.set_defaults(command=_apply)
 
 
@@ -104,7 +112,8 @@ def _add_prior(command: argparse.ArgumentParser, purpose: str) -> None:
     command.add_argument(
         "--prior",
         metavar="CLASS=SHARE",
-        help="class frequencies in deployment, e.g. fraud=0.002 (several: with commas), " + purpose,
+        help="class frequencies in deployment, e.g. fraud=0.002 (several separated by commas), "
+        + purpose,
     )
 
 

@@ -35,8 +35,9 @@ def add(commands: Subparsers) -> None:
     report.add_argument(
         "--baseline",
         metavar="ROW",
-        help="what the rows are compared with: a row with the same help as theirs, or exactly a "
-        'row with a calibrator, e.g. "focal + temperature" (default: standard)',
+        help="what the rows are compared with: a row (its chosen calibrator against theirs, and "
+        "both without one), or exactly one row with one calibrator, "
+        'e.g. "focal + temperature" (default: standard)',
     )
     report.add_argument(
         "--about",

@@ -88,3 +88,21 @@ def test_a_wrong_place_is_said_at_once_and_nothing_is_created(
     assert [word for word in words if word not in said] == []
     assert "s3cret" not in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("schema", "Print the JSON Schema of specs, for editors."),
+        ("nightly", "Run a suite, compare it with the baseline, judge and report it. Exit code 0:"),
+        ("baseline accept", "Make a complete night the baseline."),
+        ("submit", "Run, resume or repeat a sweep as a job of a Ray or Slurm cluster."),
+    ],
+)
+def test_the_help_of_a_command_says_what_it_does(
+    command: str, words: str, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    assert words in capsys.readouterr().out
