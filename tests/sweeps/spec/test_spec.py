@@ -126,6 +126,7 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
         (GOOD + "search: {sampler: gp, trials: 400}", ["search.trials", "400", "300", "tpe"]),
         (GOOD + "search: {objective: [ece, ece]}", ["search.objective.1", "'ece'", "twice"]),
         (GOOD + "search: {objective: [error, ec]}", ["search.objective.1", "'ec'", "'ece'"]),
+        (GOOD + "search: {objective: aurc}", ["'aurc'", "not measured while", "nll, brier"]),
         (
             GOOD + "search: {objective: {metric: accuracy, direction: minimize}}",
             ["search.objective.0.direction", "'minimize'", "'accuracy'", "write 'maximize'"],
