@@ -58,9 +58,9 @@ class Cohort:
 
     Any ``TrainingRun``s may be given: those that agree in all but real-valued hyperparameters,
     seeds and rows, and stand at the same epoch, train together, the rest one by one. A member
-    that is done, has raised or was told to ``leave`` takes part in no further epoch; nobody
-    else is touched by it. ``failures`` holds what members have raised; ``why_apart`` says why some
-    train alone. ``timed``: together only while that is faster.
+    that is done or has raised takes part in no further epoch; the others are not affected.
+    ``failures`` holds what members have raised; ``why_apart`` says why some train alone.
+    ``timed``: together only while that is faster.
     """
 
     def __init__(self, runs: Iterable[TrainingRun], *, timed: bool = False) -> None:
@@ -70,7 +70,6 @@ class Cohort:
         self.apart: dict[Hashable, str] = {}
         self._measured_apart: dict[Hashable, str] = {}
         self._comparing = False
-        self._left: set[int] = set()
         self._places = {id(run): place for place, run in enumerate(self.runs)}
         self._kinds = {id(run): company(run)[0] for run in self.runs}
         self._stacked: dict[int, tuple[list[TrainState], TrainState]] = {}
@@ -80,14 +79,8 @@ class Cohort:
     def active(self) -> list[TrainingRun]:
         """The members that train in the next epoch."""
         return [
-            run
-            for place, run in enumerate(self.runs)
-            if not (run.done or place in self.failures or place in self._left)
+            run for place, run in enumerate(self.runs) if not (run.done or place in self.failures)
         ]
-
-    def leave(self, run: TrainingRun) -> None:
-        """Train this member no further."""
-        self._left.add(self._place(run))
 
     def run_epoch(self) -> None:
         """Train one epoch of every active member; see ``TrainingRun.run_epoch``."""

@@ -1,4 +1,4 @@
-"""Imports point one way: cluster → sweeps → calibration, and so between the rooms of sweeps."""
+"""Imports point one way: cluster → sweeps → calibration, and likewise between sweeps' rooms."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ FORBIDDEN = {
     "sweeps": {"cluster"},
 }
 LEAVES = {"errors", "host", "specs"}
-# What each room of sweeps may import beside itself and the leaves. Of the engine, those who tell
-# of results know values only: what a trial is, and what it was made with.
+# What each room of sweeps may import besides itself and the leaves. Rooms that present results
+# import only values from the engine: what a trial is, and what it was made with.
 ROOMS = {
     "errors": set(),
     "host": set(),
@@ -34,7 +34,7 @@ ROOMS = {
     "report": {"analysis", "engine.networks", "spec", "store"},
     "posthoc": {"analysis", "report"},
     "status": {"engine", "store"},
-    # What a user holds in Python: it hands its records to whoever reports or exports them.
+    # The object that users hold in Python; it passes its records on to report and export.
     "sweep": {"analysis", "engine", "export", "report", "spec", "store"},
     "export": {
         *("analysis", "engine.environment", "engine.identity", "engine.networks"),
@@ -72,7 +72,7 @@ HOMES = {
 
 @cache
 def imports(path: Path) -> tuple[str, ...]:
-    """The dotted names of all modules that a file imports, lazily or for types, too."""
+    """The dotted names that a file imports, including lazily and for type checking."""
     names: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -32,7 +32,7 @@ class Table(DatasetOptions):
     Columns of numbers and booleans are numeric, columns of texts categorical, and so
     are those named in ``categorical``. ``test_path`` is a second file of test rows;
     without it ``test_share`` of the rows is set aside. The dataset is called ``name``,
-    or as the file is. ``separator`` is found in the header unless given: see ``read_frame``.
+    or as the file is. ``separator`` is found in the header unless given.
 
     Columns can say which rows belong together; they are not inputs then. ``group``: no group
     (a patient, a customer) is in two parts, and intervals and tests are about new groups.

@@ -70,11 +70,11 @@ def check_place(option: str, path: Path) -> None:
         raise UserError(f"{option} {path}: no directory {path.parent}; create it first")
 
 
-def opened(options: argparse.Namespace, name: str = "sweep") -> Sweep:
+def opened(options: argparse.Namespace) -> Sweep:
     """The sweep that a command names. Raises ``UserError`` if the store has no such sweep."""
     from sweeps.sweep import open_sweep
 
-    return open_sweep(getattr(options, name), options.store)
+    return open_sweep(options.sweep, options.store)
 
 
 def _specs(prefix: str, **_: object) -> list[str]:

@@ -7,11 +7,13 @@ import importlib
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from typing import Any, Literal
+from itertools import chain
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union
 
-from pydantic_core import PydanticUndefined
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -20,8 +22,8 @@ from rich.text import Text
 from calibration.hyperparameters import Settings
 from calibration.metrics import Metric
 from sweeps.cli.listings import describe_domain
-from sweeps.engine.progress import format_value
 from sweeps.host.console import say
+from sweeps.spec.settings import as_text
 
 FACTS = {
     "complexity": "complexity",
@@ -93,21 +95,35 @@ def _settings_table(settings: type[Settings]) -> Table:
     heads = [settings.noun, "default", "values"] + (["searched by default"] if domains else [])
     table = Table(*heads, box=SIMPLE_HEAD, pad_edge=False)
     for name, field in settings.model_fields.items():
-        default = "required" if field.default is PydanticUndefined else format_value(field.default)
+        default = "required" if field.is_required() else as_text(field.default)
         searched = [describe_domain(domains[name]) if name in domains else ""] if domains else []
         table.add_row(name, default, _values(field.annotation, field.metadata), *searched)
     return table
 
 
-def _values(annotation: Any, metadata: list[Any]) -> str:
-    """The type and the bounds of a setting: ``number ≥ 0 ≤ 20``, ``relu | tanh``."""
-    if typing.get_origin(annotation) is Literal:
-        return " | ".join(map(str, typing.get_args(annotation)))
-    words = {float: "number", int: "whole number", bool: "true | false", str: "text"}
+def _values(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """The type and the bounds of a setting: ``number ≥ 0 ≤ 20``, ``relu | tanh``, ``[text, …]``."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Literal:
+        return " | ".join(map(str, parts))
+    if origin is Annotated:
+        return _values(parts[0], parts[1:])
+    if origin in (Union, UnionType):
+        return " | ".join(_values(part, metadata) for part in parts if part is not NoneType)
+    if origin is tuple:
+        return f"[{', '.join('…' if part is ... else _values(part) for part in parts)}]"
+    words = {
+        float: "number",
+        int: "whole number",
+        bool: "true | false",
+        str: "text",
+        Path: "path",
+    }
     shown = words.get(annotation) or str(getattr(annotation, "__name__", annotation))
+    limits = chain.from_iterable(getattr(each, "metadata", [each]) for each in metadata)
     bounds = [
         f"{sign} {getattr(each, name):g}"
-        for each in metadata
+        for each in limits
         for name, sign in BOUNDS.items()
         if hasattr(each, name)
     ]

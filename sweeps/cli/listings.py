@@ -182,10 +182,12 @@ def models(options: argparse.Namespace, console: Console) -> int:
 
 
 def _list_settings(kind: str, entries: dict[str, type], console: Console) -> int:
+    from sweeps.spec.settings import as_text
+
     table = Table(kind, "what it is", "options (default)")
     for name, entry in entries.items():
         options = [
-            f"{option} ({'required' if field.is_required() else field.default})"
+            f"{option} ({'required' if field.is_required() else as_text(field.default)})"
             for option, field in getattr(entry, "model_fields", {}).items()
         ]
         table.add_row(name, _first_line(entry), "\n".join(options))
@@ -239,7 +241,7 @@ def _bounds(bounds: tuple[float, float]) -> str:
 
 
 def _first_line(thing: type) -> str:
-    return (thing.__doc__ or "").strip().splitlines()[0]
+    return (thing.__doc__ or "").strip().splitlines()[0].replace("``", "")
 
 
 def describe_domain(domain: object) -> str:

@@ -31,7 +31,7 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
     plan.replay()
     cost = estimate(loaded)
     table = Table(title=f"{spec.name}: {count(plan.total, 'trial')}", title_justify="left")
-    for heading in ("dataset", "row", "search", "confirm", "done", "s/trial", "searched"):
+    for heading in ("dataset", "row", "search", "confirm", "done", "s/trial"):
         table.add_column(heading)
     for place, cell in plan.cells.items():
         table.add_row(
@@ -41,7 +41,6 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
             str(spec.confirm_seeds),
             str(cell.done),
             f"{cost[place]:.2g}",
-            _searched(cell),
         )
     print_whole(console, table)
     workers = max(1, int((os.cpu_count() or 1) / spec.resources.cpu))
@@ -51,12 +50,19 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
         f"about {_clock(left / workers)} of training at most with {count(workers, 'trial')} at "
         "once here (s/trial: all epochs; early stopping shortens it, calibrators are not counted)",
     )
-    shown = Table(title="settings", title_justify="left")
-    for heading in ("setting", "value", "unit", "what it is"):
-        shown.add_column(heading)
+    searches = {
+        cell.row: _searched(cell) for cell in plan.cells.values() if cell.study.space.searched
+    }
+    if searches:
+        say(console, "", "searched", *(f"{row}: {space}" for row, space in searches.items()), "")
+    shown = Table(box=None, pad_edge=False)
+    shown.add_column("setting", no_wrap=True)  # a name that is cut cannot be copied to the spec
+    shown.add_column("value")
+    shown.add_column("what it is")
     for setting in settings(spec, loaded.written):
         value = f"{setting.value} (default)" if setting.default else setting.value
-        shown.add_row(Text(setting.field), Text(value), setting.unit, Text(setting.description))
+        about = f"{setting.unit}: {setting.description}" if setting.unit else setting.description
+        shown.add_row(Text(setting.field), Text(value), Text(about))
     console.print(shown)
 
 

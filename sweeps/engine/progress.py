@@ -18,6 +18,7 @@ from sweeps.engine.plan import Plan
 from sweeps.host.console import say, visible
 
 LINE_EVERY_SECONDS = 5.0
+WIDE_ENOUGH_FOR_BARS = 100
 
 
 class Progress:
@@ -71,18 +72,24 @@ class Progress:
         return f"{minutes}:{rest:02d} left"
 
     def _table(self) -> RenderableType:
+        # One line for every row, or a long table would not fit on the screen: where space is short,
+        # the bar goes first, then the end of the line; names stay whole.
+        with_bar = self.console.width >= WIDE_ENOUGH_FOR_BARS
         table = Table(box=None, pad_edge=False)
-        for heading in ("dataset", "row", "", "trials", "running", "failed", "best so far"):
-            table.add_column(heading)
+        for heading in ("dataset", "row", *[""] * with_bar, "trials", "running", "failed"):
+            table.add_column(heading, no_wrap=True)
+        table.add_column("best so far")
         for cell in self.plan.cells.values():
+            bar = ProgressBar(total=cell.total, completed=cell.done, width=16)
+            best = Text(visible(describe_best(self.plan, cell)), no_wrap=True, overflow="ellipsis")
             table.add_row(
                 Text(visible(cell.dataset)),
                 Text(visible(cell.row)),
-                ProgressBar(total=cell.total, completed=cell.done, width=16),
+                *[bar] * with_bar,
                 f"{cell.done}/{cell.total}",
                 str(cell.running or ""),
                 Text(str(cell.failed or ""), style="red"),
-                Text(visible(describe_best(self.plan, cell))),
+                best,
             )
         done, total = self.plan.done, self.plan.total
         table.caption = f"{done}/{count(total, 'trial')}, {self._time_left()}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
@@ -68,8 +67,8 @@ def _place(top: str) -> Path | None:
 
 
 def _is_installed(place: Path) -> bool:
-    homes = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
-    return any(place.is_relative_to(home) for home in homes)
+    # Not only this environment's: it may use packages of the system or of the user.
+    return not {"site-packages", "dist-packages"}.isdisjoint(place.parts)
 
 
 def _imports(place: Path) -> Iterator[str]:

@@ -66,8 +66,8 @@ def _table(rows: pd.DataFrame, ensembles: pd.DataFrame, analysis: Analysis) -> T
 def _columns(rows: pd.DataFrame, ensembles: pd.DataFrame, analysis: Analysis) -> list[TextColumn]:
     """The deciding metric, its value on test data, the other headline metrics, cost, verdict.
 
-    The first three are always shown; of the others, those last in the metrics' order are dropped
-    first.
+    The first three are always shown, and with the ECE its floor if there is any room; of the
+    others, those last in the metrics' order are dropped first.
     """
     metrics = deciding_first(METRICS.names(Shown.HEADLINE))
     columns = [TextColumn(DECIDING_HEAD, _spreads(rows, ensembles, CHOSEN_BY))]
@@ -76,7 +76,7 @@ def _columns(rows: pd.DataFrame, ensembles: pd.DataFrame, analysis: Analysis) ->
         columns.append(TextColumn(METRICS.title(metric), _spreads(rows, ensembles, metric), rank))
         if metric == "ece":
             floors = [number(row["floor"]) for row in _lines(rows, ensembles)]
-            columns.append(TextColumn("floor", floors, len(metrics)))
+            columns.append(TextColumn("floor", floors, 1))  # goes last: ECE means little alone
     costs = [
         "" if row["row"] == ORACLE else number(row["train_seconds"], 2)
         for row in _lines(rows, ensembles)

@@ -42,6 +42,9 @@ class SearchObjective(_Part):
     @classmethod
     def _known(cls, metric: str) -> str:
         known = METRICS.objectives()
+        if metric in METRICS and metric not in known:
+            listed = ", ".join(known)
+            raise ValueError(f"not measured while a network trains; choose one of {listed}")
         if metric not in known:
             near = difflib.get_close_matches(metric, known, n=1, cutoff=0.5)
             remedy = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"

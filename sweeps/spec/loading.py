@@ -59,13 +59,13 @@ class LoadedSpec:
     encoder: str = ""
 
 
-def load_spec(path: Path, *, directory: Path | None = None) -> LoadedSpec:
+def load_spec(path: Path) -> LoadedSpec:
     """Read and check a specification. Raises ``SpecError``; writes nothing.
 
-    Relative paths among its options are relative to ``directory``, by default the file's own.
+    Relative paths among its options are relative to the file's directory.
     Top-level keys that begin with ``x-`` are the author's own, a place for YAML anchors.
     """
-    return read_spec(read_text(path), path, path.parent if directory is None else directory)
+    return read_spec(read_text(path), path, path.parent)
 
 
 def read_spec(text: str, path: Path, directory: Path) -> LoadedSpec:

@@ -63,12 +63,12 @@ def _choice(name: str, value: Component, given: Any, about: Note) -> Iterator[Se
     yield Setting(name, value.name, about.unit, given is None, about.text)
     if value.name not in MODELS:
         for option, chosen in value.options.items():
-            yield Setting(f"{name}.{option}", _shown(chosen), "", False, "an option of its own")
+            yield Setting(f"{name}.{option}", as_text(chosen), "", False, "an option of its own")
         return
     options = MODELS[value.name].checked(value.options, f"model {value.name!r}")
     for option in type(options).model_fields:
         about = note(type(options), option)
-        shown = _shown(getattr(options, option))
+        shown = as_text(getattr(options, option))
         yield Setting(
             f"{name}.{option}", shown, about.unit, option not in value.options, about.text
         )
@@ -84,7 +84,7 @@ def _setting(spec: Spec, field: str, value: Any, about: Note, *, default: bool) 
     if value is None:
         value = _left_open(spec, field)
     unit = about.unit if isinstance(value, int | float | tuple) else ""
-    return Setting(field, masked(_shown(value)), unit, default, about.text)
+    return Setting(field, masked(as_text(value)), unit, default, about.text)
 
 
 def _left_open(spec: Spec, field: str) -> Any:
@@ -99,7 +99,8 @@ def _left_open(spec: Spec, field: str) -> Any:
     }.get(field)
 
 
-def _shown(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value of a setting as a spec would have it: ``none``, ``true``, ``64, 64``."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -109,5 +110,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, SearchObjective):
         return value.metric
     if isinstance(value, list | tuple):
-        return ", ".join(_shown(item) for item in value) or "none"
+        return ", ".join(as_text(item) for item in value) or "none"
     return str(value)

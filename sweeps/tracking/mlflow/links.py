@@ -76,8 +76,8 @@ def sweep_links(client: MlflowClient, base: str, sweep: TrackedSweep) -> dict[st
     root = f"{base.rstrip('/')}/#/experiments/{sweep.experiment}"
     own = f"{root}/runs/{sweep.run}"
     links = {
-        "results": f"{root}/runs?{_view(client, sweep, 'results', 'confirm', 'selected/nll')}",
-        "charts": f"{root}/runs?{_view(client, sweep, 'charts', 'confirm', 'selected/nll')}",
+        "results": f"{root}/runs?{_view(client, sweep, 'results', 'confirm')}",
+        "charts": f"{root}/runs?{_view(client, sweep, 'charts', 'confirm')}",
     }
     compared = compared_runs(client, sweep)
     if len(compared) > 1:
@@ -85,7 +85,7 @@ def sweep_links(client: MlflowClient, base: str, sweep: TrackedSweep) -> dict[st
         query = f"{urlencode(pages, quote_via=quote)}&{_KIND}"  # the page expects the runs first
         links["compare"] = f"{base.rstrip('/')}/#/compare-runs?{query}"
     return links | {
-        "search": f"{root}/runs?{_view(client, sweep, 'search', 'search', 'selected/nll')}",
+        "search": f"{root}/runs?{_view(client, sweep, 'search', 'search')}",
         "table": f"{own}/artifacts/{TABLE}?{_KIND}",
         "report": f"{own}/artifacts/report.html?{_KIND}",
         "sweep": f"{own}?{_KIND}",
@@ -117,14 +117,14 @@ def _score(run: Run) -> float:
     return float(run.data.metrics.get(name, float("inf")))
 
 
-def _view(client: MlflowClient, sweep: TrackedSweep, what: str, phase: str, order: str) -> str:
+def _view(client: MlflowClient, sweep: TrackedSweep, what: str, phase: str) -> str:
     """The query of a saved view or, for an unfinished sweep without one, of its runs."""
     query = {"compareRunsMode": "CHART"} if what == "charts" else {}
     key = view_key(sweep.name, what)
     if f"{TAG}{key}" in client.get_experiment(sweep.experiment).tags:
         return f"{_KIND}&{urlencode(query | {'viewStateShareKey': key}, quote_via=quote)}"
     query |= {"searchFilter": runs_filter(sweep.name, phase)}
-    query |= {"orderByKey": f"metrics.`{order}`", "orderByAsc": "true"}
+    query |= {"orderByKey": "metrics.`selected/nll`", "orderByAsc": "true"}
     return f"{_KIND}&{urlencode(query, quote_via=quote)}"
 
 

@@ -51,6 +51,19 @@ def test_check_prints_the_plan_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_check_fits_a_narrow_terminal_and_cuts_no_name(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["check", "quickstart"]) == 0
+    plan, _, rest = capsys.readouterr().out.partition("\nabout ")
+    *_, settings = rest.split("\n\n")
+    assert max(map(len, [*plan.splitlines(), *settings.splitlines()])) <= 80
+    names = [line.split()[0] for line in settings.splitlines() if not line.startswith(" ")]
+    assert {"name", "training.reliability_snapshots", "protocol.same_training_rows"} <= set(names)
+
+
 @pytest.mark.slow
 def test_a_trial_that_fits_no_machine_is_one_message(tmp_path) -> None:
     text = "name: big\ndatasets: [iris]\nmethods: [standard]\nresources: {cpu: 4000}\n"

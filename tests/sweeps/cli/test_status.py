@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -13,6 +14,8 @@ import pytest
 from sweeps.cli.main import main
 from sweeps.cli.status_view import trials
 from sweeps.cli.trial_view import sparkline
+from sweeps.engine.progress import Progress
+from sweeps.host.console import Terminal
 from sweeps.store import Store
 from sweeps.sweep import Sweep, open_sweep
 from tests.outcomes import outcome
@@ -53,6 +56,23 @@ def said(
         return code, printed.out, printed.err
 
     return say
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_progress_takes_one_line_for_every_row(whole: Sweep, width: int) -> None:
+    console = Terminal(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    with Progress(whole.plan, console):
+        pass
+    lines = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", console.file.getvalue()).splitlines()
+    assert max(map(len, lines)) <= width
+    table = lines[
+        : next(place for place, line in enumerate(lines) if line.startswith("6/6 trials"))
+    ]
+    assert [line.split()[:2] for line in table] == [
+        ["dataset", "row"],
+        ["blobs-1.7", "standard"],
+        ["blobs-1.7", "focal"],
+    ]
 
 
 def test_a_finished_sweep_says_so(said) -> None:

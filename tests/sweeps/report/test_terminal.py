@@ -68,6 +68,12 @@ def test_what_decides_is_always_beside_its_test_value(found: Swept, width: int) 
     assert numbers[:2] == [f"{row['validation/nll']:.3f}", f"{row['nll']:.3f}"]
 
 
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_the_floor_is_beside_the_ece(found: Swept, width: int) -> None:
+    heads = next(line for line in printed(found, width) if "val. NLL" in line)
+    assert heads.split()[3:5] == ["ECE", "floor"]
+
+
 def test_wider_terminals_show_more_and_the_rest_is_named(found: Swept) -> None:
     shown = {width: "\n".join(printed(found, width)) for width in (60, 80, 120, 200)}
     heads = {width: text.splitlines() for width, text in shown.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibration.hyperparameters import Choice, Uniform
-from sweeps.spec import SpecError, load_spec
+from sweeps.spec import SpecError, load_spec, read_spec
 from sweeps.specs import ready_specs
 
 GOOD = """\
@@ -126,6 +126,7 @@ def test_relative_paths_start_at_the_spec(tmp_path: Path) -> None:
         (GOOD + "search: {sampler: gp, trials: 400}", ["search.trials", "400", "300", "tpe"]),
         (GOOD + "search: {objective: [ece, ece]}", ["search.objective.1", "'ece'", "twice"]),
         (GOOD + "search: {objective: [error, ec]}", ["search.objective.1", "'ec'", "'ece'"]),
+        (GOOD + "search: {objective: aurc}", ["'aurc'", "not measured while", "nll, brier"]),
         (
             GOOD + "search: {objective: {metric: accuracy, direction: minimize}}",
             ["search.objective.0.direction", "'minimize'", "'accuracy'", "write 'maximize'"],
@@ -284,7 +285,7 @@ def test_a_stored_copy_finds_its_data_from_where_the_original_was(tmp_path: Path
     copied = written(elsewhere, text)
     with pytest.raises(SpecError, match=r"my\.csv"):
         load_spec(copied)
-    assert list(load_spec(copied, directory=origin).datasets) == ["my"]
+    assert list(read_spec(text, copied, origin).datasets) == ["my"]
 
 
 def test_what_was_written_is_kept_apart_from_defaults(tmp_path: Path) -> None:
