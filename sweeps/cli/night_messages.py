@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from sweeps.cli.baseline import nights_of
 from sweeps.errors import UserError
 from sweeps.host.console import say
 from sweeps.host.secrets import masked
 
 if TYPE_CHECKING:
-    from sweeps.nightly.archive.nights import Nights
     from sweeps.nightly.judge.verdict import Verdict
     from sweeps.nightly.report.message import Message
     from sweeps.nightly.report.webhook import Webhook
 
 NIGHTS_URL = "CALSWEEP_NIGHTS_URL"
+NIGHT_FAILED = "incomplete", "The night ended without a verdict"
+WATCH_FAILED = "missing", "The nights cannot be watched"
 
 
 def webhook_of(options: argparse.Namespace) -> Webhook | None:
@@ -68,8 +70,12 @@ def _workflow() -> dict[str, str]:
     return {"workflow": f"{server}/{repository}/actions/runs/{run}"} if run else {}
 
 
-def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> int:
-    """``--watch``: 0 if a night has arrived, or 1, which is reported to the webhook."""
+def watch_for(options: argparse.Namespace, console: Console) -> int:
+    """``--watch``: 0 if a night has arrived, or 1, which is reported to the webhook.
+
+    So is an error: nights that cannot be found may be on a disk that is gone.
+    """
+    from sweeps.nightly.archive.nights import DEFAULT
     from sweeps.nightly.report.message import Message
     from sweeps.nightly.report.webhook import report_to
     from sweeps.nightly.watch import WITHIN_SECONDS, watch
@@ -80,7 +86,10 @@ def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> 
             "your own, as in cluster/schedules/README.md"
         )
     webhook = webhook_of(options)
-    found = watch(nights, options.within or WITHIN_SECONDS)
+    name = DEFAULT if options.suite is None else options.suite.stem
+    with alarm(webhook, name, "", console, WATCH_FAILED):
+        nights = nights_of(options)
+        found = watch(nights, options.within or WITHIN_SECONDS)
     say(console, found.words)
     if found.arrived:
         return 0
@@ -91,8 +100,17 @@ def watch_for(nights: Nights, options: argparse.Namespace, console: Console) -> 
 
 
 @contextlib.contextmanager
-def alarm(webhook: Webhook | None, suite: str, date: str, console: Console) -> Iterator[None]:
-    """Report a night that dies or cannot begin to the webhook: no one may be watching it."""
+def alarm(
+    webhook: Webhook | None,
+    suite: str,
+    date: str,
+    console: Console,
+    failure: tuple[str, str] = NIGHT_FAILED,
+) -> Iterator[None]:
+    """Report a night that dies or cannot begin to the webhook: no one may be watching it.
+
+    ``failure`` is the verdict to report then, and the words before the reason.
+    """
     from sweeps.nightly.report.message import Message
     from sweeps.nightly.report.webhook import report_to
 
@@ -101,9 +119,8 @@ def alarm(webhook: Webhook | None, suite: str, date: str, console: Console) -> I
     except BaseException as error:
         if webhook:
             reason = masked(" ".join(str(error).split())) or type(error).__name__
-            words = [f"The night ended without a verdict: {reason}"]
-            problem = report_to(
-                webhook, Message(suite, date, "incomplete", words, links=_workflow())
-            )
+            verdict, what = failure
+            message = Message(suite, date, verdict, [f"{what}: {reason}"], links=_workflow())
+            problem = report_to(webhook, message)
             say(console, *([problem] if problem else []))
         raise

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from calibration.text import count
 from sweeps.cli.arguments import Subparsers, add_status_port, host_and_port, status_server
-from sweeps.cli.baseline import add_suite, nights_of
+from sweeps.cli.baseline import add_suite
 from sweeps.cli.early_access import check_server
 from sweeps.cli.night_messages import alarm, message_of, nights_url, watch_for, webhook_of
 from sweeps.errors import UserError
@@ -128,7 +128,7 @@ def _nightly(options: argparse.Namespace, console: Console) -> int:
     if options.within and not options.watch:
         raise UserError("--within goes with --watch")
     if options.watch:
-        return watch_for(nights_of(options), options, console)
+        return watch_for(options, console)
     if options.print:
         return _print_schedule(options, load_suite(options.suite), console)
     check_tracking_option(options.tracking)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from sweeps.export.card import card
 from sweeps.export.package import Package
 from sweeps.export.signature import example, signature
 from sweeps.host.scratch import directory_in
+from sweeps.tracking.mlflow.settings import mlflow_settings
 
 CARD = "README.md"
 _DRAFT = ".calsweep-export-"
@@ -50,6 +50,7 @@ def write(package: Package, out: Path) -> None:
         raise UserError(f"--out: {out} cannot be written: {error}") from error
 
 
+@mlflow_settings()
 def _save(package: Package, artifacts: Path, model: Path) -> None:
     from mlflow.pyfunc import save_model
 
@@ -75,7 +76,6 @@ def _save(package: Package, artifacts: Path, model: Path) -> None:
         models[BACKBONE] = BACKBONE
     about = description.about
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
     save_model(
         path=str(model),
         python_model=str(CODE),

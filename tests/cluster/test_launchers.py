@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from ray.autoscaler.tags import TAG_RAY_NODE_KIND
 ROOT = Path(__file__).parents[2]
 CLOUDS = ["aws", "gcp"]
 PROFILES = ("calsweep-head", "calsweep-worker")
+REQUEST_OR_RESOURCE = ("aws:RequestTag", "ec2:ResourceTag")
+"""Condition keys: the tags that a request sets, and those that its object has."""
 LAUNCHERS = ["local", *CLOUDS]
 SECRET = re.compile(
     r"PRIVATE KEY|AKIA[0-9A-Z]{16}|(?i:password|secret|token)\s*[=:]\s*[\"']?[0-9a-f]{16}"
@@ -102,20 +105,58 @@ def test_the_package_and_all_it_is_built_from_are_brought(name: str) -> None:
     assert setup.endswith("bash ~/calsweep/cluster/setup.sh")
 
 
+def statements(kind: str) -> list[dict[str, Any]]:
+    """What the policy of this kind of machine allows."""
+    policy = json.loads((ROOT / "cluster" / "iam" / f"aws-{kind}.json").read_text())
+    found: list[dict[str, Any]] = policy["Statement"]
+    assert {each["Effect"] for each in found} == {"Allow"}
+    return found
+
+
+def head_may(action: str, resource: str, **context: str) -> bool:
+    """Whether AWS lets the head do this, by its policy; the context has the keys of conditions."""
+
+    def listed(value: str | list[str], name: str) -> bool:
+        return any(
+            fnmatchcase(name, each) for each in ([value] if isinstance(value, str) else value)
+        )
+
+    for each in statements("head"):
+        within = listed(each.get("Resource", "*"), resource)
+        within &= not listed(each.get("NotResource", []), resource)
+        wanted = each.get("Condition", {"StringEquals": {}})
+        assert set(wanted) == {"StringEquals"}
+        met = all(context.get(key) == value for key, value in wanted["StringEquals"].items())
+        if listed(each["Action"], action) and within and met:
+            return True
+    return False
+
+
+def test_the_head_may_start_and_end_its_own_workers_and_no_other_machine() -> None:
+    machine, role = "arn:aws:ec2:us-west-2:1:instance/i-1", "arn:aws:iam::1:role/calsweep-worker"
+    named = launcher("aws")["cluster_name"]
+    asked, marked = ({f"{key}/ray-cluster-name": named} for key in REQUEST_OR_RESOURCE)
+    at_start, for_ec2 = {"ec2:CreateAction": "RunInstances"}, "ec2.amazonaws.com"
+    assert head_may("ec2:DescribeInstances", "*")
+    assert head_may("ec2:RunInstances", machine, **asked)
+    assert head_may("ec2:RunInstances", "arn:aws:ec2:us-west-2::image/ami-1")
+    assert head_may("ec2:CreateTags", machine, **asked, **at_start)
+    assert head_may("ec2:CreateTags", machine, **marked), "Ray keeps their state in tags"
+    assert head_may("ec2:TerminateInstances", machine, **marked)
+    assert head_may("iam:PassRole", role, **{"iam:PassedToService": for_ec2})
+    assert not head_may("ec2:RunInstances", machine), "none that it could not end"
+    assert not head_may("ec2:CreateTags", machine, **asked), "else it makes any machine its own"
+    assert not head_may("ec2:TerminateInstances", machine)
+    assert not head_may("iam:PassRole", role, **{"iam:PassedToService": "lambda.amazonaws.com"})
+    assert not head_may("iam:PassRole", role.replace("worker", "head"))
+
+
 def test_workers_may_use_the_store_and_nothing_else() -> None:
-    worker, head = (
-        json.loads((ROOT / "cluster" / "iam" / f"aws-{kind}.json").read_text())["Statement"]
-        for kind in ("worker", "head")
-    )
+    worker = statements("worker")
     allowed = {action for each in worker for action in each["Action"]}
     assert {action.partition(":")[0] for action in allowed} == {"s3"}
     assert not any("*" in action for action in allowed)
     assert {each["Resource"].partition("/")[0] for each in worker} == {"arn:aws:s3:::EDIT-bucket"}
-    passed = [each["Resource"] for each in head if each["Action"] == ["iam:PassRole"]]
-    assert passed == ["arn:aws:iam::*:role/calsweep-worker"]
-    ends = next(each for each in head if "ec2:TerminateInstances" in each["Action"])
-    named = launcher("aws")["cluster_name"]
-    assert ends["Condition"] == {"StringEquals": {"ec2:ResourceTag/ray-cluster-name": named}}
     groups = launcher("gcp")["available_node_types"]
     accounts = {
         each["email"].partition("@")[0]
@@ -206,6 +247,8 @@ def test_ray_makes_every_kind_of_machine_on_ec2(monkeypatch: pytest.MonkeyPatch)
     assert all(m["SecurityGroups"][0]["GroupId"] == own for m in machines)
     doors = [(rule["FromPort"], r["CidrIp"]) for g in rules for rule in g for r in rule["IpRanges"]]
     assert doors == [(22, "203.0.113.0/24")], "Ray opens none of its own"
+    own_tag = {"Key": "ray-cluster-name", "Value": config["cluster_name"]}
+    assert all(own_tag in m["Tags"] for m in machines), "the head's policy demands it"
     roles = {m["InstanceType"]: m["IamInstanceProfile"]["Arn"].rpartition("/")[2] for m in machines}
     assert {kind for kind, role in roles.items() if role == PROFILES[0]} == {"m7i.xlarge"}
     assert set(roles.values()) == set(PROFILES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -41,6 +42,15 @@ print(json.dumps({
     "code": calibration.__file__,
     "loaded": sorted({name.partition(".")[0] for name in sys.modules}),
 }))
+"""
+
+# MLflow decides when it is imported whether it reports usage.
+REPORTS_NO_USAGE = """
+import sys
+from sweeps.cli.main import main
+assert main(sys.argv[1:]) == 0
+from mlflow.telemetry import get_telemetry_client
+assert get_telemetry_client() is None
 """
 
 
@@ -271,3 +281,17 @@ def test_threads_do_not_disturb_each_other(swept: Swept, winner: Path) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_exporting_reports_no_usage_to_mlflow(swept: Swept, tmp_path: Path) -> None:
+    store, out = swept.directory / "runs", tmp_path / "model"
+    command = ["export", "table", "--store", str(store), "--out", str(out)]
+    # By other variables MLflow recognises tests and continuous integration, and is silent there.
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", REPORTS_NO_USAGE, *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -79,3 +79,17 @@ def test_the_command_tells_the_webhook(
     (told,) = received
     assert told["message"]["text"] == "nightly: missing"
     assert "no night of nightly in the last 26 h" in capsys.readouterr().out
+
+
+def test_nights_on_a_disk_that_is_gone_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["nightly", "weekly", "--watch", "--nights", str(tmp_path / "gone")]
+    with server(200) as (url, received):
+        monkeypatch.setenv("CALSWEEP_WEBHOOK", url)
+        assert main(command) == 2
+    (told,) = received
+    assert (told["message"]["suite"], told["message"]["verdict"]) == ("weekly", "missing")
+    reason = "weekly: there is no such file"
+    assert told["message"]["sentences"] == [f"The nights cannot be watched: {reason}"]
+    assert reason in capsys.readouterr().err

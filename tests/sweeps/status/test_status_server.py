@@ -24,7 +24,7 @@ from sweeps.status import server as module
 from sweeps.status.server import StatusServer
 from sweeps.status.snapshot import CURVE_POINTS, curve_points, snapshot
 from sweeps.store import Store
-from tests.browser import browser, console_errors, requests
+from tests.browser import browser, console_errors, requests, resize
 from tests.waiting import LIMIT
 
 HOSTILE = '<img src=x onerror=alert(1)> \\"row\\"'
@@ -202,5 +202,9 @@ def test_the_page_shows_it_in_a_browser(served: StatusServer) -> None:
         assert len(points.split()) == 3
         assert "<img src=x" in driver.find_element(By.ID, "cells").text, "text, and no element"
         assert not driver.find_elements(By.TAG_NAME, "img")
+        resize(driver, 375, 812)
+        table = driver.find_element(By.ID, "leaderboard")
+        needed, there = (int(table.get_property(f"{kind}Width")) for kind in ("scroll", "client"))
+        assert needed <= there, "on a phone, too, the NLL is in sight"
         assert console_errors(driver) == []
         assert all(address.startswith(served.address) for address in requests(driver))
