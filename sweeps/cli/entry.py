@@ -11,6 +11,14 @@ from sweeps.host.import_names import foreign_package
 def main() -> int:
     """Run the command, or report that another distribution shadows its packages."""
     try:
+        return _main()
+    except KeyboardInterrupt:  # while the command is still being imported, which may take seconds
+        print("calsweep: stopped; nothing was started", file=sys.stderr)
+        return 130
+
+
+def _main() -> int:
+    try:
         trouble = foreign_package(Path.cwd())
     except OSError:  # the working directory is gone: nothing can be imported from it
         trouble = None

@@ -1,4 +1,4 @@
-"""Refuse impossible paths on the command line before any work is done."""
+"""Refuse impossible and unsafe locations on the command line before any work is done."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from sweeps.errors import UserError
+from sweeps.host.secrets import PASSWORD, masked
 
 _LONGEST_PART = 255
 LONGEST_PATH = 4095
@@ -17,15 +18,29 @@ STORES = ("store", "store_b")
 
 
 def check_places(options: argparse.Namespace) -> None:
-    """Raise ``UserError`` naming the path that is too long or contains a NUL."""
+    """Raise ``UserError`` naming a path that is too long or has a NUL, or a store's password."""
     for name, value in vars(options).items():
         is_store = name in STORES and isinstance(value, str)
+        if is_store:
+            _check_public(f"--{name.replace('_', '-')}", value)
         path = _local(value) if is_store else value
         if not isinstance(path, Path):
             continue
         problem = _problem(path, LONGEST_PATH - STORE_ROOM if is_store else LONGEST_PATH)
         if problem is not None:
             raise UserError(f"{_short(str(value))}: {problem}")
+
+
+def _check_public(option: str, store: str) -> None:
+    """Every user of the machine can list the arguments of commands."""
+    if not PASSWORD.search(store) or masked(store) == store:
+        return
+    names = f"FSSPEC_{store.partition('://')[0].upper()}"
+    raise UserError(
+        f"{option}: found {_short(masked(store))}; other users can see a command's arguments: "
+        f"leave user and password out, and set {names}_USERNAME and {names}_PASSWORD in the "
+        "environment"
+    )
 
 
 def _local(store: str) -> Path | None:

@@ -68,7 +68,7 @@ def add(commands: Subparsers) -> None:
         help="the column or array with the group of each row (a customer, a patient): groups are "
         "cross-fitted and resampled as wholes",
     )
-    posthoc.add_argument("--seed", type=int, default=0, help="seed of the folds and resamples")
+    posthoc.add_argument("--seed", type=_seed, default=0, help="seed of the folds and resamples")
     posthoc.add_argument(
         "--out",
         type=Path,
@@ -136,6 +136,12 @@ def _reading(options: argparse.Namespace, saved: SavedCalibrator | None = None) 
 def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 100_000:
         raise argparse.ArgumentTypeError(f"found {text!r}; write a whole number up to 100000")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**31:
+        raise argparse.ArgumentTypeError(f"found {text!r}; write a whole number up to {2**31 - 1}")
     return int(text)
 
 

@@ -261,7 +261,7 @@ class TrialRun:
             company, reference = int(saved.get("company", 1)), saved.get("reference")
             measured = None if reference is None else ReferenceTimes.model_validate(reference)
             run.load_state_dict(saved)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             self._reject(f"it is not a checkpoint of this trial ({error})")
             return run
         self.lineage, self.times, self._continued_after = lineage, times, len(times)

@@ -1,14 +1,16 @@
 """End a driver's own processes and remove its directory when the driver is gone.
 
 Run as a script, it reads the directory's name and waits until standard input closes: the process
-that started it has ended then, however it ended, even by SIGKILL. It imports only the standard
-library, so that it starts at once and stays small.
+that started it has ended then, however it ended, even by SIGKILL. Meanwhile it keeps the directory
+from looking abandoned. It imports only the standard library, so that it starts at once and stays
+small.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import sys
@@ -19,6 +21,8 @@ MARK = "CALSWEEP_WORKSPACE"
 """Set for every process that a driver starts, and inherited by its children: its directory."""
 _SECONDS = 20.0
 PAUSE = 0.1
+TOUCH_SECONDS = 3600.0
+"""Containers that share the directory above it remove what nobody has touched for a day."""
 
 
 def processes(directory: Path) -> list[int]:
@@ -72,10 +76,15 @@ def end_processes(directory: Path, seconds: float = _SECONDS) -> None:
 
 def main() -> None:
     """Wait for the end of the process that holds the other end of standard input, then clean up."""
-    output = sys.stdin.buffer.read()
+    output = sys.stdin.buffer.readline()
     # A driver killed before it wrote the whole name has not started anything yet.
-    if output.endswith(b"\n"):
-        reap(Path(os.fsdecode(output[:-1])))
+    if not output.endswith(b"\n"):
+        return
+    directory = Path(os.fsdecode(output[:-1]))
+    while not select.select([sys.stdin], [], [], TOUCH_SECONDS)[0]:
+        with contextlib.suppress(OSError):
+            os.utime(directory)
+    reap(directory)
 
 
 if __name__ == "__main__":

@@ -83,12 +83,12 @@ def _place() -> Path:
     """The system's temporary directory, or another one if its name is too long."""
     usual = Path(tempfile.gettempdir())
     size = len(os.fsencode(temporary_name(f"{os.sep}{WORKSPACE_PREFIX}")))
-    for place in (usual, Path("/tmp"), Path("/var/tmp")):
+    for place in (usual, Path("/tmp")):
         if len(os.fsencode(place)) + size <= _LONGEST and os.access(place, os.W_OK | os.X_OK):
             return place
     raise WorkspaceError(
         f"{usual}: name too long for Ray's sockets, and /tmp is not writable; set TMPDIR to "
-        "a directory with a short name"
+        f"a writable directory with a name of at most {_LONGEST - size} bytes, such as /t"
     )
 
 

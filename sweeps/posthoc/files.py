@@ -138,7 +138,7 @@ def read_calibrator(path: Path) -> SavedCalibrator:
             _score(about.get("score")),
             tuple(map(str, roles.values())) if isinstance(roles, dict) else (),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path}: {ABOUT}: {error}") from error
 
 

@@ -116,12 +116,18 @@ class Reachable:
 
 def _reach(address: str) -> None:
     """Raise ``UserError`` at once if nothing answers: Ray would keep trying for minutes."""
-    found = HOST_PORT.fullmatch(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
+    named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
+    if named == "local":  # which Ray itself takes for a new one, open to other machines
+        raise UserError(
+            f"--address {address}: found {named!r}, which is no cluster; leave --address out for a "
+            "Ray of the sweep's own"
+        )
+    found = HOST_PORT.fullmatch(named)
     if found is None:
         return
     try:
         socket.create_connection((found[1], int(found[2])), timeout=REACH_SECONDS).close()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
         raise UserError(
             f"--address {address}: nothing answers there ({error}); write the address of the "
             "cluster's head as its machines know it, e.g. 10.0.0.1:6379, or use calsweep submit"

@@ -40,7 +40,7 @@ def file_name(name: str) -> str:
 
 def part(name: str, argument: str = "name") -> str:
     """``name`` itself, checked to be one part of a path and not a hidden file."""
-    if name.startswith(".") or not _is_part(name):
+    if name.startswith(".") or not is_part(name):
         raise ValueError(
             f"{argument}: found {name!r}; a name has 1 to {_LONGEST_PART} bytes, none of the "
             "characters / \\ * ? [ ], and does not start with a dot"
@@ -48,7 +48,8 @@ def part(name: str, argument: str = "name") -> str:
     return name
 
 
-def _is_part(name: str) -> bool:
+def is_part(name: str) -> bool:
+    """Whether ``name`` can be one part of a path."""
     return bool(PART.fullmatch(name)) and len(os.fsencode(name)) <= _LONGEST_PART
 
 
@@ -70,7 +71,7 @@ def sweep_file(sweep: str, name: str) -> str:
 def study_directory(sweep: str, kind: str, study: str) -> str:
     """The directory of a study's suggestions or stopped trials; ``study`` may have parts."""
     pieces = study.split("/")
-    if not all(_is_part(piece) and piece not in (".", "..") for piece in pieces):
+    if not all(is_part(piece) and piece not in (".", "..") for piece in pieces):
         raise ValueError(f"study: found {study!r}; its parts are plain names, joined by /")
     return f"{sweep_directory(sweep)}/{kind}/{study}"
 

@@ -34,6 +34,7 @@ from sweeps.store.layout import (
     RESERVED_NAMES,
     TRIAL_KEY,
     checked_key,
+    is_part,
     study_directory,
     sweep_directory,
     trial_directory,
@@ -56,7 +57,8 @@ class Store(SweepFiles, TrialFiles, EmbeddingFiles):
 
     def sweeps(self) -> list[str]:
         """The names of the directories that may belong to sweeps."""
-        return [name for name in self._files.directories("") if name not in RESERVED_NAMES]
+        found = self._files.directories("")
+        return [name for name in found if name not in RESERVED_NAMES and is_part(name)]
 
     def trial_keys(self) -> list[str]:
         """The keys of all trials that have a record or are in progress."""

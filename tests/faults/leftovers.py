@@ -16,7 +16,7 @@ MARK = "CALSWEEP_SCENE"
 """The variable of the environment by which the processes of a scene are known."""
 LEAVE_SECONDS = 30.0
 """So long a killed sweep's processes and files may outlive it."""
-SYSTEM_PLACES = (Path("/tmp"), Path("/var/tmp"))
+SYSTEM_PLACE = Path("/tmp")
 """Where a driver's workspace lies if the path of TMPDIR is too long for Ray's sockets."""
 SHARED = Path("/dev/shm")
 """Where libraries keep memory that processes share, under names that tell no driver."""
@@ -57,7 +57,7 @@ class Trace:
         """The temporary files and directories that are there."""
         found = [*self.temporary.iterdir()] if self.temporary and self.temporary.exists() else []
         known = re.compile("|".join(self._names()) or "$^")
-        for place in {Path(tempfile.gettempdir()), *SYSTEM_PLACES}:
+        for place in {Path(tempfile.gettempdir()), SYSTEM_PLACE}:
             found += [path for path in place.iterdir() if known.search(path.name)]
         if self.shared_before is not None:
             found += {*SHARED.iterdir()} - self.shared_before

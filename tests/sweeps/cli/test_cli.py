@@ -15,6 +15,8 @@ from calibration.methods import METHODS
 from calibration.metrics import METRICS
 from calibration.models import MODELS
 from sweeps.cli.main import main
+from sweeps.errors import UserError
+from sweeps.ray_backend.connection import _reach
 from sweeps.search import SAMPLERS
 
 
@@ -86,6 +88,12 @@ def test_ui_without_a_sweep_says_so(tmp_path, capsys: pytest.CaptureFixture) -> 
         (["run", "quickstart", "--tracking", "htp://bob:s3cret@host"], ["--tracking", "http://"]),
         (["sync", "quickstart", "--tracking", "mlflow.db"], ["--tracking", "mlflow.db"]),
         (["sync", "quickstart"], ["no sweep 'quickstart'", "run it first"]),
+        (
+            ["run", "quickstart", "--store", "ftp://bob:s3cret@host/runs"],
+            ["--store: found 'ftp://***@host/runs'", "FSSPEC_FTP_PASSWORD in the environment"],
+        ),
+        (["status", "mine", "--store", "sftp://bob:s3/cret@host:22/runs"], ["--store", "found"]),
+        (["compare", "a", "b", "--store-b", "ftp://bob:s3cret@host/a"], ["--store-b: found"]),
     ],
 )
 def test_a_wrong_place_is_said_at_once_and_nothing_is_created(
@@ -99,7 +107,7 @@ def test_a_wrong_place_is_said_at_once_and_nothing_is_created(
     assert main(arguments) == 2
     said = capsys.readouterr().err
     assert [word for word in words if word not in said] == []
-    assert "s3cret" not in said
+    assert "cret" not in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -119,3 +127,32 @@ def test_the_help_of_a_command_says_what_it_does(
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
     assert words in capsys.readouterr().out
+
+
+def test_a_store_may_hold_directories_that_no_sweep_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("old [2025]", "what?", "\x1b[31m", "my sweep"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert main(["status", "mine"]) == 2
+    assert "there is no sweep 'mine'; nor any other" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("local", "leave --address out"),
+        ("é..é:6379", "nothing answers there"),
+        (f"{'a' * 300}:6379", "nothing answers there"),
+    ],
+)
+def test_an_address_that_is_no_cluster_s_is_refused(address: str, words: str) -> None:
+    with pytest.raises(UserError, match=rf"^--address {address}: .*{words}"):
+        _reach(address)
+
+
+def test_nor_is_one_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    with pytest.raises(UserError, match=r"^--address auto: found 'local'"):
+        _reach("auto")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -17,6 +20,7 @@ from sweeps.cli import listings
 from sweeps.cli import main as cli
 from sweeps.cli.main import main
 from sweeps.store import Store
+from tests.waiting import output_of, wait_for
 
 Break = Callable[[BaseException], None]
 
@@ -141,6 +145,24 @@ def test_interruptions_stay_what_they_are(
         assert main(["methods"]) == code
         assert capsys.readouterr().err.startswith("calsweep: stopped; ")
     assert not (tmp_path / "state").exists()
+
+
+def test_an_interruption_during_the_imports_is_one_message(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    (tmp_path / "rich.py").write_text(
+        f"import time\nopen({str(begun)!r}, 'w').close()\ntime.sleep(3600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sweeps.cli", "methods"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(begun.exists, process)
+    process.send_signal(signal.SIGINT)
+    assert output_of(process) == ("", "calsweep: stopped; nothing was started\n")
+    assert process.returncode == 130
 
 
 def test_a_broken_plug_in_is_named_and_left_out(

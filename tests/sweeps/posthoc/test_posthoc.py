@@ -287,6 +287,7 @@ def test_mistakes_in_tables_are_one_message_and_nothing_is_written(
             ["apply", "list.json", "val.npz", "--out", "o.npz"],
             ["list.json: not a saved calibrator"],
         ),
+        (["apply", "huge.json", "val.npz", "--out", "o.npz"], ["huge.json: about: ", "too large"]),
         (["apply", "best.json", "two.npz", "--out", "o.npz"], ["two.npz has 2 classes", "with 3"]),
         (["apply", "best.json", "other.csv", "--out", "o.npz"], ["bee, ant, cat", "ant, bee, cat"]),
         (["apply", "best.json", "val.npz", "--out", "o.txt"], ["--out", "*.parquet"]),
@@ -304,7 +305,18 @@ def test_other_mistakes_are_one_message_too(
     fitted = calibrators.fit("temperature", torch.from_numpy(Z), torch.from_numpy(Y))
     saved = save_calibrator(fitted) | {"about": {"class_names": CLASSES}}
     Path("best.json").write_text(json.dumps(saved))
+    huge = {"class_shares": [10**400, 1, 1]}  # JSON has numbers that no float can hold
+    Path("huge.json").write_text(json.dumps(saved | {"about": huge}))
     _refused(arguments, words, there, capsys)
+
+
+@pytest.mark.parametrize("seed", ["-1", "9" * 30, "many"])
+def test_a_seed_that_no_generator_takes_is_named(
+    seed: str, there: Path, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["posthoc", "val.npz", "--seed", seed])
+    assert f"--seed: found '{seed}'; write a whole number" in capsys.readouterr().err
 
 
 def _refused(
