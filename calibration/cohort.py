@@ -38,6 +38,7 @@ from calibration.cohort_step import (
 from calibration.cohort_times import EpochTimes, clock, times_of
 from calibration.cohort_validation import UNBATCHED, measured_by_all, measured_equally
 from calibration.data import Part
+from calibration.denormals import flushed_denormals
 from calibration.methods import Numbers, TrainState
 from calibration.seeds import derive_seed
 from calibration.training import Totals, TrainingRun
@@ -82,6 +83,7 @@ class Cohort:
             run for place, run in enumerate(self.runs) if not (run.done or place in self.failures)
         ]
 
+    @flushed_denormals()
     def run_epoch(self) -> None:
         """Train one epoch of every active member; see ``TrainingRun.run_epoch``."""
         companies: dict[Company, list[TrainingRun]] = {}

@@ -23,6 +23,7 @@ from calibration.data import Part, Splits
 from calibration.data.mapped import in_pieces, is_mapped
 from calibration.data.placement import placed
 from calibration.data.transforms import category_blocks, encoded, on_device
+from calibration.denormals import flushed_denormals
 from calibration.fine_tuning import surroundings
 from calibration.methods import Batch, Learner, Method, Numbers, Seen, TrainState
 from calibration.models import FunctionalModel, Output, build_embedded, own_preparation
@@ -33,7 +34,7 @@ from calibration.training_config import TrainingConfig, check_augmentations
 from calibration.training_progress import TrainingProgress
 from calibration.validation import Measured, measured
 
-TRAINING_LOOP_VERSION = 3
+TRAINING_LOOP_VERSION = 4
 """Part of every trial's key: raise it when anything but a method, model, optimiser or metric
 (these have their own) is changed so that a training comes to other numbers: the loop in here,
 how rows are divided, transformed and augmented, how random streams are seeded, how gradients are
@@ -137,6 +138,7 @@ class TrainingRun(Batches, TrainingProgress):
         """The last epoch's training loss is infinite or not a number."""
         return bool(self.curve) and not math.isfinite(self.curve[-1]["train/loss"])
 
+    @flushed_denormals()
     def run_epoch(self) -> dict[str, float]:
         """Train one epoch and return its row: training averages, validation when due.
 
