@@ -1,4 +1,4 @@
-"""Denormal numbers as zero: with them processors compute up to a hundred times more slowly."""
+"""Denormal numbers as zero: with them processors compute many times more slowly."""
 
 from __future__ import annotations
 

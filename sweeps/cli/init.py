@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -48,11 +49,12 @@ def _init(options: argparse.Namespace, console: Console) -> int:
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from None
     datasets = ", ".join(map(one_line, loaded.datasets))
+    spec = shlex.quote(str(path))
     say(
         console,
         f"{path}: {count(len(loaded.spec.methods), 'method')} on {datasets}",
-        f"check it  calsweep check {path}",
-        f"run it    calsweep run {path}",
+        f"check it  calsweep check {spec}",
+        f"run it    calsweep run {spec}",
         *warnings_in(text),
     )
     return 0

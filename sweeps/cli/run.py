@@ -172,7 +172,7 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
         print_leaderboard(outcome.analysis, outcome.records, console)
     where = _given(options)
     pruned = f", {plan.pruned} stopped early" if plan.pruned else ""
-    name = shlex.quote(plan.spec.name)
+    name, spec = shlex.quote(plan.spec.name), shlex.quote(str(options.spec))
     dataset = " --dataset NAME" if len(plan.loaded.datasets) > 1 else ""
     lines = [
         f"trials    {plan.done} of {plan.total} done, {plan.trained} trained now{pruned}, "
@@ -188,14 +188,14 @@ def _print_outcome(outcome: Outcome, options: argparse.Namespace, console: Conso
         if cell.hopeless:
             lines.append(f"{cell.dataset} {cell.row}: every search trial failed, so it has no row")
     if plan.failed:
-        lines.append(f"after it is fixed: calsweep run {options.spec} --retry-failed{where}")
+        lines.append(f"after it is fixed: calsweep run {spec} --retry-failed{where}")
     for name, reason in outcome.failed_calibrators.items():
         lines.append(f"calibrator {name} failed and has no row: {reason}")
     if outcome.unpublished or outcome.tracking_error:
         lines.append(
             f"MLflow could not be reached at {masked(outcome.tracking_uri)} "
             f"({outcome.tracking_error}); the records are safe; to publish "
-            f"them: calsweep sync {options.spec}{where.partition(' --address')[0]}"
+            f"them: calsweep sync {spec}{where.partition(' --address')[0]}"
         )
     say(console, *lines)
 

@@ -36,7 +36,7 @@ def trials(sweep: Sweep) -> list[TrialView]:
 
 
 def state(sweep: Sweep) -> str:
-    """In a few words: running, finished or interrupted."""
+    """In a few words: running, finished, trained or interrupted."""
     plan = sweep.plan
     holder = sweep.store.lock(sweep.name).holder()
     if holder is not None:
@@ -48,6 +48,14 @@ def state(sweep: Sweep) -> str:
     queued = slurm_jobs(sweep.name, sweep.store)
     if queued:
         return f"{count(left, 'trial')} left; {queued[0].describe()}"
+    confirmed = [trial for place in plan.cells for trial in plan.confirmed(*place)]
+    searched = all(cell.study.exhausted for cell in plan.cells.values())
+    if searched and all(plan.result(trial) is not None for trial in confirmed):
+        # Killed at the very end, or a calibrator has been installed since.
+        return (
+            f"trained, {count(left, 'trial')} not evaluated with every calibrator: the same "
+            "calsweep run does that"
+        )
     return f"interrupted, {count(left, 'trial')} left: the same calsweep run continues it"
 
 

@@ -74,7 +74,11 @@ def _is_installed(place: Path) -> bool:
 def _imports(place: Path) -> Iterator[str]:
     """The top-level names that a file, or the files of a package, import."""
     for file in [place] if place.is_file() else sorted(place.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_bytes())):
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError):  # compiled, or not for this version of Python
+            continue
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:

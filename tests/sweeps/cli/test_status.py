@@ -96,6 +96,14 @@ def test_an_interrupted_sweep_says_what_is_left(directory: Path) -> None:
     assert "interrupted, 3 trials left" in done.stdout
 
 
+def test_a_sweep_that_only_lacks_evaluations_says_so(tmp_path: Path, capsys) -> None:
+    """As after a calibrator has been installed that ``calibrators: fast`` takes in."""
+    train_sweep(tmp_path, SPEC)
+    next(tmp_path.glob("runs/records/*/*/evaluations/*/temperature.json")).unlink()
+    assert main(["status", "stands", "--store", str(tmp_path / "runs")]) == 0
+    assert "trained, 1 trial not evaluated with every calibrator" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_running_sweep_names_its_driver_and_its_epochs(directory: Path) -> None:
     part = train_sweep(directory, SPEC, store="live", limit=1)

@@ -33,3 +33,17 @@ def test_packages_installed_outside_of_the_environment_are_requirements(
     names = [line.partition("==")[0] for line in found.requirements]
     assert names == sorted([*REQUIRED, "other-site"])
     assert "other-site==1.5" in found.requirements
+
+
+def test_files_that_are_no_python_are_copied_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("import yaml\n")
+    (package / "compiled.py").write_bytes(b"\0\1")
+    (package / "template.py").write_text("import {{ name }}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = bundle(["own_package"])
+    assert package in found.code
+    assert any(line.lower().startswith("pyyaml==") for line in found.requirements)
