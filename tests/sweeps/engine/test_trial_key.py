@@ -41,7 +41,7 @@ GIVEN = TrialConfig(
     seed=3,
     phase="search",
 )
-KEY = "f88406e532d27842feda1ad61326fea7"
+KEY = "b4207c61c34a31365a057185804c9928"
 OTHER: dict[type[BaseModel], dict[str, Any]] = {
     TrialConfig: {
         "fingerprint": "0",
