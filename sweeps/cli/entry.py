@@ -11,20 +11,15 @@ from sweeps.host.import_names import foreign_package
 def main() -> int:
     """Run the command, or report that another distribution shadows its packages."""
     try:
-        return _main()
-    except KeyboardInterrupt:  # while the command is still being imported, which may take seconds
+        try:
+            trouble = foreign_package(Path.cwd())
+        except OSError:  # the working directory is gone: nothing can be imported from it
+            trouble = None
+        if trouble is not None:
+            print(f"calsweep: {trouble}", file=sys.stderr)
+            return 2
+        from sweeps.cli.main import main as command
+    except KeyboardInterrupt:  # the imports may take seconds
         print("calsweep: stopped; nothing was started", file=sys.stderr)
         return 130
-
-
-def _main() -> int:
-    try:
-        trouble = foreign_package(Path.cwd())
-    except OSError:  # the working directory is gone: nothing can be imported from it
-        trouble = None
-    if trouble is not None:
-        print(f"calsweep: {trouble}", file=sys.stderr)
-        return 2
-    from sweeps.cli.main import main as command
-
     return command()
