@@ -69,6 +69,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code)
+    if arguments is None:
+        # All is done and said: Ctrl-C while the interpreter ends must not turn that into a failure.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
 

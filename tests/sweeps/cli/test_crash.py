@@ -165,6 +165,38 @@ def test_an_interruption_during_the_imports_is_one_message(tmp_path: Path) -> No
     assert process.returncode == 130
 
 
+def test_an_interruption_after_the_end_changes_nothing(tmp_path: Path) -> None:
+    """The interpreter takes a while to end, with Ray's threads a second."""
+    ending, interrupted = tmp_path / "ending", tmp_path / "interrupted"
+    (tmp_path / "linger.py").write_text(
+        f"""
+import atexit, pathlib, runpy, sys, time
+
+def linger():
+    pathlib.Path({str(ending)!r}).touch()
+    while not pathlib.Path({str(interrupted)!r}).exists():
+        time.sleep(0.01)
+
+atexit.register(linger)
+sys.argv = ["calsweep", "metrics"]
+runpy.run_module("sweeps.cli", run_name="__main__")
+"""
+    )
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "linger.py"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(ending.exists, process)
+    process.send_signal(signal.SIGINT)
+    interrupted.touch()
+    said, complaints = output_of(process)
+    assert "nll" in said
+    assert complaints == ""
+    assert process.returncode == 0
+
+
 def test_a_broken_plug_in_is_named_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
