@@ -1,4 +1,4 @@
-"""A file system of its own, small enough to be filled; needs root."""
+"""File systems that are small enough to be filled, or read-only; needs root."""
 
 from __future__ import annotations
 
@@ -27,3 +27,21 @@ def fill(place: Path) -> Path:
         while True:
             file.write(b"\0" * 4096)
     return ballast
+
+
+@contextmanager
+def read_only(directory: Path) -> Iterator[None]:
+    """Nothing that is opened from now on can be written: the directory is mounted over itself."""
+    # Made elsewhere first: a mount with a file open for writing cannot be made read-only.
+    unwritable = directory.with_name("unwritable")
+    unwritable.mkdir()
+    subprocess.run(["mount", "--bind", directory, unwritable], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", unwritable], check=True)
+        subprocess.run(["mount", "--bind", unwritable, directory], check=True)
+    finally:
+        subprocess.run(["umount", "-l", unwritable], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", directory], check=True)

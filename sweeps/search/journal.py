@@ -7,6 +7,7 @@ line and wait for the disk; this one does neither.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -55,7 +56,8 @@ class Journal:
     """Writes the journal file ``path``; call ``rebuild`` before anything else.
 
     Nothing here raises when the file cannot be written: the loss is logged once, and the
-    file is left alone until the next ``rebuild``.
+    file is left alone until the next ``rebuild``. On a read-only file system it is not even
+    logged: the run ends there at its next write to the store, and says so.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,6 +147,8 @@ class Journal:
     def _give_up(self, error: Exception) -> None:
         """A lost line makes all later ones meaningless: they refer to trials by their count."""
         self._open = False
+        if isinstance(error, OSError) and error.errno == errno.EROFS:
+            return
         logging.getLogger("calsweep").warning(
             "the journal for optuna-dashboard is not kept up to date until the next run: %s", error
         )

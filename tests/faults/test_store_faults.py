@@ -7,8 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -19,7 +18,7 @@ from sweeps.engine.trial import TrialRun
 from sweeps.store import Store, StoreError
 from sweeps.store.codec import STORE_FORMAT
 from sweeps.sweep import open_sweep
-from tests.disks import small_disk
+from tests.disks import read_only, small_disk
 from tests.faults.kit import Scene, wait_for
 from tests.outcomes import recorded
 from tests.trained import finish, train_sweep
@@ -97,24 +96,6 @@ def test_a_run_whose_store_turns_read_only_and_then_loses_its_database(tmp_path:
     synced = scene.run(command="sync")
     assert synced.returncode == 0, synced.stderr
     scene.assert_exact(TRIALS, CURVE, {"FINISHED"})
-
-
-@contextmanager
-def read_only(directory: Path) -> Iterator[None]:
-    """Nothing that is opened from now on can be written: the directory is mounted over itself."""
-    # Made elsewhere first: a mount with a file open for writing cannot be made read-only.
-    unwritable = directory.with_name("unwritable")
-    unwritable.mkdir()
-    subprocess.run(["mount", "--bind", directory, unwritable], check=True)
-    try:
-        subprocess.run(["mount", "-o", "remount,bind,ro", unwritable], check=True)
-        subprocess.run(["mount", "--bind", unwritable, directory], check=True)
-    finally:
-        subprocess.run(["umount", "-l", unwritable], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", directory], check=True)
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from sweeps.search import Result, Study
 from sweeps.search.config import SchedulerConfig, SearchConfig
 from sweeps.search.journal import Journal
 from sweeps.search.space import Space
+from tests.disks import read_only
 from tests.ports import free_port
 from tests.waiting import DIRECT, answers, wait_for
 
@@ -214,6 +215,20 @@ def test_a_place_that_cannot_be_written_is_logged_and_nothing_more(
         trained(study, journal, "a", 2)
         assert not path.exists()
     assert len(caplog.records) == 2
+
+
+def test_a_read_only_place_is_left_to_the_store_to_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "place").mkdir()
+    journal = Journal(tmp_path / "place" / "optuna.log")
+    study = one_objective()
+    journal.rebuild({"a": study})
+    with read_only(tmp_path / "place"):
+        trained(study, journal, "a", 2)
+    trained(study, journal, "a", 2)
+    assert not caplog.records
+    assert not loaded(journal.path, "a").trials
 
 
 @pytest.mark.slow
