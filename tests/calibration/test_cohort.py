@@ -16,7 +16,7 @@ from calibration import cohort_step, cohort_times, cohort_validation, steady
 from calibration.cohort import Cohort
 from calibration.cohort_times import TIMED, EpochTimes, gain
 from calibration.data import Part
-from calibration.methods import Batch, Learner, Numbers, TrainState, make_method
+from calibration.methods import METHODS, Batch, Learner, Numbers, TrainState, make_method
 from calibration.methods.descent import moved_together
 from calibration.methods.standard import Standard
 from calibration.metrics import METRICS, Metric
@@ -43,11 +43,12 @@ class Counted(Standard):
 
     calls = 0
     fails_at: tuple[float, ...] = ()
+    error: Exception = FloatingPointError("told to fail")
 
     def steps(self, *arguments: Any) -> tuple[TrainState, dict[str, Tensor]]:
         Counted.calls += 1
         if self.hyperparameters.lr in self.fails_at:
-            raise FloatingPointError("told to fail")
+            raise self.error
         return super().steps(*arguments)
 
 
@@ -272,14 +273,17 @@ def test_bits_are_compared_as_bits() -> None:
     assert not cohort_step.same_bits(one, {"b": torch.tensor([1.0, torch.nan])})
 
 
-def test_a_member_that_raises_takes_nobody_with_it() -> None:
+@pytest.mark.parametrize("error", [FloatingPointError, MemoryError, torch.cuda.OutOfMemoryError])
+def test_a_member_that_raises_takes_nobody_with_it(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
     members = [counted(place) for place in range(4)]
-    Counted.fails_at = (0.004,)
-    try:
-        cohort = trained(members)
-    finally:
-        Counted.fails_at = ()
-    assert {place: str(e) for place, e in cohort.failures.items()} == {1: "told to fail"}
+    monkeypatch.setattr(Counted, "error", error("told to fail"))
+    monkeypatch.setattr(Counted, "fails_at", (0.004,))
+    cohort = trained(members)
+    assert {place: repr(e) for place, e in cohort.failures.items()} == {
+        1: f"{error.__name__}('told to fail')"
+    }
     assert members[1].epoch == 0
     for place in (0, 2, 3):
         assert difference(untimed(finished(run_of(place))), untimed(members[place])) is None
@@ -359,6 +363,16 @@ def test_networks_that_draw_train_alone() -> None:
     assert "cannot be batched" in next(iter(cohort.apart.values()))
     for member in members:
         assert difference(untimed(finished(run())), untimed(member)) is None
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_every_method_can_be_batched_or_says_why_not(name: str) -> None:
+    """Which bits are the same is up to the kernels; that its step can be batched is its own."""
+    members = [run_of(place, name, seed=0, epochs=1) for place in range(2)]
+    cohort = trained(members)
+    assert not cohort.failures
+    (reason,) = {cohort.why_apart(member) for member in members}
+    assert reason == members[0].method.alone or reason.startswith("no batch gives the same bits")
 
 
 class DrawsInside(Standard):
