@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from calibration.methods import LossMethod
 from sweeps.engine import trial as trial_module
 from sweeps.engine.plan import Plan
+from sweeps.ray_backend import trainable
 from sweeps.ray_backend.assignment import ASSIGNMENT, Assignment, Terms
 from sweeps.ray_backend.searcher import PlanScheduler, PlanSearcher
 from sweeps.ray_backend.trainable import CalibrationTrial
@@ -198,6 +200,34 @@ def test_who_fails_or_dies_takes_nobody_along(
         if record.status == "done":
             assert [row["epoch"] for row in record.curve] == list(range(1, 41))
             assert record.company == (4 if key in reached else 1)
+
+
+class Overdue:
+    """A watchdog that finds every trial hanging, and ends its process."""
+
+    def __init__(self, seconds: float, on_timeout: Callable[[], None]) -> None:
+        on_timeout()
+        raise SystemExit
+
+
+def test_who_hangs_in_a_cohort_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows who it is: all continue alone, each with the whole limit; then it is known."""
+    spec = FRAGILE.replace("lr: 0.02", "lr: 0.004") + "time_limit: 600\n"
+    here = Here(fresh(tmp_path, spec), block=0.001)
+    monkeypatch.setattr(here.searcher, "room", lambda: 1)
+    here.fill()
+    for _ in range(2):  # the cohort, then the first of its members
+        with monkeypatch.context() as hanging:
+            hanging.setattr(trainable, "Watchdog", Overdue)
+            with pytest.raises(SystemExit):
+                here.round()
+        here.die()
+        here.fill()
+    assert here.sizes == [4, 1, 1]
+    (record,) = records(here.plan).values()
+    assert record.reason.startswith("took longer than its time limit of 600 s")
+    here.run_out()
+    assert (here.plan.done, here.plan.failed) == (5, 1)
 
 
 def test_a_lost_machine_splits_no_cohort(tmp_path: Path) -> None:
