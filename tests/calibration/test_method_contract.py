@@ -327,6 +327,22 @@ class CountsOnItself(Honest):
         return plain(learner, state, batch, numbers, factor=1 + self.taken / 100)
 
 
+class DampedHyperparameters(MethodHyperparameters):
+    damping: float = 1.0
+
+
+class LooksPastItsNumbersLate(Honest):
+    """In the first epoch, where steps are compared, all members of a cohort take their own."""
+
+    Hyperparameters = DampedHyperparameters
+    hyperparameters: DampedHyperparameters
+
+    def step(self, learner: Learner, state: TrainState, batch: Batch, numbers: Numbers, _) -> Step:
+        late = numbers["progress"] > 0
+        damping = torch.where(late, self.hyperparameters.damping, numbers["damping"])
+        return plain(learner, state, batch, numbers | {"lr": numbers["lr"] * damping})
+
+
 class ForgetsItsMap(Honest):
     """Predictions need ``scale``, which ``inference_state`` does not name."""
 
@@ -377,6 +393,7 @@ BROKEN = [
     (HoldsOutInVain, "needs_held_out, but within 40 epochs other held-out labels do nothing"),
     (CountsOnItself, "a run continued from its checkpoint must be the same to the bit"),
     (ForgetsItsMap, "a stored network must predict the same"),
+    (LooksPastItsNumbersLate, "a network trained in a cohort must be the same to the bit as alone"),
 ]
 
 
