@@ -115,7 +115,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         if not printed.exists():
             directory.mkdir(exist_ok=True)
             (directory / "tiny.yaml").write_text(SPEC)
-            done = calsweep(directory, "run", "tiny.yaml")
+            done = calsweep(directory, "run", "tiny.yaml", "--profile")
             assert done.returncode == 0, done.stderr
             printed.write_text(done.stdout)
     return directory, printed.read_text()

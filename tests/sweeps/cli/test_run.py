@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -132,3 +133,13 @@ def test_the_command_says_what_it_did_and_where_to_look(swept: tuple[Path, str])
         assert word in printed
     assert (directory / "runs" / "tiny" / "report.html").read_text().count('class="plot"') >= 3
     assert len(list((directory / "runs" / "tiny" / "figures").glob("*.png"))) >= 3
+
+
+def test_the_profile_has_the_seconds_of_both_sides(swept: tuple[Path, str]) -> None:
+    """Some stages are the workers', some the driver's, and both import."""
+    table = swept[1].partition("workers, added up")[2]
+    lines = [re.split(r"  +", line.strip()) for line in table.splitlines()]
+    found = {name: [float(value) for value in values] for name, *values in lines[1:] if values}
+    assert {"train", "evaluate", "suggest", "Ray start", "publish", "report"} <= found.keys()
+    assert len(found["imports"]) == 2
+    assert found["train"][0] > 0
