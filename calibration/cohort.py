@@ -145,7 +145,9 @@ class Cohort:
         except Exception as error:
             self._one_by_one(runs)
             if not any(self._place(run) in self.failures for run in runs):
-                self.apart[kind] = f"its step cannot be batched: {error}"
+                # The first sentence: the others of torch's are addressed to its own developers.
+                what = str(error).partition(". ")[0]
+                self.apart[kind] = f"its step cannot be batched: {what}"
             return True
         states = [member_state(state, place) for place in range(len(runs))]
         sums = {name: values.tolist() for name, values in totals.sums.items()}

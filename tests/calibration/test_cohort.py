@@ -398,7 +398,10 @@ def test_a_method_that_draws_in_its_step_trains_alone() -> None:
         return made
 
     members = [run(place) for place in range(3)]
-    trained(members)
+    cohort = trained(members)
+    reason = "its step cannot be batched: vmap: called random operation while in randomness error"
+    assert cohort.why_apart(members[0]).startswith(reason)
+    assert "Please" not in cohort.why_apart(members[0])
     for place, member in enumerate(members):
         assert difference(untimed(finished(run(place))), untimed(member)) is None
 
