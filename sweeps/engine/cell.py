@@ -94,7 +94,7 @@ class Cells:
             "trial": determining(template),
             "space": _space_identity(space),
             "search": _search_identity(search),
-            "scheduler": _scheduler_identity(self.spec.scheduler),
+            "scheduler": _scheduler_identity(self.spec.scheduler, search.batch),
         }
         study_id = f"{file_name(dataset)}/{file_name(row)}/{_digest(identity)}"
         return Cell(dataset, row, study, study_id, self.spec.confirm_seeds)
@@ -187,10 +187,11 @@ def _search_identity(search: SearchConfig) -> dict[str, Any]:
     }
 
 
-def _scheduler_identity(scheduler: SchedulerConfig) -> dict[str, Any] | None:
+def _scheduler_identity(scheduler: SchedulerConfig, batch: int | None) -> dict[str, Any] | None:
     if scheduler.name == "none":
         return None
-    return {
+    # In rounds a trial is compared with those of earlier rounds, whatever the sampler.
+    return ({} if batch is None else {"batch": batch}) | {
         "name": scheduler.name,
         "grace": scheduler.grace,
         "reduction": scheduler.reduction,

@@ -54,10 +54,10 @@ class Cohorts:
         That is everything that determines the result except seeds and real-valued
         hyperparameters. The first confirm trial of every cell trains alone: its time is the row's
         cost. So do search trials that are judged by the median of finished ones: within a cohort
-        none has finished.
+        none has finished, unless it is those of earlier rounds that count.
         """
-        searches = trial.config.phase == "search"
-        by_finished = searches and self.spec.scheduler.name == "median"
+        searches, in_rounds = trial.config.phase == "search", self.spec.search.batch is not None
+        by_finished = searches and self.spec.scheduler.name == "median" and not in_rounds
         if self.spec.cohort == 1 or by_finished or not (searches or trial.number):
             return None
         if trial.key not in self._shapes:

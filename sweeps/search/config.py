@@ -100,8 +100,8 @@ class SearchConfig(_Part):
     batch: Annotated[
         int | None,
         about(
-            "suggestions made at once, each round after the results of the one before; by default "
-            "one whenever there is room",
+            "suggestions made at once, each round after the results of the one before, which a "
+            "scheduler compares it with; by default one whenever there is room",
             "trials per round",
             ge=1,
             le=100_000,

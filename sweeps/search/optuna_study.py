@@ -59,7 +59,7 @@ class OptunaStudy:
             self._study = optuna.create_study(
                 study_name=label,
                 directions=[objective.direction for objective in config.objective],
-                pruner=pruner(scheduler, epochs),
+                pruner=pruner(scheduler, epochs, config.batch),
             )
 
     def next(self, number: int, given: Configuration, *, replayed: bool) -> Configuration:

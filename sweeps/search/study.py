@@ -118,7 +118,8 @@ class Study:
     def waiting(self) -> bool:
         """Whether the next suggestion starts a round, while the previous round has not ended.
 
-        So suggestions depend on the seed and on results, never on when results arrive.
+        So suggestions and early stopping depend on the seed and on results, never on when results
+        arrive.
         """
         batch = self._round
         return batch is not None and self._asked % batch == 0 and bool(self._running)
@@ -139,16 +140,17 @@ class Study:
         budget, sampler = self.budget, SAMPLERS[self.config.sampler]
         if self.exhausted or self.waiting or budget is None or self.config.time is not None:
             return 0
-        end = budget if self.points or not sampler.learns else sampler.startup
         if self._round is not None:
-            end = max(end, self._round * (self._asked // self._round + 1))
+            end = self._round * (self._asked // self._round + 1)
+        else:
+            end = budget if self.points or not sampler.learns else sampler.startup
         return max(0, min(end, budget) - self._asked)
 
     @property
     def _round(self) -> int | None:
         """The size of a round; None if rounds change nothing."""
         learns = not self.points and SAMPLERS[self.config.sampler].learns
-        return self.config.batch if learns else None
+        return self.config.batch if learns or self.rungs else None
 
     def ask(self) -> tuple[int, dict[str, Value]]:
         """The next trial's number and hyperparameters, fixed ones included.

@@ -274,8 +274,17 @@ def test_members_are_stopped_one_by_one_at_their_rungs(tmp_path: Path) -> None:
     assert fresh(tmp_path, PRUNED).finished
 
 
-def test_the_median_of_finished_trials_stops_the_same_in_cohorts(tmp_path: Path) -> None:
-    text = PRUNED.replace("asha", "median").replace("epochs: 9", "epochs: 3")
+@pytest.mark.parametrize(
+    ("rule", "search"),
+    [
+        ("median", "trials: 8"),  # trained one by one
+        ("median", "trials: 12, batch: 6"),
+        ("asha", "trials: 12, batch: 4"),
+    ],
+)
+def test_cohorts_stop_the_same(rule: str, search: str, tmp_path: Path) -> None:
+    text = PRUNED.replace("asha", rule).replace("epochs: 9", "epochs: 3")
+    text = text.replace("trials: 8", search)
     stopped = []
     for cohort in ("cohort: 1", "cohort: 4"):
         plan = swept(tmp_path / cohort[-1], text.replace("cohort: 4", cohort)).plan
@@ -283,5 +292,7 @@ def test_the_median_of_finished_trials_stops_the_same_in_cohorts(tmp_path: Path)
         trials = plan.search_trials(cell)
         outcomes = [plan.store.outcome("cohorts", cell.study_id, each.key) for each in trials]
         stopped.append([each is not None and each.status == "pruned" for each in outcomes])
+        companies = {each.company for each in outcomes if each}
+        assert (max(companies) > 1) == (cohort == "cohort: 4" and "batch" in search)
     assert stopped[0] == stopped[1]
-    assert 0 < sum(stopped[0]) < 8
+    assert 0 < sum(stopped[0]) < len(stopped[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from typing import Any
 
@@ -147,6 +148,49 @@ def test_decisions_and_suggestions_after_a_replay_are_those_of_the_uninterrupted
         for number in range(cut, 30):
             assert again.ask() == (number, suggestions[number])
             assert trained(again, number, suggestions[number]) == ends[number]
+
+
+@pytest.mark.parametrize("config", RULES)
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_in_rounds_it_does_not_matter_who_reaches_a_rung_first(
+    config: SchedulerConfig, sampler: str
+) -> None:
+    def searched(workers: int, chooser: random.Random) -> list[tuple[dict[str, Any], int]]:
+        rounds = SearchConfig(sampler=sampler, trials=21, batch=6)
+        search = Study(SPACE, rounds, 5, "x", scheduler=config, epochs=EPOCHS)
+        suggested: list[dict[str, Any]] = []
+        ends = [0] * 21
+        while not search.finished:
+            assert not search.waiting
+            first = search.asked
+            suggested.append(search.ask()[1])
+            while search.mid_round:
+                suggested.append(search.ask()[1])
+            numbers = list(range(first, search.asked))
+            running: dict[int, int] = {}  # the rungs that a trial has passed
+            while numbers or running:
+                if numbers and len(running) < workers:
+                    running[numbers.pop(0)] = 0
+                    continue
+                number = chooser.choice(sorted(running))
+                passed, values = running[number], suggested[number]
+                whole = passed == len(search.rungs)
+                end = EPOCHS if whole else search.rungs[passed]
+                nll = curve(values, end)
+                if whole or search.report(number, end, nll):
+                    search.tell(number, Result((nll,), nll, end, "done" if whole else "pruned"))
+                    ends[number] = end
+                    del running[number]
+                else:
+                    running[number] += 1
+        return list(zip(suggested, ends, strict=True))
+
+    alone = searched(1, random.Random(0))
+    assert all(end == EPOCHS for _, end in alone[:6]), "nothing came before the first round"
+    assert any(end < EPOCHS for _, end in alone)
+    for workers in (2, 6):
+        for seed in range(3):
+            assert searched(workers, random.Random(seed)) == alone
 
 
 @pytest.mark.parametrize("config", RULES)
