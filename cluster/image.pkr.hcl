@@ -78,6 +78,16 @@ source "googlecompute" "calsweep" {
 build {
   sources = ["source.amazon-ebs.calsweep", "source.googlecompute.calsweep"]
 
+  # What the launchers and the Dockerfile leave out, such as cluster/mlflow/.env: an image may be shared.
+  provisioner "shell-local" {
+    inline = [
+      "if find calibration sweeps cluster -name '*.env' -o -name '*.pem' -o -name '*.db' | grep .; then",
+      "  echo 'move these files elsewhere: they would become part of the image' >&2",
+      "  exit 1",
+      "fi",
+    ]
+  }
+
   provisioner "shell" {
     inline = ["mkdir -p ~/calsweep"]
   }

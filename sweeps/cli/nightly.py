@@ -71,7 +71,8 @@ def add(commands: Subparsers) -> None:
     nightly.add_argument(
         "--watch",
         action="store_true",
-        help="do not run: exit with 1, and notify the webhook, if there is no recent night",
+        help="do not run: look once; if there is no recent night, exit with 1 and notify the "
+        "webhook",
     )
     nightly.add_argument(
         "--within",

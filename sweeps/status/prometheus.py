@@ -10,7 +10,7 @@ _GAUGES = {
     "cell_trials": "Trials of one row on one dataset by state.",
     "validation_nll": "Mean validation NLL of the confirm trials so far.",
     "seconds": "Seconds since this driver started or resumed the sweep.",
-    "event_age_seconds": "Seconds since a trial last ended.",
+    "event_age_seconds": "Seconds since a trial last ended, or since the sweep began.",
     "resident_bytes": "Memory of the driver's process.",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -178,6 +179,24 @@ def test_the_image_is_baked_of_what_the_launchers_bring() -> None:
             assert setting in baked, "else the first boot would install again"
     assert baked.count("{") == baked.count("}")
     assert "rm -f ~/.ray/auth_token" in baked
+
+
+@pytest.mark.parametrize("secret", ["", "cluster/mlflow/.env", "cluster/s3.env", "sweeps/key.pem"])
+def test_nothing_that_may_be_secret_is_baked(secret: str, tmp_path: Path) -> None:
+    """The documentation puts the passwords of an MLflow server into ``cluster/mlflow/.env``."""
+    baked = (ROOT / "cluster" / "image.pkr.hcl").read_text()
+    (listed,) = re.findall(
+        r'provisioner "shell-local" \{\s*inline = \[(.*?)\n    \]', baked, re.DOTALL
+    )
+    lines = re.findall(r'"(.*)"', listed)
+    for path in ("calibration", "sweeps", "cluster/mlflow"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "cluster" / "mlflow" / ".env.example").touch()
+    if secret:
+        (tmp_path / secret).touch()
+    ended = subprocess.run(["sh", "-ec", "\n".join(lines)], cwd=tmp_path, capture_output=True)
+    assert ended.returncode == bool(secret)
+    assert ended.stdout.decode().strip() == secret
 
 
 @pytest.mark.parametrize("name", CLOUDS)

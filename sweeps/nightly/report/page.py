@@ -97,7 +97,11 @@ def _day_words(day: Day) -> str:
 
 def _moved(room: PageBudget, verdict: Verdict, shown: ChartData) -> Markup:
     """The history of what moved, worst first."""
-    found = [(verdict.lines, (WORSE, BETTER)), (verdict.trends, (DRIFTING,))]
+    found = [
+        (verdict.lines, (WORSE, BETTER)),
+        (verdict.steps, (WORSE,)),  # what the seeds of one night do not show
+        (verdict.trends, (DRIFTING,)),
+    ]
     moved = [
         (tuple(line[name] for name in CELL), line["metric"])
         for frame, words in found

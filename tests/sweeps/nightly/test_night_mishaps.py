@@ -266,6 +266,27 @@ def test_what_python_runs_before_us_is_part_of_the_identity(
     assert identities._site_customisation() != changed
 
 
+def test_gpus_their_driver_and_pythonpath_are_part_of_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.write_suite(searched=SEARCHED)
+    suite = load_suite(tmp_path / "small.yaml")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    before = identities.identity(suite)
+    monkeypatch.setenv("PYTHONPATH", "/opt/patched")
+    monkeypatch.setattr(identities, "_gpus", lambda: "NVIDIA L4")
+    monkeypatch.setattr(identities, "_gpu_driver", lambda: "580.65.06")
+    found = {change.what: change.now for change in changes(before, identities.identity(suite))}
+    assert found == {
+        "gpu": "NVIDIA L4",
+        "gpu driver": "580.65.06",
+        "PYTHONPATH": "/opt/patched",
+    }
+    there = identities.identity(suite, elsewhere=True)
+    assert there["gpu of this machine"] == "NVIDIA L4"
+
+
 def test_the_drivers_version_is_read_from_its_kernel_module(tmp_path: Path) -> None:
     told = tmp_path / "version"
     told.write_text(

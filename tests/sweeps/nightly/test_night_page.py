@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,23 @@ def test_the_page_says_what_is_worse_and_draws_it(
         assert wide <= 390, "a phone scrolls one way"
         assert console_errors(driver) == []
         assert requests(driver) == []
+
+
+@pytest.mark.parametrize(("kind", "word"), [("steps", "worse"), ("trends", "drifting")])
+def test_what_only_many_nights_show_is_drawn_too(
+    told: tuple[Verdict, ChartData], kind: str, word: str
+) -> None:
+    verdict, shown = told
+    frame = getattr(verdict, kind)
+    here = (frame["row"] == "standard") & (frame["calibrator"] == "identity")
+    here &= frame["metric"] == "ece"
+    assert here.sum() == 1
+    found = frame.assign(verdict=frame["verdict"].mask(here, word))
+
+    def drawn(verdict: Verdict) -> int:
+        return night_page(verdict, shown).split('<section id="cells">')[0].count('class="plot')
+
+    assert drawn(replace(verdict, **{kind: found})) == drawn(verdict) + 1
 
 
 def test_markdown_has_the_table_the_changes_and_the_days(told: tuple[Verdict, ChartData]) -> None:
