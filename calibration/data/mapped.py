@@ -180,11 +180,9 @@ def _arrived(
     return MappedRows(file, dtype, rows=rows, shape=shape, content=shipped)
 
 
-def mapped_rows(
-    file: MappedFile, dtype: torch.dtype, shape: tuple[int, ...] | None = None
-) -> Tensor:
+def mapped_rows(file: MappedFile, dtype: torch.dtype) -> Tensor:
     """The rows of a file: in memory if they are few, else read when they are needed."""
-    rows = MappedRows(file, dtype, shape=shape)
+    rows = MappedRows(file, dtype)
     return rows if rows.content.nbytes > IN_MEMORY_BYTES else rows.read()
 
 
