@@ -295,7 +295,7 @@ _LAZY: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     Tensor.device.__get__: lambda values: values.target,
 }
-"""What can be said of rows, or done with them, without a look at any."""
+"""Operations on rows that need not read any of them."""
 _ABOUT = {
     Tensor.__len__,
     Tensor.size,
