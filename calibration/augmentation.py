@@ -43,12 +43,12 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = 
     return _picked(F.pad(images, (padding,) * 4), rows, columns)
 
 
-def crop(images: Tensor, generator: torch.Generator, *, padding: int = PADDING) -> Tensor:
-    """Pad by ``padding`` black pixels and crop back at random."""
+def crop(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Pad by 4 black pixels and crop back at random."""
     n, _, height, width = images.shape
-    offsets = torch.randint(0, 2 * padding + 1, (2, n, 1), generator=generator)
+    offsets = torch.randint(0, 2 * PADDING + 1, (2, n, 1), generator=generator)
     rows, columns = offsets[0] + torch.arange(height), offsets[1] + torch.arange(width)
-    return _picked(F.pad(images, (padding,) * 4), rows, columns)
+    return _picked(F.pad(images, (PADDING,) * 4), rows, columns)
 
 
 def flip(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -72,21 +72,21 @@ def cutout(images: Tensor, generator: torch.Generator) -> Tensor:
     return images.masked_fill(inside, 0)
 
 
-def colour_jitter(images: Tensor, generator: torch.Generator, *, strength: float = 0.4) -> Tensor:
-    """Brightness, contrast and saturation, each by a factor in 1 ± ``strength``."""
-    factors = 1 + strength * (2 * torch.rand(3, len(images), generator=generator) - 1)
+def colour_jitter(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Brightness, contrast and saturation, each by a factor in 1 ± 0.4."""
+    factors = 1 + 0.4 * (2 * torch.rand(3, len(images), generator=generator) - 1)
     changes = (brightness, contrast, saturation)
     for change, factor in zip(changes, sent(factors, images.device), strict=True):
         images = change(images, factor)
     return images
 
 
-def rand_augment(images: Tensor, generator: torch.Generator, *, operations: int = 2) -> Tensor:
+def rand_augment(images: Tensor, generator: torch.Generator) -> Tensor:
     """RandAugment (Cubuk et al. 2020): two random operations, at magnitude 9 of 30.
 
     Of torchvision's operations all but equalize; rows and columns that move in are black.
     """
-    for _ in range(operations):
+    for _ in range(2):
         chosen = torch.randint(0, len(RANDOM_OPERATIONS), (len(images),), generator=generator)
         signs = (2 * torch.randint(0, 2, (len(images),), generator=generator) - 1).float()
         images = images.clone()

@@ -284,7 +284,7 @@ def _alone(run: TrainingRun) -> str:
     if run.config.mixed_precision:
         return "mixed precision"
     if run.device.type == "cpu" and torch.get_num_threads() > 1:
-        return "several threads, which divide a cohort's tensors otherwise than a single member's"
+        return "several threads, which divide a cohort's tensors differently from a single member's"
     if run.train_transform is not None:
         return "a train_transform, which draws from torch's own generator"
     return run.method.alone

@@ -116,7 +116,7 @@ class CohortStep:
                 next(mine) if is_own else leaf
                 for leaf, is_own in zip(window.leaves, window.own, strict=True)
             ]
-            # Draws are made outside; whoever draws in here is found out by vmap.
+            # Draws are made outside; a step that draws in here is refused by vmap.
             return method.steps(learner, state, window.batches(leaves), numbers, None)  # type: ignore[arg-type]
 
         own = [leaf for leaf, is_own in zip(window.leaves, window.own, strict=True) if is_own]

@@ -53,8 +53,8 @@ class EpochTimes:
             return ""
         together, alone = (1000 * seconds for seconds in self.compared)
         return (
-            f"one by one is faster: an epoch takes {alone:.3g} ms, and {together:.3g} ms for each "
-            "member together"
+            f"training one by one is faster: an epoch takes {alone:.3g} ms alone, and "
+            f"{together:.3g} ms per member together"
         )
 
 

@@ -5,7 +5,7 @@ what a user has to understand, set and keep right, not a number of parameters: i
 kernel regression have none to count. So each class declares its place on an ordinal scale as
 ``complexity``, or inherits that of its family. Only the order matters; methods are compared
 with methods, calibrators with calibrators. A class of another package that declares nothing has
-the highest place: a tie is never broken in favour of what nothing is known of.
+the highest place: a tie is never broken in favour of an unknown.
 """
 
 from __future__ import annotations

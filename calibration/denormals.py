@@ -13,8 +13,8 @@ def flushed_denormals() -> Iterator[None]:
     """Let this thread take what is below the normal range (1.2e-38 in float32) for zero.
 
     Squared gradients of a network that has fitted its rows are soon that small. If torch computes
-    with several threads, nothing changes: the others could not be told. So results may depend on
-    their number, which is part of a trial's key anyway.
+    with several threads, nothing changes: the setting would not reach the others. So results may
+    depend on their number, which is part of a trial's key anyway.
     """
     if torch.get_num_threads() > 1 or _flushing():
         yield

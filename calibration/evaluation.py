@@ -306,10 +306,6 @@ def evaluate(
     test: LabelledLogits,
     *,
     bins: int = 15,
-    seed: int = 0,
 ) -> dict[str, CalibratorEvaluation]:
     """Every calibrator in ``calibrators``, fitted on ``validation`` and measured on ``test``."""
-    return {
-        name: evaluate_calibrator(name, validation, test, bins=bins, seed=seed)
-        for name in calibrators
-    }
+    return {name: evaluate_calibrator(name, validation, test, bins=bins) for name in calibrators}

@@ -69,8 +69,8 @@ def deployment_prior(
     for name, new, old in zip(class_names, deployed, calibrated, strict=True):
         if new > 0 and old <= 0:
             raise ValueError(
-                f"--prior: no row of class {name!r} was there to calibrate on: nothing is known "
-                "of its probability"
+                f"--prior: there was no row of class {name!r} to calibrate on, so nothing is known "
+                "of its probability; give it the share 0"
             )
     # What no row calibrated has no weight: 0/0 must not become NaN.
     safe = [old if old > 0 else 1.0 for old in calibrated]

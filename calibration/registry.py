@@ -88,7 +88,7 @@ class Registry(Generic[T]):
         return first + colon
 
     def is_broken(self, name: str) -> bool:
-        """Whether another package registers it and cannot be loaded: to look it up says why."""
+        """Whether another package registers it and cannot be loaded: looking it up says why."""
         self._load_entry_points()
         return name in self._broken
 

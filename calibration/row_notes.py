@@ -11,7 +11,7 @@ from calibration.metrics.bootstrap import FEW_GROUPS
 
 def notes_on_groups(groups: int, where: str) -> list[str]:
     """Sentences on what intervals and tests are about, with this many groups ``where``."""
-    notes = [f"Intervals and tests speak of new groups ({groups} in {where})."]
+    notes = [f"Intervals and tests are about new groups ({groups} in {where})."]
     if groups < FEW_GROUPS:
         notes.append(
             f"Warning: fewer than {FEW_GROUPS} groups are in {where}. Intervals use Student's t "

@@ -27,12 +27,12 @@ LOCK = 5_000_2718
 """The number of the Postgres lock held during migration."""
 
 
-def migrate(uri: str, patience: float = PATIENCE) -> None:
+def migrate(uri: str) -> None:
     """Create the tables in an empty database, or upgrade old ones to this version of MLflow.
 
-    Raises ``OperationalError`` if the database refuses, or does not answer in ``patience`` seconds.
+    Raises ``OperationalError`` if the database refuses, or does not answer in ``PATIENCE`` seconds.
     """
-    with _turn(uri, patience):
+    with _turn(uri):
         # Imported here, so that a wrong password is reported at once.
         from mlflow.db import upgrade
         from mlflow.server.auth.db.utils import migrate as migrate_users
@@ -44,10 +44,10 @@ def migrate(uri: str, patience: float = PATIENCE) -> None:
 
 
 @contextmanager
-def _turn(uri: str, patience: float) -> Iterator[None]:
+def _turn(uri: str) -> Iterator[None]:
     """Wait for the database and, if it is Postgres, for other migrations of it."""
     engine = sqlalchemy.create_engine(uri, poolclass=NullPool)
-    with _connection(engine, time.monotonic() + patience) as connection:
+    with _connection(engine, time.monotonic() + PATIENCE) as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sqlalchemy.text(f"SELECT pg_advisory_lock({LOCK})"))
         yield  # the lock ends with the connection

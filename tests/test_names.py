@@ -22,7 +22,7 @@ def test_a_public_name_is_defined_once() -> None:
 
 
 def public_names(module: ast.Module) -> Iterator[str]:
-    """The classes, constants and type aliases that a module defines; imports are no definitions."""
+    """The classes, constants and type aliases that a module defines; imports are not among them."""
     for statement in module.body:
         if isinstance(statement, ast.ClassDef):
             names = [statement.name]
@@ -35,6 +35,6 @@ def public_names(module: ast.Module) -> Iterator[str]:
         yield from (name for name in names if name[0].isupper() and len(name) > 1)
 
 
-def test_imports_and_private_names_are_no_definitions() -> None:
+def test_imports_and_private_names_are_not_definitions() -> None:
     text = "from a import Bb\nclass Cc: Xx = 1\nDd, (Ee, _F) = 1, (2, 3)\nGg: int = 4\nT = h = 5\n"
     assert list(public_names(ast.parse(text))) == ["Cc", "Dd", "Ee", "Gg"]

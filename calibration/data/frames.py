@@ -28,23 +28,23 @@ EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _BEFORE_3_1
 """Asks ``pandas.read_csv`` for numbers to the bit: from 3.1 on the default, and asking warns."""
 
 
-def read_frame(path: Path, separator: str | None = None) -> pd.DataFrame:
+def read_frame(path: Path) -> pd.DataFrame:
     """Read a CSV (``.csv``, ``.tsv``, ``.txt``, also compressed) or Parquet file.
 
-    Unless given, the separator is a tab in ``.tsv``, and else a comma; or a semicolon or tab
-    if the first line has that, but no comma (what stands in quotes does not count). Raises
+    The separator is a tab in ``.tsv``, and else a comma; or a semicolon or tab if the first line
+    has that, but no comma (what stands in quotes does not count). Raises
     ``ValueError`` naming the file if it is absent, empty, not UTF-8, not of these formats or too
     large for the memory that is available.
     """
-    size = bytes_in_memory(path, separator)
+    size = bytes_in_memory(path, None)
     with reading(path):
         rows = "{} rows of {} columns".format(*_shape(path)) if is_parquet(path) else "rows"
         check_fits(size, f"{path}: its {rows} take")
-    return read_whole(path, separator)
+    return read_whole(path, None)
 
 
-def read_whole(path: Path, separator: str | None = None) -> pd.DataFrame:
-    """``read_frame`` of a file that is known to fit into memory."""
+def read_whole(path: Path, separator: str | None) -> pd.DataFrame:
+    """``read_frame`` of a file that is known to fit into memory; ``separator`` None: found."""
     with reading(path):
         if is_parquet(path):
             frame = pd.read_parquet(path)

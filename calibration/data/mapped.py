@@ -180,11 +180,9 @@ def _arrived(
     return MappedRows(file, dtype, rows=rows, shape=shape, content=shipped)
 
 
-def mapped_rows(
-    file: MappedFile, dtype: torch.dtype, shape: tuple[int, ...] | None = None
-) -> Tensor:
+def mapped_rows(file: MappedFile, dtype: torch.dtype) -> Tensor:
     """The rows of a file: in memory if they are few, else read when they are needed."""
-    rows = MappedRows(file, dtype, shape=shape)
+    rows = MappedRows(file, dtype)
     return rows if rows.content.nbytes > IN_MEMORY_BYTES else rows.read()
 
 
@@ -297,7 +295,7 @@ _LAZY: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     Tensor.device.__get__: lambda values: values.target,
 }
-"""What can be said of rows, or done with them, without a look at any."""
+"""Operations on rows that need not read any of them."""
 _ABOUT = {
     Tensor.__len__,
     Tensor.size,

@@ -62,7 +62,7 @@ class AnyClassifier(ScikitEstimator):
 
 @cache
 def any_classifier(classifier: type) -> type[AnyClassifier]:
-    """The learner of a classifier. Raises ``ValueError`` if it is none."""
+    """The learner of a classifier. Raises ``ValueError`` if it is not one."""
     name = classifier.__name__
     missing = [
         each

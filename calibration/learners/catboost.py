@@ -63,7 +63,7 @@ class HandedRounds:
                 outcome = error
             self._made.put(outcome)
 
-        # A process may end while a training waits that nobody asks any more.
+        # A process may end while a training waits that will not be asked again.
         self._thread = Thread(target=run, name="catboost", daemon=True)
         self._thread.start()
 
@@ -132,7 +132,7 @@ class CatBoost(Estimator):
     version = 2
 
     def parameters(self, task: Task) -> dict[str, Any]:
-        """What CatBoost is told."""
+        """The parameters of CatBoost."""
         several = task.classes > 2
         return {
             **self.hyperparameters.of_library(),
@@ -146,7 +146,7 @@ class CatBoost(Estimator):
         }
 
     def fit(self, task: Task) -> Iterator[Matrix]:
-        """Boost, and tell of every round before the next begins."""
+        """Boost, and report every round before the next begins."""
         import catboost
 
         self._categorical = task.categorical

@@ -54,7 +54,7 @@ class LightGBM(Estimator):
     weighted = True
 
     def parameters(self, task: Task) -> dict[str, Any]:
-        """What LightGBM is told."""
+        """The parameters of LightGBM."""
         several = task.classes > 2
         return {
             **self.hyperparameters.of_library(),

@@ -42,9 +42,9 @@ class XGBoost(Estimator):
     """XGBoost's own boosting on histograms; categories and missing values as they are.
 
     What is searched is among what Gorishniy et al. (2021) and Grinsztajn, Oyallon and Varoquaux
-    (2022) search, by the configurations they published. The shares' ranges are theirs; those of
-    the learning rate begin at 1e-5 with both, which 1000 rounds would not get far with, and those
-    of depth (3 to 10, 1 to 11), leaf weights and the penalty are not ours either.
+    (2022) search, by the configurations they published. The shares' ranges are theirs. Other ranges
+    differ: with both of them learning rates begin at 1e-5, with which 1000 rounds would not get
+    far, and depths are 3 to 10 and 1 to 11; so do those of leaf weights and of the penalty.
     """
 
     description = "boosted trees, grown level by level (XGBoost)"
@@ -57,7 +57,7 @@ class XGBoost(Estimator):
     weighted = True
 
     def parameters(self, task: Task) -> dict[str, Any]:
-        """What XGBoost is told."""
+        """The parameters of XGBoost."""
         several = task.classes > 2
         return {
             **self.hyperparameters.of_library(),

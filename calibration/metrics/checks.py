@@ -48,17 +48,15 @@ def to_floating(value: Data, name: str) -> Tensor:
     return tensor
 
 
-def check_rows(
-    probabilities: Data, labels: Data, name: str = "probabilities"
-) -> tuple[Tensor, Tensor]:
+def check_rows(probabilities: Data, labels: Data) -> tuple[Tensor, Tensor]:
     """Return probabilities (..., N, K) and labels (..., N) as tensors on one device.
 
     Raises ``ValueError`` for wrong shapes, no samples, fewer than two classes, NaN, negative
     probabilities, rows that do not sum to 1, and labels that are not whole numbers in 0…K-1.
     """
-    rows = to_floating(probabilities, name)
-    checked_labels = check_labels(rows, labels, name)
-    check_simplex(rows, name)
+    rows = to_floating(probabilities, "probabilities")
+    checked_labels = check_labels(rows, labels, "probabilities")
+    check_simplex(rows, "probabilities")
     return rows, checked_labels
 
 

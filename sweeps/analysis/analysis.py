@@ -76,7 +76,7 @@ def analyse(
 
     ``baseline`` is a row, or exactly a row with a calibrator as in ``focal + temperature``; see
     ``find_baseline``, whose ``UserError`` it may raise. ``about`` is the population of intervals
-    and verdicts: see ``sweeps.analysis.row_evidence.VERDICTS_ABOUT``. For new data, the scores of
+    and verdicts: see ``sweeps.analysis.row_evidence.About``. For new data, the scores of
     single test rows are read for the rows that are compared.
     """
     reference = find_baseline(sweep.spec, baseline)

@@ -22,11 +22,8 @@ RESAMPLES = 200
 """Their variance is known to a tenth: √(2/200)."""
 
 About = Literal["new_data", "test_set"]
-VERDICTS_ABOUT: Mapping[About, str] = {
-    "new_data": "new test rows and new seeds, for networks trained from this pool of data",
-    "test_set": "new seeds, on these very test rows",
-}
-"""The populations a verdict can be about; the first is the default."""
+"""The population of a verdict: new test rows and new seeds, for networks trained from this pool of
+data (the default), or new seeds on these very test rows."""
 Name = tuple[str, str]
 """A row and a calibrator."""
 

@@ -38,19 +38,20 @@ _COLUMNS = (
 SAME_VALUES = "identical"
 
 
-def compare_sweeps(a: Analysis, b: Analysis, metrics: Sequence[str] | None = None) -> pd.DataFrame:
-    """One line per dataset, method and metric that both have; b − a, with Holm's correction.
+def compare_sweeps(a: Analysis, b: Analysis) -> pd.DataFrame:
+    """One line per dataset, method and metric of the leaderboard; b − a, with Holm's correction.
 
-    Verdicts follow the rule of ``sweeps.analysis.verdicts``. On one dataset, all methods in all
-    claimed metrics are corrected together, and all methods in each other metric. Identical
-    values, and values measured differently, have no p-value.
+    Only what both sweeps have is compared. Verdicts follow the rule of
+    ``sweeps.analysis.verdicts``. On one dataset, all methods in all claimed metrics are corrected
+    together, and all methods in each other metric. Identical values, and values measured
+    differently, have no p-value.
     """
     lines: list[dict[str, Any]] = []
     questions: list[Question] = []
     for dataset in a.records.loaded.datasets:
         if dataset not in b.records.loaded.datasets:
             continue
-        for metric in metrics or METRICS.names(Shown.LEADERBOARD):
+        for metric in METRICS.names(Shown.LEADERBOARD):
             for method in a.records.spec.methods:
                 if all((dataset, method) in sweep.selection.calibrators for sweep in (a, b)):
                     line, found = _line(a, b, dataset, method, metric)

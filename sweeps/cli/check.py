@@ -18,7 +18,7 @@ def add(commands: Subparsers) -> None:
     check.add_argument(
         "--try",
         action="store_true",
-        dest="rehearse",
+        dest="try_rows",
         help="train every row for a few batches, to see that it would run",
     )
     add_store(check)
@@ -28,7 +28,7 @@ def add(commands: Subparsers) -> None:
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:
-    from sweeps.cli.plan_view import print_plan, print_rehearsal
+    from sweeps.cli.plan_view import print_dry_run, print_plan
     from sweeps.spec import load_spec
     from sweeps.spec.ready import spec_path
     from sweeps.store import Store
@@ -39,7 +39,7 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     check_database_file(loaded.spec.tracking.uri or default_uri(store))
     say(console, *loaded.notes)
     print_plan(loaded, store, console)
-    return print_rehearsal(loaded, console) if options.rehearse else 0
+    return print_dry_run(loaded, console) if options.try_rows else 0
 
 
 def _schema(options: argparse.Namespace, console: Console) -> int:

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 stream.flush()
         os._exit(code)
     if arguments is None:
-        # All is done and said: Ctrl-C while the interpreter ends must not turn that into a failure.
+        # Everything is reported: Ctrl-C while the interpreter ends must not turn it into a failure.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return code
 
@@ -95,7 +95,7 @@ def _prepare() -> None:
         if str(Path.cwd()) not in sys.path:  # so that a user's own module:Name is found
             sys.path.insert(0, str(Path.cwd()))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character the terminal lacks is no error
+        if isinstance(stream, io.TextIOWrapper):  # a character the terminal lacks is not an error
             stream.reconfigure(errors="replace")
     logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
     logging.getLogger("calsweep").setLevel(logging.WARNING)

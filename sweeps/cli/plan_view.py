@@ -11,7 +11,7 @@ from rich.text import Text
 from calibration.text import count
 from sweeps.cli.listings import describe_domain
 from sweeps.engine.cell import Cell
-from sweeps.engine.dry_run import rehearse
+from sweeps.engine.dry_run import try_rows
 from sweeps.engine.estimate import estimate
 from sweeps.engine.plan import Options, Plan
 from sweeps.host.console import print_whole, say
@@ -66,10 +66,10 @@ def print_plan(loaded: LoadedSpec, store: Store, console: Console) -> None:
     console.print(shown)
 
 
-def print_rehearsal(loaded: LoadedSpec, console: Console) -> int:
+def print_dry_run(loaded: LoadedSpec, console: Console) -> int:
     """Try every row and print the outcome; returns 1 if one failed."""
     failed = 0
-    for tried in rehearse(loaded):
+    for tried in try_rows(loaded):
         outcome = tried.failure or f"loss {tried.loss:.3f} after {tried.seconds:.1f} s"
         say(console, f"{tried.dataset}  {tried.row}: {outcome}")
         for concern in tried.concerns:

@@ -44,7 +44,7 @@ class Tried(NamedTuple):
     concerns: tuple[str, ...] = ()
 
 
-def rehearse(loaded: LoadedSpec) -> Iterator[Tried]:
+def try_rows(loaded: LoadedSpec) -> Iterator[Tried]:
     """Test every row on every dataset, one after the other."""
     for dataset in loaded.datasets:
         for row in loaded.spec.methods:

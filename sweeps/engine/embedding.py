@@ -86,7 +86,7 @@ def few_embedded(model: Component, splits: Splits) -> Splits:
     def embedded(part: Part) -> Part:
         raw = part.inputs
         key = hashlib.sha256(raw.numpy().tobytes() + encoder.digest.encode()).hexdigest()
-        found = _remembered(key, lambda: encoder.embed(raw, batch_size=size))
+        found = _cached(key, lambda: encoder.embed(raw, batch_size=size))
         return part._replace(inputs=found)
 
     return _with_inputs(splits, embedded)
@@ -126,8 +126,8 @@ def _with_inputs(splits: Splits, changed: Callable[[Part], Part]) -> Splits:
 def _embeddings(config: TrialConfig, part: _Part, inputs: Tensor, store: Store | None) -> Tensor:
     key = embedding_key(config, part)
     if store is None:
-        return _remembered(key, lambda: _embed(config, inputs, lambda: None))
-    found = _remembered(key, lambda: _stored(config, key, inputs, store))
+        return _cached(key, lambda: _embed(config, inputs, lambda: None))
+    found = _cached(key, lambda: _stored(config, key, inputs, store))
     if len(found) != len(inputs):
         raise ValueError(f"embeddings {key}: found {len(found)} rows; expected {len(inputs)}")
     return found
@@ -194,7 +194,7 @@ def checked_encoder(model: Component, digest: str) -> Encoder:
     return encoder
 
 
-def _remembered(key: str, make: Callable[[], Tensor]) -> Tensor:
+def _cached(key: str, make: Callable[[], Tensor]) -> Tensor:
     if key not in _ARRAYS:
         _ARRAYS[key] = make()
         while len(_ARRAYS) > _KEPT:

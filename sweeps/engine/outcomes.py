@@ -114,7 +114,7 @@ class Outcomes:
         """Record a trial that is not started again as failed, or the evaluations it lacks."""
         record = self.record(trial)
         if record is None:
-            self._file_failure(trial, reason)
+            self._record_failure(trial, reason)
             return
         tag = self.spec.evaluation.tag
         there = self.store.evaluations(record, tag)
@@ -122,7 +122,7 @@ class Outcomes:
             found = EvaluationRecord(failed=reason, version=current_version(name), made=time.time())
             self.store.write_evaluation(trial.key, tag, name, found)
 
-    def _file_failure(self, trial: PlannedTrial, reason: str) -> None:
+    def _record_failure(self, trial: PlannedTrial, reason: str) -> None:
         about: dict[str, Any] = {
             "config": trial.config.model_dump(mode="json"),
             "environment": environment(),

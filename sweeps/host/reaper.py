@@ -55,18 +55,18 @@ def _listed(directory: str | Path) -> list[str]:
         return []
 
 
-def reap(directory: Path, seconds: float = _SECONDS) -> None:
-    """Kill the processes of a directory and remove it; give up after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    end_processes(directory, seconds)
+def reap(directory: Path) -> None:
+    """Kill the processes of a directory and remove it; give up after a while."""
+    deadline = time.monotonic() + _SECONDS
+    end_processes(directory)
     while directory.exists() and time.monotonic() < deadline:
         shutil.rmtree(directory, ignore_errors=True)
         time.sleep(0 if not directory.exists() else PAUSE)
 
 
-def end_processes(directory: Path, seconds: float = _SECONDS) -> None:
+def end_processes(directory: Path) -> None:
     """Kill the processes of a directory, and wait until they are gone."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + _SECONDS
     while (alive := processes(directory)) and time.monotonic() < deadline:
         for process in alive:
             with contextlib.suppress(OSError):

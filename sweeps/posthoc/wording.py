@@ -11,6 +11,7 @@ from sweeps.posthoc.evaluation import StoredEvaluation
 from sweeps.posthoc.files import kept_names
 from sweeps.posthoc.verdicts import MANY_ROWS
 
+_MOST_SHOWN = 5
 FLATTERED = "the best is chosen on the same rows, so its figures are slightly optimistic"
 
 
@@ -33,14 +34,14 @@ def kept_note(stored: StoredPredictions) -> list[str]:
     return notes
 
 
-def correction(prior: Prior, names: Sequence[str], most: int = 5) -> str:
+def correction(prior: Prior, names: Sequence[str]) -> str:
     """The shares before and after, for the classes that change most."""
     shares = sorted(
         zip(names, prior.calibrated, prior.deployed, strict=True),
         key=lambda each: -abs(each[1] - each[2]),
     )
-    shown = ", ".join(f"{name} {old:.2%} → {new:.2%}" for name, old, new in shares[:most])
-    more = f" and {len(shares) - most} more" if len(shares) > most else ""
+    shown = ", ".join(f"{name} {old:.2%} → {new:.2%}" for name, old, new in shares[:_MOST_SHOWN])
+    more = f" and {len(shares) - _MOST_SHOWN} more" if len(shares) > _MOST_SHOWN else ""
     return (
         f"corrected for the deployment prior: {shown}{more}; this holds if the rows of each "
         "class are distributed as before, and only the frequencies differ"

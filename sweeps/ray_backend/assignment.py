@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sweeps.engine.identity import TrialConfig
-from sweeps.ray_backend.handshake import Meeting
+from sweeps.ray_backend.handshake import Handshake
 from sweeps.spec.schema import Evaluation, Spec
 
 BLOCK_SECONDS = 2.0
@@ -31,7 +31,7 @@ class Terms:
     cpu: float = 1.0
     gpu: float = 0.0
     block: float = BLOCK_SECONDS
-    meeting: Meeting | None = None
+    handshake: Handshake | None = None
     paced: bool = False
     timed: bool = False
 

@@ -119,8 +119,8 @@ def _reach(address: str) -> None:
     named = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if named == "local":  # which Ray itself takes for a new one, open to other machines
         raise UserError(
-            f"--address {address}: found {named!r}, which is no cluster; leave --address out for a "
-            "Ray of the sweep's own"
+            f"--address {address}: found {named!r}, which is not a cluster; leave --address "
+            "out for a Ray of the sweep's own"
         )
     found = HOST_PORT.fullmatch(named)
     if found is None:

@@ -30,7 +30,7 @@ class UnfitNodeError(StoreError):
     """A node cannot work on the sweep; the message says which, why, and what to do."""
 
 
-class Meeting(NamedTuple):
+class Handshake(NamedTuple):
     """What a driver and its workers must have in common."""
 
     sweep: str
@@ -38,13 +38,13 @@ class Meeting(NamedTuple):
     versions: tuple[str, ...]
 
     @classmethod
-    def call(cls, store: Store, sweep: str) -> Meeting:
+    def begin(cls, store: Store, sweep: str) -> Handshake:
         """Leave the driver's mark in the store."""
         mark = uuid.uuid4().hex
         store.write_file(sweep, _MARK_FILE, mark.encode())
         return cls(sweep, mark, versions())
 
-    def attend(self, store: Store, node: str) -> None:
+    def complete(self, store: Store, node: str) -> None:
         """Look for the mark in a worker. Raises ``UnfitNodeError`` naming what differs there."""
         if versions() != self.versions:
             raise UnfitNodeError(

@@ -80,8 +80,8 @@ class CalibrationTrial(tune.Trainable):
         the sweep, not the process.
         """
         try:
-            if self.terms.meeting is not None:
-                self.terms.meeting.attend(_store(self.terms.store), self.node)
+            if self.terms.handshake is not None:
+                self.terms.handshake.complete(_store(self.terms.store), self.node)
             check_device(self.device, self.node)
             for trial in self.cohort.trials:
                 if trial.run is None:

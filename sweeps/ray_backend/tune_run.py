@@ -26,7 +26,7 @@ from sweeps.host.stages import stage
 from sweeps.ray_backend.assignment import BLOCK_SECONDS, Terms
 from sweeps.ray_backend.capacity import Capacity, Demand, machines
 from sweeps.ray_backend.connection import Cluster, connected
-from sweeps.ray_backend.handshake import Meeting
+from sweeps.ray_backend.handshake import Handshake
 from sweeps.ray_backend.local_ray import BackendError, lost
 from sweeps.ray_backend.template import Template
 from sweeps.ray_backend.watch import Watch
@@ -132,7 +132,7 @@ def _run(
         cpu=demand.cpu,
         gpu=demand.gpu,
         block=max(BLOCK_SECONDS, room() / REPORTS_A_SECOND),
-        meeting=Meeting.call(store, plan.spec.name) if cluster.address else None,
+        handshake=Handshake.begin(store, plan.spec.name) if cluster.address else None,
         paced=paced,
     )
     with closing(PlanSearcher(plan, terms, on_event, still_ours, room)) as searcher:

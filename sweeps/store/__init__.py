@@ -1,7 +1,7 @@
 """The store: records, checkpoints and a sweep's own files, on a path or a URI."""
 
 from sweeps.store.codec import encode_arrays, encode_tensors
-from sweeps.store.files import StoreError, write_atomically
+from sweeps.store.files import StoreError
 from sweeps.store.layout import RESERVED_NAMES, file_name
 from sweeps.store.lock import LockedError
 from sweeps.store.records import (
@@ -26,5 +26,4 @@ __all__ = [
     "encode_arrays",
     "encode_tensors",
     "file_name",
-    "write_atomically",
 ]

@@ -14,8 +14,13 @@ RESERVED_NAMES = frozenset(
     {"damaged", "embeddings", "mlartifacts", "mlflow.db", "records", "retired"}
 )
 # What lies beside a sweep's plain files, and beside the files of a trial's record.
-SWEEP_PARTS = frozenset({"stopped", "suggestions"})
-TRIAL_PARTS = frozenset({"checkpoint.bin", "live.json", "evaluations", "record.json", "row-scores"})
+SWEEP_PARTS = frozenset({"importance", "stopped", "suggestions"})
+TRIAL_PARTS = frozenset(
+    {
+        *("checkpoint.bin", "live.json", "record.json"),
+        *("evaluations", "older-evaluations", "row-scores"),
+    }
+)
 SWEEP_STATE = ".state.json"
 TRIAL_KEY = re.compile(r"[0-9a-f]{1,64}")
 # No separators, nothing unprintable, nothing that a remote file system takes for a pattern.
@@ -69,7 +74,7 @@ def sweep_file(sweep: str, name: str) -> str:
 
 
 def study_directory(sweep: str, kind: str, study: str) -> str:
-    """The directory of a study's suggestions or stopped trials; ``study`` may have parts."""
+    """What the store keeps of a study, by ``kind`` (``SWEEP_PARTS``); ``study`` may have parts."""
     pieces = study.split("/")
     if not all(is_part(piece) and piece not in (".", "..") for piece in pieces):
         raise ValueError(f"study: found {study!r}; its parts are plain names, joined by /")

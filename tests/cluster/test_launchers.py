@@ -288,10 +288,10 @@ def faults(value: Any, schema: dict[str, Any], schemas: dict[str, Any], at: str)
             f for i, item in enumerate(value) for f in faults(item, items, schemas, f"{at}[{i}]")
         ]
     if schema.get("format") == "int64":  # written as a string or a number
-        return [] if str(value).isdecimal() else [f"{at} is no number"]
+        return [] if str(value).isdecimal() else [f"{at} is not a number"]
     types = {"string": str, "boolean": bool, "integer": int}
     if not isinstance(value, types[schema["type"]]):
-        return [f"{at} is no {schema['type']}"]
+        return [f"{at} is not of type {schema['type']}"]
     allowed = schema.get("enum", [value])
     return [] if value in allowed else [f"{at} is none of {allowed}"]
 

@@ -76,7 +76,7 @@ def test_an_environment_of_ones_own_is_used_as_it_is(home: Path) -> None:
     assert not (Path(sys.prefix) / ".calsweep").exists()
 
 
-def test_a_new_environment_is_made_once_and_mended_when_it_must_be(home: Path) -> None:
+def test_a_new_environment_is_made_once_and_repaired_when_it_must_be(home: Path) -> None:
     def installed() -> list[str]:
         done = set_up(home, CALSWEEP_STORE="/runs", CALSWEEP_EXTRAS="s3", **python)
         outcomes.append(done.returncode)

@@ -35,7 +35,7 @@ def full_soon(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_a_full_store_is_said_clearly_and_damage_is_mended_once_there_is_room(
+def test_a_full_store_is_reported_clearly_and_damage_is_repaired_once_there_is_room(
     full_soon: Path,
 ) -> None:
     scene = Scene(full_soon / "sweep", SPEC, database=True)

@@ -108,8 +108,8 @@ def test_failed_trials_and_only_those_are_tried_again_on_request(swept: Scene) -
     text = module.read_text().replace("mode):\n", "mode):\n        return\n")
     module.write_text(text.replace('hyperparameters.mode == "nan"', "False"))
     failed = {key for key, record in swept.records().items() if record.status == "failed"}
-    mended = swept.run("--retry-failed")
-    assert mended.returncode == 0, mended.stdout + mended.stderr
+    repaired = swept.run("--retry-failed")
+    assert repaired.returncode == 0, repaired.stdout + repaired.stderr
     after = swept.attempts()
     assert {key for key in before if after.get(key) != before[key]} == failed
     assert all(record.status == "done" for record in swept.records().values())

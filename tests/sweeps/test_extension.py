@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from sweeps.analysis.row_evidence import VERDICTS_ABOUT
+from sweeps.analysis.row_evidence import About
 from sweeps.analysis.statistics import look_factor
 from sweeps.cli import report
 from sweeps.cli.run import _introduction
@@ -87,4 +88,4 @@ def test_a_run_opens_with_the_seeds_and_trials_that_it_will_have() -> None:
 
 
 def test_the_command_offers_what_verdicts_can_be_about() -> None:
-    assert tuple(VERDICTS_ABOUT) == report.ABOUT_CHOICES
+    assert get_args(About) == report.ABOUT_CHOICES

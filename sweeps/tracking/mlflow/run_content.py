@@ -172,7 +172,7 @@ def _results(outcome: TrialRecord, evaluations: Evaluations) -> Iterator[tuple[s
         # For a confirmed trial it was measured again, with the sweep's own number of bins.
         if plain is None or name not in plain.validation:
             yield f"selected/{name}", value, end
-    if outcome.times and outcome.company == 1:  # a share of a cohort's time is no method's cost
+    if outcome.times and outcome.company == 1:  # a share of a cohort's time is not a method's cost
         yield "train_seconds", outcome.seconds, end
     for chosen, evaluation in evaluated(evaluations).items():
         made = milliseconds(evaluation.made)

@@ -102,11 +102,11 @@ NO_CURE = {
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - NO_CURE))
-def test_threefold_over_confidence_is_mostly_mended(name: str, gaussians) -> None:
+def test_threefold_over_confidence_is_mostly_corrected(name: str, gaussians) -> None:
     fitting, fresh = gaussians(4000, 3, factor=3.0), gaussians(4000, 3, factor=3.0, seed=1)
-    mended = calibrators.fit(name, fitting.logits, fitting.labels)(fresh.logits)
+    corrected = calibrators.fit(name, fitting.logits, fitting.labels)(fresh.logits)
     before = (fresh.logits.softmax(1) - fresh.posterior).abs().mean()
-    after = (mended - fresh.posterior).abs().mean()
+    after = (corrected - fresh.posterior).abs().mean()
     assert after < 0.3 * before
 
 

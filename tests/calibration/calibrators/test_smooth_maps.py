@@ -150,8 +150,8 @@ def test_cdf_spline_removes_the_planted_gap(gaussians) -> None:
     fitting, fresh = gaussians(8000, 4, factor=2.5), gaussians(8000, 4, factor=2.5, seed=1)
     predicted = fresh.logits.argmax(1, keepdim=True)
     truth = fresh.posterior.gather(1, predicted)
-    mended = calibrators.fit("cdf_spline", fitting.logits, fitting.labels)(fresh.logits)
-    gap = (mended.gather(1, predicted) - truth).mean().abs()
+    corrected = calibrators.fit("cdf_spline", fitting.logits, fitting.labels)(fresh.logits)
+    gap = (corrected.gather(1, predicted) - truth).mean().abs()
     assert float(gap) < 0.01
     assert float((fresh.logits.softmax(1).gather(1, predicted) - truth).mean()) > 0.05
 

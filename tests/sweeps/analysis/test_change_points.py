@@ -46,7 +46,7 @@ def test_short_equal_and_wrong_series() -> None:
         change_point([1.0, math.nan])
 
 
-def test_what_was_mended_and_broke_again_has_three_steps() -> None:
+def test_what_was_fixed_and_broke_again_has_three_steps() -> None:
     levels = np.repeat([0.0, 1.0, 0.0, 1.0], [6, 5, 7, 4])
     assert change_points(levels) == [6, 11, 18]
     noisy = levels + np.random.default_rng(0).normal(0, 0.1, len(levels))

@@ -1,4 +1,4 @@
-"""Rows in groups: tests speak of new groups, and leaked groups make no winner."""
+"""Rows in groups: tests are about new groups, and leaked groups make no winner."""
 
 from __future__ import annotations
 

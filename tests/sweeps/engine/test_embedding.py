@@ -15,7 +15,7 @@ from torch import Tensor
 from calibration.data.embedded import EmbeddedDataset
 from calibration.models import Encoder
 from sweeps.engine import embedding
-from sweeps.engine.dry_run import rehearse
+from sweeps.engine.dry_run import try_rows
 from sweeps.engine.embedding import embedded_dataset, embedding_key
 from sweeps.engine.estimate import estimate
 from sweeps.engine.identity import TrialConfig
@@ -255,7 +255,7 @@ def test_weights_that_changed_since_are_not_used(directory: Path) -> None:
 
 def test_checks_try_heads_and_estimate_them(directory: Path, passes: Passes) -> None:
     spec = loaded(directory)
-    assert [(tried.row, tried.failure) for tried in rehearse(spec)] == [
+    assert [(tried.row, tried.failure) for tried in try_rows(spec)] == [
         ("standard", ""),
         ("focal", ""),
     ]
@@ -316,7 +316,7 @@ def tuned_texts(texts: Sweep) -> Sweep:
 
 def test_checks_try_texts_and_estimate_the_whole_network(tuned_texts: Sweep) -> None:
     loaded = tuned_texts.loaded
-    assert [(tried.row, tried.failure) for tried in rehearse(loaded)] == [("standard", "")]
+    assert [(tried.row, tried.failure) for tried in try_rows(loaded)] == [("standard", "")]
     assert all(seconds > 0 for seconds in estimate(loaded).values())
     assert trial_bytes(loaded) > 8 * 4 * 8000
 

@@ -14,7 +14,7 @@ import torch
 
 from calibration import calibrators
 from sweeps.engine.cell import Cells, PlannedTrial
-from sweeps.engine.dry_run import rehearse
+from sweeps.engine.dry_run import try_rows
 from sweeps.engine.estimate import estimate
 from sweeps.engine.trial import TrialRun
 from sweeps.export.choice import choose
@@ -184,7 +184,7 @@ def test_what_an_estimator_cannot_do_is_refused(
 
 def test_every_row_is_tried_and_its_time_estimated(tmp_path: Path) -> None:
     spec = loaded(tmp_path)
-    tried = list(rehearse(spec))
+    tried = list(try_rows(spec))
     assert [each.failure for each in tried] == [""] * len(spec.spec.methods)
     assert all(math.isfinite(seconds) and seconds > 0 for seconds in estimate(spec).values())
 

@@ -9,7 +9,7 @@ import torch
 
 from calibration.models.backbones import backbone
 from calibration.models.backbones.timm_models import TimmBackbone
-from sweeps.engine.dry_run import rehearse
+from sweeps.engine.dry_run import try_rows
 from sweeps.engine.estimate import estimate
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import fresh_run, load_network
@@ -64,7 +64,7 @@ def test_rates_are_searched_and_records_hold_the_whole_network(sweep: Sweep) -> 
 
 
 def test_checks_try_both_phases_and_estimate_the_whole_network(sweep: Sweep) -> None:
-    assert [(tried.row, tried.failure) for tried in rehearse(sweep.loaded)] == [("standard", "")]
+    assert [(tried.row, tried.failure) for tried in try_rows(sweep.loaded)] == [("standard", "")]
     assert all(seconds > 0 for seconds in estimate(sweep.loaded).values())
     assert trial_bytes(sweep.loaded) > 8 * 4 * 370_000
 

@@ -112,8 +112,8 @@ def test_five_points_on_every_seed_are_worse_among_many_noisy_cells() -> None:
     assert lines["p_holm"].notna().sum() > 30
     assert found.verdict == "worse"
     changes[1, 2, 1, 2] = -0.05
-    mended = judge(frame(changes), frame(), JUDGE)
-    assert line(mended, "digits", "bo4sc", "temp", "error").verdict == "better"
+    fixed = judge(frame(changes), frame(), JUDGE)
+    assert line(fixed, "digits", "bo4sc", "temp", "error").verdict == "better"
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_a_regression_is_news_once_and_says_since_when(nights: Nights) -> None:
     assert (line["since"], line["ongoing"]) == ("2026-11-05", True)
 
 
-def test_what_was_mended_and_breaks_again_is_news_again(nights: Nights) -> None:
+def test_what_was_fixed_and_breaks_again_is_news_again(nights: Nights) -> None:
     for day in (1, 2, 3):
         night(nights, day)
     night(nights, 4, 0.05)

@@ -116,7 +116,7 @@ def test_slower_code_is_located_in_the_cost_of_all_trainings_together() -> None:
     assert since(steps(without, JUDGE), without)[*ALL, "cost"] == step, "by what all nights have"
 
 
-def test_what_was_mended_in_part_is_worse_since_it_broke() -> None:
+def test_what_was_fixed_in_part_is_worse_since_it_broke() -> None:
     heights = [0.0] * 8 + [0.06] * 4 + [0.03] * 4
     history = nights([only(*WHERE, "ece", height) for height in heights])
     (step,) = since(steps(history, JUDGE), history).values()

@@ -136,7 +136,7 @@ def test_columns_and_arrays_are_named_alike_and_apply_leaves_them_aside(
     assert main(["posthoc", "val.csv", "test.csv", *NAMED, "--save", "best.json"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "40 groups by 'customer', weights by 'importance'" in printed
-    assert "Intervals and tests speak of new groups (40 in the measured rows)." in printed
+    assert "Intervals and tests are about new groups (40 in the measured rows)." in printed
     assert "the fits of the calibrators bbq; diagrams" in printed
     page = Path("posthoc/report.html").read_text()
     assert "intervals, band and floor are for new groups. Diagrams, with the ECE and floor" in page

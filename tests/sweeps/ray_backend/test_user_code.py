@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sweeps.errors import UserError
-from sweeps.ray_backend import handshake as meeting
-from sweeps.ray_backend.handshake import Meeting
+from sweeps.ray_backend import handshake
+from sweeps.ray_backend.handshake import Handshake
 from sweeps.ray_backend.searcher import weight_of
 from sweeps.ray_backend.user_code import PACKAGE_LIMIT, copy, copy_together, local_modules
 from sweeps.spec.outline import outline
@@ -127,18 +127,18 @@ def test_data_of_another_machine_is_not_looked_for_here(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_share_the_store_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(meeting, "_PATIENCE_SECONDS", 0.1)
-    called = Meeting.call(Store(tmp_path / "shared"), "sweep")
-    called.attend(Store(tmp_path / "shared"), "10.0.0.2")
+    monkeypatch.setattr(handshake, "_PATIENCE_SECONDS", 0.1)
+    begun = Handshake.begin(Store(tmp_path / "shared"), "sweep")
+    begun.complete(Store(tmp_path / "shared"), "10.0.0.2")
     with pytest.raises(StoreError, match=r"node 10\.0\.0\.3 does not see the store .*other"):
-        called.attend(Store(tmp_path / "other"), "10.0.0.3")
+        begun.complete(Store(tmp_path / "other"), "10.0.0.3")
     # An earlier driver's mark, on a disk that was shared once, is not enough.
-    Meeting.call(Store(tmp_path / "stale"), "sweep")
+    Handshake.begin(Store(tmp_path / "stale"), "sweep")
     with pytest.raises(StoreError, match="does not see"):
-        called.attend(Store(tmp_path / "stale"), "10.0.0.3")
-    older = called._replace(versions=("Python 3.11", "calsweep 0.0.1", "torch 2.0"))
+        begun.complete(Store(tmp_path / "stale"), "10.0.0.3")
+    older = begun._replace(versions=("Python 3.11", "calsweep 0.0.1", "torch 2.0"))
     with pytest.raises(StoreError, match=r"driver has Python 3\.11, calsweep 0\.0\.1"):
-        older.attend(Store(tmp_path / "shared"), "10.0.0.2")
+        older.complete(Store(tmp_path / "shared"), "10.0.0.2")
 
 
 @pytest.mark.parametrize(

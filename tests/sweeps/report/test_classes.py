@@ -144,11 +144,13 @@ def test_the_section_names_classes_and_escapes_them() -> None:
 def test_blindness_is_said_with_what_sees_instead() -> None:
     found = {"rare_class_ece": 0.0031, "auroc": 0.87, "brier_skill": 0.11, "base_rate": 0.014}
     said = blind_sentences([0.986, 0.014], ("ok", "fraud"), found, "focal")
-    assert said == (
-        "Top-label ECE is blind here: ok has 98.6 % of the test rows, and always predicting it "
-        "with confidence 1 gives an ECE of 0.014 without any skill. Look at fraud (1.4 %) instead: "
-        "focal has rare-class ECE 0.003, AUROC 0.870, Brier skill 0.110 (base rate 0.014)."
-    )
+    for part in (
+        "Top-label ECE is blind here: ok has 98.6 % of the test rows",
+        "an ECE of 0.014 without any skill",
+        "Look at fraud (1.4 %) instead",
+        "focal has rare-class ECE 0.003, AUROC 0.870, Brier skill 0.110 (base rate 0.014)",
+    ):
+        assert part in said
     assert blind_sentences([0.9, 0.1], ("ok", "fraud"), found, "focal") == ""
     overlooked = blind_sentences([0.5, 0.49, 0.01], ("a", "b", "c"), {}, "focal")
     assert overlooked == "Top-label ECE hardly sees c (1 %). Look at it separately."

@@ -176,10 +176,9 @@ def test_ranks_in_a_sentence() -> None:
     scores = pd.DataFrame({name: [float(n)] * 12 for n, name in enumerate("abcd")})
     clear = ranks(scores)
     assert clear is not None
-    assert across(analysis([], ranks={"nll": clear})) == (
-        "Over 12 datasets, a has the best mean rank in NLL: 1.00 among 4 rows; it differs "
-        "significantly from c and d (Nemenyi)."
-    )
+    words = across(analysis([], ranks={"nll": clear}))
+    assert "Over 12 datasets, a has the best mean rank in NLL: 1.00 among 4 rows" in words
+    assert "differs significantly from c and d (Nemenyi)" in words
     tied = Ranks(clear.average, 12, 0.4, clear.critical_difference, clear.groups)
     assert across(analysis([], ranks={"nll": tied})).endswith(
         "but the ranks differ no more than chance explains (Friedman p = 0.40)."

@@ -25,7 +25,7 @@ from calibration.methods.standard import Standard
 from calibration.objectives import confidence_bce
 from sweeps.cli.main import main
 from sweeps.engine.cell import Cells
-from sweeps.engine.dry_run import rehearse
+from sweeps.engine.dry_run import try_rows
 from sweeps.engine.identity import TrialConfig
 from sweeps.engine.networks import load_network
 from sweeps.engine.plan import Options, Plan
@@ -263,11 +263,11 @@ def test_every_row_of_the_full_tables_trains(
     assert (config.training.epochs, config.training.schedule) == (350, "step")
     factors = [config.training.lr_factor(epoch) for epoch in (0, 149, 150, 249, 250, 349)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
-    tried = list(rehearse(loaded))
+    tried = list(try_rows(loaded))
     assert [t.failure for t in tried] == [""] * len(written["methods"])
 
 
-def test_a_rehearsal_finds_what_would_fail(
+def test_a_dry_run_finds_what_would_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "spec.yaml"
@@ -285,7 +285,7 @@ def test_a_rehearsal_finds_what_would_fail(
     assert torch.get_num_threads() == before
 
 
-def test_a_rehearsal_warns_of_side_variables_that_explode_or_stand_still(
+def test_a_dry_run_warns_of_side_variables_that_explode_or_stand_still(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "spec.yaml"
@@ -327,7 +327,7 @@ class Broken(Standard):
 
 
 @pytest.mark.parametrize("batch_size", ["full", 64])
-def test_a_rehearsal_goes_beyond_the_warm_up(
+def test_a_dry_run_goes_beyond_the_warm_up(
     batch_size: str | int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
@@ -342,5 +342,5 @@ def test_a_rehearsal_goes_beyond_the_warm_up(
         "name: s\ndatasets: [blobs-1.7]\nmodel: {name: mlp, widths: [4]}\nmethods: [bo4sc]\n"
         f"training: {{batch_size: {batch_size}}}\ncalibrators: [temperature]\n"
     )
-    assert [tried.failure for tried in rehearse(load_spec(path))] == [""]
+    assert [tried.failure for tried in try_rows(load_spec(path))] == [""]
     assert calls, "the outer problem was never tried"

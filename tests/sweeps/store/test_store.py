@@ -257,7 +257,7 @@ def test_home_and_relative_paths_are_local(tmp_path: Path, monkeypatch: pytest.M
 BAD_NAMES = ["", ".", "..", ".hidden", "/etc/passwd", "a/../b", "a//b", "a\\b", "a\0b", "x*", "a\n"]
 
 
-@pytest.mark.parametrize("name", [*BAD_NAMES, "../x", "suggestions/x", "stopped/x"])
+@pytest.mark.parametrize("name", [*BAD_NAMES, "../x", "suggestions/x", "stopped/x", "importance/x"])
 def test_file_names_cannot_escape(tmp_path: Path, name: str) -> None:
     store = Store(tmp_path / "runs")
     store.file_record(KEY, OUTCOME)

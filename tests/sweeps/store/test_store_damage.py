@@ -186,7 +186,7 @@ def test_a_damaged_file_is_in_nobody_s_way(tmp_path: Path) -> None:
     assert recorded(store, KEY).epochs == 3
 
 
-def test_what_another_process_has_mended_meanwhile_stays(
+def test_what_another_process_has_repaired_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = fill(str(tmp_path))
