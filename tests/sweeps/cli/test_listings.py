@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS
@@ -19,7 +21,7 @@ from calibration.methods import METHODS
 from calibration.metrics import METRICS
 from calibration.models import MODELS
 from calibration.registry import Registry
-from sweeps.cli.entry_view import paragraphs
+from sweeps.cli.entry_view import paragraphs, print_entry
 from sweeps.cli.main import main
 from sweeps.search import SAMPLERS
 from sweeps.specs import SPECS, ready_names, ready_specs
@@ -33,6 +35,7 @@ REGISTRIES = {
     "metrics": METRICS,
     "samplers": SAMPLERS,
 }
+SIDE = "whole number ≥ 1 ≤ 4096"
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -80,6 +83,38 @@ def test_a_methods_page_has_equation_defaults_bounds_space_and_version(
     assert "gamma: how strongly" in text
     assert "calibration.methods.focal:Focal" in text
     assert f"version             {METHODS['focal'].version}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "setting", "values"),
+    [
+        ("models", "mlp", "widths", "[whole number ≥ 1, …]"),
+        ("models", "small_cnn", "channels", "[whole number ≥ 1, …]"),
+        ("datasets", "table", "drop", "[text, …]"),
+        ("datasets", "image_folder", "size", f"{SIDE} | [{SIDE}, {SIDE}]"),
+    ],
+)
+def test_the_values_of_a_list_are_shown(kind: str, name: str, setting: str, values: str) -> None:
+    """By any console: one that reads markup, as the documentation's, takes [text, …] for a tag."""
+    printed = io.StringIO()
+    registry = REGISTRIES[kind]
+    print_entry(registry.kind, name, registry[name], Console(file=printed, width=300))
+    lines = printed.getvalue().splitlines()
+    (line,) = (line for line in lines if line.split()[:1] == [setting] and "  " in line.strip())
+    assert line.rstrip().endswith(values)
+
+
+@pytest.mark.parametrize(("kind", "registry"), [*REGISTRIES.items(), ("methods", LEARNERS)])
+def test_no_paragraph_is_printed_twice(
+    kind: str,
+    registry: Registry[object],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "2000")
+    for name in registry:
+        lines = [line for line in said(capsys, kind, name).splitlines() if line.strip()]
+        assert len(lines) == len(set(lines)), (name, lines)
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
