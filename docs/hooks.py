@@ -52,6 +52,16 @@ COLUMNS = "``` {.text .columns}"
 ROW = """\
 All keys but these are [hyperparameters of the row's method](methods.md): a value, or
 [a range to search](../how-to/sweep.md#the-format)."""
+MANY = 10
+"""Values that fit into a cell of a table."""
+NAMED_IN = {
+    "datasets": "datasets",
+    "model": "models",
+    "method": "methods",
+    "calibrators": "calibrators",
+    "sampler": "samplers",
+}
+"""Keys of a spec and the pages of what they name."""
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
 
 
@@ -248,7 +258,8 @@ def _table(part: dict[str, Any]) -> list[str]:
         required = key in part.get("required", ())
         default = "required" if required else _default(about) if "default" in about else ""
         unit = f" ({about['unit']})" if about.get("unit") else ""
-        meaning = _cell(about.get("description", "") + unit)
+        names = f"; [what there is]({NAMED_IN[key]}.md)" if key in NAMED_IN else ""
+        meaning = _cell(about.get("description", "") + unit + names)
         lines.append(f"| `{key}` | {_cell(_values(about))} | {_cell(default)} | {meaning} |")
     return lines
 
@@ -266,9 +277,15 @@ def _values(about: dict[str, Any]) -> str:
         named = name[:1].isupper() and "." not in name
         return f"[{name}](#{name.lower()})" if named else name.partition(".")[0]
     if "enum" in about:
-        return " \\| ".join(map(str, about["enum"]))
+        return "name" if len(about["enum"]) > MANY else " \\| ".join(map(str, about["enum"]))
     if "const" in about:
         return str(about["const"])
+    if "allOf" in about or about.get("type") == "object":
+        held = about.get("additionalProperties")
+        return f"mapping to {_values(held)}" if isinstance(held, dict) else "mapping"
+    if about.get("type") == "array":
+        inside = _values(about["items"])
+        return f"list of ({inside})" if " or " in inside else f"list of {inside}"
     for several in ("anyOf", "oneOf"):
         if several in about:
             return " or ".join(dict.fromkeys(_values(each) for each in about[several]))

@@ -13,6 +13,7 @@ import pytest
 
 import calibration.calibrators
 from calibration.metrics import top_label
+from sweeps.spec.schema import Spec
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "pages"
@@ -54,6 +55,22 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "<code>&gt;&gt;&gt; probabilities" in (tmp_path / "reference/python.html").read_text()
     fetched = {page.name: FETCHED.findall(page.read_text()) for page in tmp_path.rglob("*.html")}
     assert {name: found for name, found in fetched.items() if found} == {}
+
+
+def test_every_key_of_a_spec_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import hooks
+
+    page = hooks.spec_page()
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line[:3] == "| `"]
+    keys = {cell[0].strip(" `"): cell[1].strip() for cell in cells}
+    assert {len(cell) for cell in cells} == {4}
+    assert set(Spec.model_fields) <= set(keys)
+    assert keys["milestones"] == "list of number > 0 < 1"
+    assert keys["datasets"] == "list of (name or string or mapping)"
+    assert keys["equivalence"] == "mapping to number ≥ 0"
+    vague = re.compile(r"\b(any|array|object)\b")
+    assert {key: said for key, said in keys.items() if vague.search(said)} == {}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
