@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,13 @@ REGISTRIES = {
     "metrics": METRICS,
     "samplers": SAMPLERS,
 }
+UNPUBLISHED = {
+    *("standard", "logistic_regression", "identity"),  # older than any one publication
+    *("error", "accuracy", "base_rate", "overconfidence", "mce_count"),
+    *("true_ce", "posterior_gap"),  # our own, defined on their pages
+    *("multi_objective",),
+}
+"""Methods, calibrators and metrics whose page names no publication."""
 SIDE = "whole number ≥ 1 ≤ 4096"
 
 
@@ -115,6 +123,21 @@ def test_no_paragraph_is_printed_twice(
     for name in registry:
         lines = [line for line in said(capsys, kind, name).splitlines() if line.strip()]
         assert len(lines) == len(set(lines)), (name, lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "registry"),
+    [
+        ("methods", LEARNERS),
+        *((kind, REGISTRIES[kind]) for kind in ("methods", "calibrators", "metrics")),
+    ],
+)
+def test_a_page_names_the_publication(
+    kind: str, registry: Registry[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {name: said(capsys, kind, name) for name in registry if name not in UNPUBLISHED}
+    publication = re.compile(r"\b(18|19|20)\d\d\b|\bMeta-Regularization\b")
+    assert [name for name, text in found.items() if not publication.search(text)] == []
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
