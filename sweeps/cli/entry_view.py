@@ -22,6 +22,7 @@ from rich.text import Text
 
 from calibration.hyperparameters import Settings
 from calibration.metrics import Metric
+from calibration.objectives import OBJECTIVES
 from sweeps.cli.listings import describe_domain
 from sweeps.host.console import say
 from sweeps.spec.settings import as_text
@@ -50,6 +51,10 @@ def print_entry(kind: str, name: str, entry: Any, console: Console) -> None:
         console.print(Text(f"\n{description}"))
     for paragraph in paragraphs(_documentation(name, entry)):
         console.print(Text(f"\n{paragraph}"))
+    if objective := _objective(entry):
+        console.print(Text("\nThe objective:"))
+        for paragraph in paragraphs(objective):
+            console.print(Text(f"\n{paragraph}"))
     settings = _settings(entry)
     if settings is not None and settings.model_fields:
         console.print()
@@ -86,6 +91,14 @@ def _documentation(name: str, entry: Any) -> str:
     # The function that users call has the equation; a plug-in may have its own documentation.
     function = getattr(metrics, name, None) or _function(entry)
     return str(getattr(function, "__doc__", None) or "")
+
+
+def _objective(entry: Any) -> str:
+    """The equation of the objective that a method adds to its base loss."""
+    name = getattr(entry, "objective", None)
+    if not isinstance(name, str) or name not in set(OBJECTIVES):
+        return ""
+    return str(OBJECTIVES[name].__doc__ or "")
 
 
 def _settings(entry: Any) -> type[Settings] | None:

@@ -140,6 +140,14 @@ def test_a_page_names_the_publication(
     assert [name for name, text in found.items() if not publication.search(text)] == []
 
 
+def test_a_page_has_the_equation_of_the_methods_objective(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = " ".join(said(capsys, "methods", "mmce").split())
+    assert "L = base + β·MMCE" in text
+    assert "over all pairs of (c_i − r_i)(c_j − r_j) exp(−|r_i − r_j|/0.4)." in text
+
+
 def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods", "focl"]) == 2
     assert "unknown method 'focl'; did you mean 'focal'" in capsys.readouterr().err
