@@ -57,6 +57,18 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert {name: found for name, found in fetched.items() if found} == {}
 
 
+def test_it_is_said_which_command_makes_each_picture() -> None:
+    told = (
+        (ROOT / "CONTRIBUTING.md").read_text().partition("\n## Pictures\n")[2].partition("\n## ")[0]
+    )
+    images = {path.name for path in (ROOT / ".github" / "images").iterdir()}
+    assert {name for name in images if f"`{name}`" not in told} == set()
+    drawn = set(
+        re.findall(r"^def (\w+)\(\) -> Figure:", (ROOT / "docs" / "figures.py").read_text(), re.M)
+    )
+    assert {path.stem for path in PAGES.rglob("*.png")} == drawn
+
+
 def test_every_key_of_a_spec_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
     import hooks
