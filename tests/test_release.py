@@ -130,6 +130,21 @@ def test_only_a_tag_of_the_version_with_a_dated_entry_is_released(
     assert done.returncode == code, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("vendor.github-issue-forms", ".github/ISSUE_TEMPLATE/*.yml"),
+        ("vendor.citation-file-format", "CITATION.cff"),
+    ],
+)
+def test_files_for_the_host_have_its_form(schema: str, files: str) -> None:
+    found = list(map(str, ROOT.glob(files)))
+    assert found
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *found]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_templates_of_issues_are_forms() -> None:
     for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"):
         form = yaml.safe_load(path.read_text())
