@@ -39,7 +39,7 @@ DOCUMENTS = {
     "cluster/slurm/README.md": "how-to/slurm.md",
 }
 """The documents of the repository that are pages of the site."""
-PAGES, IMAGES = "docs/pages", ".github/images"
+PAGES, NOTEBOOKS, IMAGES = "docs/pages", "docs/notebooks", ".github/images"
 LINK = re.compile(r"(!?\[[^\]]+\])\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLOOR = re.compile(r'subgraph \w+\["(.+?)"\]\n(.*?)^  end$', re.MULTILINE | re.DOTALL)
@@ -119,7 +119,7 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"reference/{kind}.md", registry_page(kind)
     for path in notebooks.DIRECTORY.glob("*.ipynb"):
         text, _ = notebooks.page(notebooks.read(path), path.stem)
-        yield f"how-to/notebook-{path.stem}.md", text
+        yield f"how-to/notebook-{path.stem}.md", text.replace("](../pages/how-to/", "](")
     for document, page in DOCUMENTS.items():
         text = DIAGRAM.sub(drawn, (ROOT / document).read_text())
         yield page, relinked(text, document, page)
@@ -178,6 +178,8 @@ def relinked(text: str, source: str, page: str) -> str:
             found = place.removeprefix(f"{PAGES}/")
         elif place.startswith(f"{IMAGES}/"):
             found = place.replace(IMAGES, "images")
+        elif place.startswith(f"{NOTEBOOKS}/"):
+            found = f"how-to/notebook-{Path(place).stem}.md"
         elif place in DOCUMENTS:
             found = DOCUMENTS[place]
         else:
