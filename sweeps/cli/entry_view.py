@@ -89,7 +89,9 @@ def _documentation(name: str, entry: Any) -> str:
     from calibration import metrics
 
     # The function that users call has the equation; a plug-in may have its own documentation.
-    function = getattr(metrics, name, None) or _function(entry)
+    function = getattr(metrics, name, None)
+    if not inspect.isfunction(function):  # a module may have the name
+        function = _function(entry)
     return str(getattr(function, "__doc__", None) or "")
 
 

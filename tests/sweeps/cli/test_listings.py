@@ -148,6 +148,14 @@ def test_a_page_has_the_equation_of_the_methods_objective(
     assert "over all pairs of (c_i − r_i)(c_j − r_j) exp(−|r_i − r_j|/0.4)." in text
 
 
+def test_a_metric_with_the_name_of_a_module_has_its_own_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = said(capsys, "metrics", "refinement")
+    assert "min over β ≥ 0" in text
+    assert "ValueError" not in text
+
+
 def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["methods", "focl"]) == 2
     assert "unknown method 'focl'; did you mean 'focal'" in capsys.readouterr().err
