@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import calibration.calibrators
+import sweeps
+from calibration import metrics, testing
 from calibration.metrics import top_label
 from sweeps.spec.schema import Spec
 
@@ -67,6 +71,17 @@ def test_it_is_said_which_command_makes_each_picture() -> None:
         re.findall(r"^def (\w+)\(\) -> Figure:", (ROOT / "docs" / "figures.py").read_text(), re.M)
     )
     assert {path.stem for path in PAGES.rglob("*.png")} == drawn
+
+
+@pytest.mark.parametrize("module", [sweeps, metrics, calibration.calibrators, testing])
+def test_the_python_page_has_every_public_function(module: ModuleType) -> None:
+    """Those of single metrics are on the page of metrics."""
+    shown = set(
+        re.findall(r"^::: (\S+)$", (PAGES / "reference/python.md").read_text(), re.MULTILINE)
+    )
+    public = {name for name in module.__all__ if inspect.isfunction(getattr(module, name))}
+    assert public
+    assert {f"{module.__name__}.{name}" for name in public - set(metrics.METRICS)} <= shown
 
 
 def test_every_key_of_a_spec_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
