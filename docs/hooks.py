@@ -11,6 +11,7 @@ import io
 import json
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,19 +191,36 @@ def relinked(text: str, source: str, page: str) -> str:
 
 
 def registry_page(kind: str) -> str:
-    """Everything about every entry, as ``calsweep KIND NAME`` prints it."""
+    """Everything about every entry, as ``calsweep KIND NAME`` prints it.
+
+    What most entries explain in the same words is at the top instead.
+    """
     from sweeps.cli.entry_view import print_entry
     from sweeps.cli.listings import entry_of, names_of
 
-    lines = [f"# {kind.capitalize()}", "", f"`calsweep {kind}` lists them.", ""]
+    texts = {}
     for name in names_of(kind):
         printed = io.StringIO()
         console = Console(file=printed, width=WIDTH, color_system=None)
         word, entry = entry_of(kind, name)
         print_entry(word, name, entry, console)
-        text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
-        lines += [f"## `{name}`", "", COLUMNS, text, "```", ""]
+        texts[name] = [line.rstrip() for line in printed.getvalue().splitlines()]
+    shared = _shared(list(texts.values()))
+    lines = [f"# {kind.capitalize()}", "", f"`calsweep {kind}` lists them.", ""]
+    if shared:
+        lines += [f"Most {kind} also take these settings:", "", COLUMNS, *shared, "```", ""]
+    for name, text in texts.items():
+        own = "\n".join(line for line in text if line not in shared)
+        lines += [f"## `{name}`", "", COLUMNS, own, "```", ""]
     return "\n".join(lines)
+
+
+def _shared(texts: list[list[str]]) -> list[str]:
+    """The sentences that are in more than half of the texts: no lines of tables or of facts."""
+    prose = ({line for line in text if line[:1].strip() and "  " not in line} for text in texts)
+    counts = Counter(line for lines in prose for line in lines)
+    often = [line for line, count in counts.items() if count > len(texts) / 2]
+    return sorted(often, key=lambda line: next(t.index(line) for t in texts if line in t))
 
 
 def commands_page() -> str:

@@ -16,6 +16,8 @@ import pytest
 import calibration.calibrators
 import sweeps
 from calibration import metrics, testing
+from calibration.learners import LEARNERS
+from calibration.methods import METHODS
 from calibration.metrics import top_label
 from sweeps.spec.schema import Spec
 
@@ -82,6 +84,18 @@ def test_the_python_page_has_every_public_function(module: ModuleType) -> None:
     public = {name for name in module.__all__ if inspect.isfunction(getattr(module, name))}
     assert public
     assert {f"{module.__name__}.{name}" for name in public - set(metrics.METRICS)} <= shown
+
+
+def test_what_all_methods_take_is_explained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import hooks
+
+    page = hooks.registry_page("methods")
+    assert page.count("\nnumeric_inputs: standardised; ") == page.count("\nbackbone_lr: its ") == 1
+    assert page.index("\nbackbone_lr: its ") < page.index("\n## ")
+    headings = re.findall(r"^## `(.+)`$", page, re.MULTILINE)
+    assert headings == [*LEARNERS, *METHODS]
+    assert page.count("\nsource  ") == len(headings)
 
 
 def test_every_key_of_a_spec_says_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
