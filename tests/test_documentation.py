@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from markdown.extensions.toc import slugify
 
 import calibration.calibrators
 import sweeps
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "pages"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "cluster").rglob("*.md"), *PAGES.rglob("*.md")])
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+ANCHORED = re.compile(r"\]\(((?!https?:)[^)#]*)#([^)]+)\)")
 FETCHED = re.compile(
     r"""<(?:script|img|iframe|link rel="?(?:stylesheet|preload))[^>]*https?:[^>]*>"""
 )
@@ -61,6 +63,23 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "<code>&gt;&gt;&gt; probabilities" in (tmp_path / "reference/python.html").read_text()
     fetched = {page.name: FETCHED.findall(page.read_text()) for page in tmp_path.rglob("*.html")}
     assert {name: found for name, found in fetched.items() if found} == {}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_headings_that_exist(document: Path) -> None:
+    """Also those of the README to pages, which the build of the site does not see."""
+    lost = []
+    for link, anchor in ANCHORED.findall(document.read_text()):
+        target = document.parent / link if link else document
+        if target.exists() and anchor not in anchors(target):
+            lost.append(f"{link}#{anchor}")
+    assert lost == []
+
+
+def anchors(document: Path) -> set[str]:
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {slugify(heading.replace("`", ""), "-") for heading in headings}
 
 
 def test_it_is_said_which_command_makes_each_picture() -> None:
