@@ -25,6 +25,7 @@ from calibration.metrics import Metric
 from calibration.objectives import OBJECTIVES
 from sweeps.cli.listings import describe_domain
 from sweeps.host.console import say
+from sweeps.spec.descriptions import library_note
 from sweeps.spec.settings import as_text
 
 FACTS = {
@@ -167,8 +168,9 @@ def _explained(settings: type[Settings], entry: Any) -> Iterator[str]:
         if named and issubclass(each, Settings):
             yield from paragraphs(own)
     for name, field in settings.model_fields.items():
-        if field.description:
-            yield f"{name}: {field.description}"
+        about = library_note(settings, name)
+        if description := field.description or (about and about.text):
+            yield f"{name}: {description}"
 
 
 def _facts(entry: Any) -> dict[str, str]:

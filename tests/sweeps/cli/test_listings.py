@@ -89,6 +89,7 @@ def test_a_methods_page_has_equation_defaults_bounds_space_and_version(
     (gamma,) = (line for line in text.splitlines() if line.split()[:1] == ["gamma"])
     assert gamma.split() == ["gamma", "2", "number", "≥", "0", "≤", "20", "[0,", "5]"]
     assert "gamma: how strongly" in text
+    assert "lr: the learning rate" in text
     assert "calibration.methods.focal:Focal" in text
     assert f"version             {METHODS['focal'].version}\n" in text
 
