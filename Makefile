@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (3 minutes)
+quickstart: $(VENV)/.run  ## install into .venv and run the first sweep (5 minutes)
 	@$(BIN)/calsweep run sweeps/specs/quickstart.yaml
 	@echo "the calsweep command is $(BIN)/calsweep (or: source $(BIN)/activate)"
 

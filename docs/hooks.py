@@ -11,6 +11,7 @@ import io
 import json
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ DOCUMENTS = {
     "cluster/slurm/README.md": "how-to/slurm.md",
 }
 """The documents of the repository that are pages of the site."""
-PAGES, IMAGES = "docs/pages", ".github/images"
+PAGES, NOTEBOOKS, IMAGES = "docs/pages", "docs/notebooks", ".github/images"
 LINK = re.compile(r"(!?\[[^\]]+\])\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FLOOR = re.compile(r'subgraph \w+\["(.+?)"\]\n(.*?)^  end$', re.MULTILINE | re.DOTALL)
@@ -52,6 +53,16 @@ COLUMNS = "``` {.text .columns}"
 ROW = """\
 All keys but these are [hyperparameters of the row's method](methods.md): a value, or
 [a range to search](../how-to/sweep.md#the-format)."""
+MANY = 10
+"""Values that fit into a cell of a table."""
+NAMED_IN = {
+    "datasets": "datasets",
+    "model": "models",
+    "method": "methods",
+    "calibrators": "calibrators",
+    "sampler": "samplers",
+}
+"""Keys of a spec and the pages of what they name."""
 REGISTRIES = ("methods", "calibrators", "metrics", "datasets", "models", "samplers")
 
 
@@ -109,7 +120,7 @@ def pages() -> Iterator[tuple[str, str]]:
         yield f"reference/{kind}.md", registry_page(kind)
     for path in notebooks.DIRECTORY.glob("*.ipynb"):
         text, _ = notebooks.page(notebooks.read(path), path.stem)
-        yield f"how-to/notebook-{path.stem}.md", text
+        yield f"how-to/notebook-{path.stem}.md", text.replace("](../pages/how-to/", "](")
     for document, page in DOCUMENTS.items():
         text = DIAGRAM.sub(drawn, (ROOT / document).read_text())
         yield page, relinked(text, document, page)
@@ -168,6 +179,8 @@ def relinked(text: str, source: str, page: str) -> str:
             found = place.removeprefix(f"{PAGES}/")
         elif place.startswith(f"{IMAGES}/"):
             found = place.replace(IMAGES, "images")
+        elif place.startswith(f"{NOTEBOOKS}/"):
+            found = f"how-to/notebook-{Path(place).stem}.md"
         elif place in DOCUMENTS:
             found = DOCUMENTS[place]
         else:
@@ -178,19 +191,36 @@ def relinked(text: str, source: str, page: str) -> str:
 
 
 def registry_page(kind: str) -> str:
-    """Everything about every entry, as ``calsweep KIND NAME`` prints it."""
+    """Everything about every entry, as ``calsweep KIND NAME`` prints it.
+
+    What most entries explain in the same words is at the top instead.
+    """
     from sweeps.cli.entry_view import print_entry
     from sweeps.cli.listings import entry_of, names_of
 
-    lines = [f"# {kind.capitalize()}", "", f"`calsweep {kind}` lists them.", ""]
+    texts = {}
     for name in names_of(kind):
         printed = io.StringIO()
         console = Console(file=printed, width=WIDTH, color_system=None)
         word, entry = entry_of(kind, name)
         print_entry(word, name, entry, console)
-        text = "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
-        lines += [f"## `{name}`", "", COLUMNS, text, "```", ""]
+        texts[name] = [line.rstrip() for line in printed.getvalue().splitlines()]
+    shared = _shared(list(texts.values()))
+    lines = [f"# {kind.capitalize()}", "", f"`calsweep {kind}` lists them.", ""]
+    if shared:
+        lines += [f"Most {kind} also take these settings:", "", COLUMNS, *shared, "```", ""]
+    for name, text in texts.items():
+        own = "\n".join(line for line in text if line not in shared)
+        lines += [f"## `{name}`", "", COLUMNS, own, "```", ""]
     return "\n".join(lines)
+
+
+def _shared(texts: list[list[str]]) -> list[str]:
+    """The sentences that are in more than half of the texts: no lines of tables or of facts."""
+    prose = ({line for line in text if line[:1].strip() and "  " not in line} for text in texts)
+    counts = Counter(line for lines in prose for line in lines)
+    often = [line for line, count in counts.items() if count > len(texts) / 2]
+    return sorted(often, key=lambda line: next(t.index(line) for t in texts if line in t))
 
 
 def commands_page() -> str:
@@ -248,7 +278,8 @@ def _table(part: dict[str, Any]) -> list[str]:
         required = key in part.get("required", ())
         default = "required" if required else _default(about) if "default" in about else ""
         unit = f" ({about['unit']})" if about.get("unit") else ""
-        meaning = _cell(about.get("description", "") + unit)
+        names = f"; [what there is]({NAMED_IN[key]}.md)" if key in NAMED_IN else ""
+        meaning = _cell(about.get("description", "") + unit + names)
         lines.append(f"| `{key}` | {_cell(_values(about))} | {_cell(default)} | {meaning} |")
     return lines
 
@@ -266,9 +297,15 @@ def _values(about: dict[str, Any]) -> str:
         named = name[:1].isupper() and "." not in name
         return f"[{name}](#{name.lower()})" if named else name.partition(".")[0]
     if "enum" in about:
-        return " \\| ".join(map(str, about["enum"]))
+        return "name" if len(about["enum"]) > MANY else " \\| ".join(map(str, about["enum"]))
     if "const" in about:
         return str(about["const"])
+    if "allOf" in about or about.get("type") == "object":
+        held = about.get("additionalProperties")
+        return f"mapping to {_values(held)}" if isinstance(held, dict) else "mapping"
+    if about.get("type") == "array":
+        inside = _values(about["items"])
+        return f"list of ({inside})" if " or " in inside else f"list of {inside}"
     for several in ("anyOf", "oneOf"):
         if several in about:
             return " or ".join(dict.fromkeys(_values(each) for each in about[several]))

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -92,6 +97,52 @@ def test_pull_requests_are_tested_with_every_python_that_is_claimed() -> None:
     assert claimed <= tested
     targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert {leg["target"] for leg in legs} <= set(targets)
+
+
+@pytest.mark.parametrize(
+    ("tag", "heading", "code"),
+    [
+        ("v{}", "## [{}] - 2026-11-19", 0),
+        ("v{}", "## [{}] - Unreleased", 1),
+        ("v{}", "## [0.0.0] - 2026-11-19", 1),
+        ("v9{}", "## [{}] - 2026-11-19", 1),
+    ],
+)
+def test_only_a_tag_of_the_version_with_a_dated_entry_is_released(
+    tag: str, heading: str, code: int, tmp_path: Path
+) -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    (script,) = (
+        step["run"]
+        for step in workflow["jobs"]["build"]["steps"]
+        if step.get("name", "").startswith("Compare the tag")
+    )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "CHANGELOG.md").write_text(heading.format(PROJECT["version"]) + "\n")
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env={"PATH": programs, "TAG": tag.format(PROJECT["version"])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [
+        ("vendor.github-issue-forms", ".github/ISSUE_TEMPLATE/*.yml"),
+        ("vendor.citation-file-format", "CITATION.cff"),
+    ],
+)
+def test_files_for_the_host_have_its_form(schema: str, files: str) -> None:
+    found = list(map(str, ROOT.glob(files)))
+    assert found
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *found]
+    done = subprocess.run(check, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_templates_of_issues_are_forms() -> None:

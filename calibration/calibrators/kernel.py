@@ -31,11 +31,12 @@ _LEAST = 1e-12
 class Kernel(OneVsRest[Curve]):
     """(Σ wᵢ tᵢ + p) / (Σ wᵢ + 1), wᵢ = exp(−(s − sᵢ)²/2h²), per class.
 
-    s are log-odds, cut off at ±40, and t the targets; p, the network's own probability,
-    counts as one sample more, so that nothing changes where there is no data. The bandwidth
-    h is that of 15 values from 0.05 to 6.4, but not above the largest standard deviation of s, with
-    the largest leave-one-out likelihood, summed over classes: a class alone may have too few
-    samples to choose. Sums are taken on a grid of spacing 0.05.
+    Kernel regression (Nadaraya 1964, Watson 1964). s are log-odds, cut off at ±40, and t the
+    targets; p, the network's own probability, counts as one sample more, so that nothing changes
+    where there is no data. The bandwidth h is that of 15 values from 0.05 to 6.4, but not above
+    the largest standard deviation of s, with the largest leave-one-out likelihood, summed over
+    classes: a class alone may have too few samples to choose. Sums are taken on a grid of spacing
+    0.05.
     """
 
     description = "Gaussian kernel regression of the log-odds, one-vs-rest"

@@ -56,7 +56,10 @@ class PlattLogits(LogisticMap):
 
 @CALIBRATORS.register("quadratic")
 class Quadratic(LogisticMap):
-    """σ(a·s + b + c·s²) per class, s the log-odds of the class against the rest."""
+    """σ(a·s + b + c·s²) per class, s the log-odds of the class against the rest.
+
+    An extension of Platt scaling (Platt 1999) by a square.
+    """
 
     description = "logistic regression on the log-odds and their square, one-vs-rest"
     fast = True

@@ -114,6 +114,8 @@ class HandedRounds:
 class CatBoost(Estimator):
     """CatBoost's own boosting; categories by ordered target statistics, missing values as they are.
 
+    Prokhorenkova et al. 2018.
+
     CatBoost cannot continue a model to the numbers of one training, so the training is one, in a
     thread of its own that waits after every round until the next is asked for. Of what Gorishniy et
     al. (2021) search, by the configurations they published, depth, learning rate and penalty are

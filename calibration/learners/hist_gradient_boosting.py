@@ -41,8 +41,9 @@ class HistGradientBoostingHyperparameters(BoosterHyperparameters):
 class HistGradientBoosting(ScikitEstimator):
     """scikit-learn's HistGradientBoostingClassifier; categories and missing values as they are.
 
-    Rounds are grown in blocks by a warm start, which gives the same trees as all at once. Where the
-    space is from: ``leafwise``.
+    Rounds are grown in blocks by a warm start, which gives the same trees as all at once.
+    What is searched is among what Holzmüller, Grinsztajn and Steinwart (2024) search for LightGBM;
+    their ranges reach further, but for the share of columns.
     """
 
     description = "boosted trees on histograms (scikit-learn)"

@@ -40,8 +40,9 @@ class LightGBMHyperparameters(BoosterHyperparameters):
 class LightGBM(Estimator):
     """LightGBM's own boosting; categories and missing values as they are.
 
-    Deterministic: histograms are built row by row, rather than as a race decides. Where the space
-    is from: ``leafwise``.
+    Ke et al. 2017. Deterministic: histograms are built row by row, rather than as a race decides.
+    What is searched is among what Holzmüller, Grinsztajn and Steinwart (2024) search for LightGBM;
+    their ranges reach further, but for the share of columns.
     """
 
     description = "boosted trees, grown leaf by leaf (LightGBM)"

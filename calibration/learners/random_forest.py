@@ -33,6 +33,8 @@ class RandomForestHyperparameters(EstimatorHyperparameters):
 class RandomForest(ScikitEstimator):
     """The random forest of scikit-learn; missing numbers as they are, categories one-hot.
 
+    Breiman 2001.
+
     Criterion and leaf sizes are searched as Grinsztajn, Oyallon and Varoquaux (2022) do, shares of
     columns in coarser steps; their depth, split size, least gain and lack of a bootstrap are not,
     nor small numbers of trees.

@@ -41,6 +41,8 @@ class XGBoostHyperparameters(BoosterHyperparameters):
 class XGBoost(Estimator):
     """XGBoost's own boosting on histograms; categories and missing values as they are.
 
+    Chen and Guestrin 2016.
+
     What is searched is among what Gorishniy et al. (2021) and Grinsztajn, Oyallon and Varoquaux
     (2022) search, by the configurations they published. The shares' ranges are theirs. Other ranges
     differ: with both of them learning rates begin at 1e-5, with which 1000 rounds would not get

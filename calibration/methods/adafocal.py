@@ -77,6 +77,8 @@ def held_out_bins(seen: Seen, bins: int) -> tuple[Tensor, Tensor]:
 class AdaFocal(Method):
     """Focal loss with a γ for every bin of confidence, adapted to held-out gaps each epoch.
 
+    Ghosh, Schaaf and Gormley 2022.
+
     γ_b ← γ_b · exp(λ(conf_b − acc_b)) over equal-mass bins of the held-out data; where γ_b
     falls below 0.2, the bin goes over to inverse focal loss −(1 + p_y)^|γ_b| log p_y, and back
     in the same way (``updated_gamma``). A training sample takes the γ of the bin its p_y lies

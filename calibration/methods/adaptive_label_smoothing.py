@@ -55,7 +55,7 @@ class ConfidenceLabelSmoothing(Method):
     """Label smoothing with ε_i = ε · ((max p_i − 1/K) / (1 − 1/K))^strength.
 
     The more confident a prediction is, the softer its target; confidence is only looked at,
-    no gradient flows through ε_i.
+    no gradient flows through ε_i. The formula is our own: Park et al. 2023 learn theirs.
     """
 
     description = "label smoothing that grows with the prediction's confidence"
@@ -104,7 +104,8 @@ class ClassLabelSmoothing(Method):
 
     d_k is the running mean of 1 − p_y over the training samples of class k, with a memory of
     about 100 samples of that class; it starts at 1 for all classes, as plain smoothing. The
-    hardest class is smoothed by ε, easier ones by less.
+    hardest class is smoothed by ε, easier ones by less. The formula is our own: Liu et al. 2023
+    learn theirs.
     """
 
     description = "label smoothing per class, more for classes that are hard to learn"

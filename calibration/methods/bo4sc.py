@@ -95,6 +95,8 @@ class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
 class Bo4sc(Method):
     """min_w mean BCE(ĉ(x_j; θ_T(w)), correct_j) over held-out j,  θ_T: T steps on mean w_i CE_i.
 
+    Sanguin et al. 2024.
+
     After every outer step training goes on from θ_T with the optimiser's state carried over, or
     begins anew at θ⁰ (``restart``). With mini-batches the T inner steps take T consecutive
     batches of an epoch (all of them, if there are fewer), and only the weights of their rows

@@ -52,7 +52,10 @@ class MmceWeightedHyperparameters(RegularisedHyperparameters):
 
 @METHODS.register("mmce_weighted")
 class MmceWeighted(Regularised):
-    """L = base + β·MMCE_w, errors and successes weighted by their own number (ibid.)."""
+    """L = base + β·MMCE_w, errors and successes weighted by their own number.
+
+    The weighted form of Kumar et al. 2018.
+    """
 
     description = "base loss + β · MMCE with errors and successes balanced"
     Hyperparameters = MmceWeightedHyperparameters
@@ -172,7 +175,8 @@ class BrierHyperparameters(RegularisedHyperparameters):
 class Brier(Regularised):
     """L = base + β·Σ_m w_m (conf_m − acc_m)², the Brier score's reliability part.
 
-    To train with the Brier score itself, use ``base: brier`` of any member with β = 0.
+    The decomposition is that of Murphy 1973. To train with the Brier score itself, use
+    ``base: brier`` of any member with β = 0.
     """
 
     description = "base loss + β · reliability part of the Brier score"

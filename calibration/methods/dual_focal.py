@@ -53,7 +53,7 @@ def rival_focal_loss(logits: Tensor, labels: Tensor, gamma: Tensor) -> Tensor:
 class DualFocal(LossMethod):
     """L = −(1 − p_y + p_j)^γ log p_y, p_j the largest probability below p_y.
 
-    ``form: two_term`` is the form in which surveys quote the loss,
+    Tao, Dong and Xu 2023. ``form: two_term`` is the form in which surveys quote the loss,
     L = −α1 (1 − p_y)^γ1 log p_y − α2 (1 − p_s)^γ2 log(1 − p_s),
     p_s being the largest probability of a wrong class.
     """

@@ -65,7 +65,10 @@ def class_weights(labels: Tensor, classes: int, exponent: Tensor) -> Tensor:
 
 @METHODS.register("focal")
 class Focal(LossMethod):
-    """L = −α_y (1 − p_y)^γ log p_y; α_y = 1 unless ``class_balance`` is set."""
+    """L = −α_y (1 − p_y)^γ log p_y; α_y = 1 unless ``class_balance`` is set.
+
+    Lin et al. 2017; for calibration Mukhoti et al. 2020.
+    """
 
     description = "cross-entropy discounted by (1 − p_y)^γ"
     Hyperparameters = FocalHyperparameters

@@ -34,7 +34,7 @@ class FocalLabelSmoothing(LossMethod):
     """L = −Σ_k ((1 − ε)[k = y] + ε/K) (1 − p_k)^γ log p_k.
 
     The focal factor of each class discounts that class's own term, so that γ = 0 is label
-    smoothing and ε = 0 is the focal loss.
+    smoothing (Szegedy et al. 2016) and ε = 0 is the focal loss (Lin et al. 2017).
     """
 
     description = "focal loss against targets softened by ε/K"

@@ -166,7 +166,11 @@ class GammaMethod(MetaMethod):
 
 @METHODS.register("fl_gamma")
 class FocalGamma(GammaMethod):
-    """γ-Net judged by held-out cross-entropy: the paper's ablation without a calibration loss."""
+    """γ-Net judged by held-out cross-entropy: the paper's ablation without a calibration loss.
+
+    L = −(1 − p_y)^γ log p_y, γ = |x̃ W| / τ, x̃ = softmax(x A) Aᵀ, x the penultimate features
+    ("Towards Unbiased Calibration using Meta-Regularization", Eq. 3–4).
+    """
 
     description = "focal loss with sample-wise γ from γ-Net, learned on cross-entropy"
     Hyperparameters = GammaHyperparameters
@@ -178,7 +182,11 @@ class FocalGamma(GammaMethod):
 
 @METHODS.register("fl_gamma_dece")
 class FocalGammaDece(GammaMethod):
-    """γ-Net judged by DECE on held-out data."""
+    """γ-Net judged by DECE (Bohdal et al. 2021) on held-out data.
+
+    L = −(1 − p_y)^γ log p_y, γ = |x̃ W| / τ, x̃ = softmax(x A) Aᵀ, x the penultimate features
+    ("Towards Unbiased Calibration using Meta-Regularization", Eq. 3–4).
+    """
 
     description = "focal loss with sample-wise γ from γ-Net, learned on DECE"
     Hyperparameters = GammaDeceHyperparameters
@@ -190,7 +198,11 @@ class FocalGammaDece(GammaMethod):
 
 @METHODS.register("fl_gamma_sece")
 class FocalGammaSece(GammaMethod):
-    """γ-Net judged by SECE on held-out data: Meta-Regularization itself."""
+    """γ-Net judged by SECE on held-out data: Meta-Regularization itself.
+
+    L = −(1 − p_y)^γ log p_y, γ = |x̃ W| / τ, x̃ = softmax(x A) Aᵀ, x the penultimate features
+    ("Towards Unbiased Calibration using Meta-Regularization", Eq. 3–4).
+    """
 
     description = "focal loss with sample-wise γ from γ-Net, learned on SECE"
     Hyperparameters = GammaSeceHyperparameters

@@ -56,12 +56,12 @@ def beta_logits(logits: Tensor, coefficients: Tensor) -> Tensor:
 class JointBeta(Method):
     """softmax_k(a_k log p_k − b_k log(1 − p_k) + c_k), a, b ≥ 0, trained beside the network.
 
-    With two classes this is beta calibration, σ(A log p − B log(1 − p) + C) with A = a_1 + b_2,
-    B = b_1 + a_2 and C = c_1 − c_2; equal a_k with b = c = 0 are temperature scaling. It starts as
-    the identity (a = 1, b = c = 0). Every step moves the network along the cross-entropy of the
-    mapped output on the training batch, the map held still, and then the map along its
-    cross-entropy on the held-out batch, the network held still, by Adam and projection on
-    a, b ≥ 0. Predictions are made from the mapped output.
+    With two classes this is beta calibration (Kull, Silva Filho and Flach 2017), σ(A log p − B
+    log(1 − p) + C) with A = a_1 + b_2, B = b_1 + a_2 and C = c_1 − c_2; equal a_k with b = c = 0
+    are temperature scaling. It starts as the identity (a = 1, b = c = 0). Every step moves the
+    network along the cross-entropy of the mapped output on the training batch, the map held
+    still, and then the map along its cross-entropy on the held-out batch, the network held still,
+    by Adam and projection on a, b ≥ 0. Predictions are made from the mapped output.
     """
 
     description = "cross-entropy through a beta-calibration map learned on held-out data"

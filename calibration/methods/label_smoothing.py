@@ -32,7 +32,10 @@ def smoothed_cross_entropy(logits: Tensor, labels: Tensor, epsilon: Tensor) -> T
 
 @METHODS.register("label_smoothing")
 class LabelSmoothing(LossMethod):
-    """L = −Σ_k ((1 − ε)[k = y] + ε/K) log p_k."""
+    """L = −Σ_k ((1 − ε)[k = y] + ε/K) log p_k.
+
+    Szegedy et al. 2016; for calibration Müller et al. 2019.
+    """
 
     description = "cross-entropy against targets softened by ε/K"
     Hyperparameters = LabelSmoothingHyperparameters

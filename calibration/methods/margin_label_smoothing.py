@@ -29,7 +29,10 @@ def margin_penalty(logits: Tensor, margin: Tensor) -> Tensor:
 
 @METHODS.register("margin_label_smoothing")
 class MarginLabelSmoothing(LossMethod):
-    """L = −log p_y + α · mean_k max(0, max_j l_j − l_k − margin)."""
+    """L = −log p_y + α · mean_k max(0, max_j l_j − l_k − margin).
+
+    Liu, Ben Ayed, Galdran and Dolz 2022; l are the logits.
+    """
 
     description = "cross-entropy with logit gaps above a margin penalised (MbLS)"
     Hyperparameters = MarginLabelSmoothingHyperparameters

@@ -73,7 +73,10 @@ class L2Method(MetaMethod):
 
 @METHODS.register("ce_dece")
 class CrossEntropyDece(L2Method):
-    """Unit-wise L2 learned on held-out CE + 0.5 · DECE."""
+    """L = −log p_y + Σ_j e^{u_j} Σ_k V_kj², u learned on held-out CE + 0.5 · DECE.
+
+    Meta-Calibration (Bohdal et al. 2021): V is the last layer, and u_j belongs to unit j before it.
+    """
 
     description = "cross-entropy with unit-wise L2 on the last layer, learned on DECE"
     Hyperparameters = L2DeceHyperparameters
@@ -85,7 +88,10 @@ class CrossEntropyDece(L2Method):
 
 @METHODS.register("ce_sece")
 class CrossEntropySece(L2Method):
-    """Unit-wise L2 learned on held-out CE + 0.5 · SECE."""
+    """L = −log p_y + Σ_j e^{u_j} Σ_k V_kj², u learned on held-out CE + 0.5 · SECE.
+
+    Meta-Calibration (Bohdal et al. 2021) with the SECE of Meta-Regularization in place of DECE.
+    """
 
     description = "cross-entropy with unit-wise L2 on the last layer, learned on SECE"
     Hyperparameters = L2SeceHyperparameters

@@ -49,7 +49,8 @@ def mixing_share(alpha: float, generator: torch.Generator) -> Tensor:
 class Mixup(Method):
     """Cross-entropy on mixtures: x̃ = λx + (1 − λ)x', L = λ·CE(x̃, y) + (1 − λ)·CE(x̃, y').
 
-    (x', y') is the batch in another order; one λ ~ Beta(α, α) per batch, as the authors do.
+    (x', y') is the batch in another order; one λ ~ Beta(α, α) per batch, as the authors do
+    (Zhang, Cisse, Dauphin and Lopez-Paz 2018; for calibration Thulasidasan et al. 2019).
     """
 
     description = "cross-entropy on convex mixtures of pairs of samples"

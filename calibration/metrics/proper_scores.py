@@ -36,7 +36,8 @@ class BrierParts(NamedTuple):
 def nll(probabilities: Data, labels: Data) -> Tensor:
     """Mean of -log p_y; infinite as soon as one true class has probability 0.
 
-    A float32 softmax of logits far apart underflows to 0: ``nll_from_logits`` does not.
+    The logarithmic score (Good 1952). A float32 softmax of logits far apart underflows to 0:
+    ``nll_from_logits`` does not.
     """
     return nll_of(Predictions.of_rows(probabilities, labels))
 

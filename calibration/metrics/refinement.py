@@ -74,7 +74,7 @@ def nll_decomposition_from_logits(
 
 
 def refinement_of(predictions: Predictions) -> Tensor:
-    """The refinement part of checked predictions' NLL."""
+    """min over β ≥ 0 of the NLL of softmax(β·log p) (Berta et al. 2025)."""
     return nll_decomposition(*predictions.rows, weights=predictions.weights).refinement
 
 

@@ -32,7 +32,7 @@ def risk_coverage_curve(probabilities: Data, labels: Data) -> RiskCoverage:
 
 @torch.no_grad()
 def aurc(probabilities: Data, labels: Data) -> Tensor:
-    """Area under the risk-coverage curve: the mean of its risks."""
+    """Area under the risk-coverage curve (Geifman & El-Yaniv 2017): the mean of its risks."""
     return aurc_of(Predictions.of(probabilities, labels))
 
 

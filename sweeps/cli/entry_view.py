@@ -14,6 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union
 
+from pydantic import BeforeValidator
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -21,8 +22,10 @@ from rich.text import Text
 
 from calibration.hyperparameters import Settings
 from calibration.metrics import Metric
+from calibration.objectives import OBJECTIVES
 from sweeps.cli.listings import describe_domain
 from sweeps.host.console import say
+from sweeps.spec.descriptions import library_note
 from sweeps.spec.settings import as_text
 
 FACTS = {
@@ -37,6 +40,8 @@ FACTS = {
 """Attributes that a class may declare, and their names in the output."""
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 LABEL = 20
+UNSTATED = BeforeValidator(bool).json_schema_input_type
+"""What pydantic has there for a validator that does not say what it accepts."""
 
 
 def print_entry(kind: str, name: str, entry: Any, console: Console) -> None:
@@ -47,11 +52,15 @@ def print_entry(kind: str, name: str, entry: Any, console: Console) -> None:
         console.print(Text(f"\n{description}"))
     for paragraph in paragraphs(_documentation(name, entry)):
         console.print(Text(f"\n{paragraph}"))
+    if objective := _objective(entry):
+        console.print(Text("\nThe objective:"))
+        for paragraph in paragraphs(objective):
+            console.print(Text(f"\n{paragraph}"))
     settings = _settings(entry)
     if settings is not None and settings.model_fields:
         console.print()
         console.print(_settings_table(settings))
-        for paragraph in _explained(settings):
+        for paragraph in _explained(settings, entry):
             console.print(Text(paragraph))
     console.print()
     for fact, value in _facts(entry).items():
@@ -81,8 +90,18 @@ def _documentation(name: str, entry: Any) -> str:
     from calibration import metrics
 
     # The function that users call has the equation; a plug-in may have its own documentation.
-    function = getattr(metrics, name, None) or _function(entry)
+    function = getattr(metrics, name, None)
+    if not inspect.isfunction(function):  # a module may have the name
+        function = _function(entry)
     return str(getattr(function, "__doc__", None) or "")
+
+
+def _objective(entry: Any) -> str:
+    """The equation of the objective that a method adds to its base loss."""
+    name = getattr(entry, "objective", None)
+    if not isinstance(name, str) or name not in set(OBJECTIVES):
+        return ""
+    return str(OBJECTIVES[name].__doc__ or "")
 
 
 def _settings(entry: Any) -> type[Settings] | None:
@@ -97,12 +116,18 @@ def _settings_table(settings: type[Settings]) -> Table:
     for name, field in settings.model_fields.items():
         default = "required" if field.is_required() else as_text(field.default)
         searched = [describe_domain(domains[name]) if name in domains else ""] if domains else []
-        table.add_row(name, default, _values(field.annotation, field.metadata), *searched)
+        values = _values(field.annotation, field.metadata)
+        # As text: rich may take [text, …] for the name of a style, and print nothing of it.
+        table.add_row(*map(Text, (name, default, values, *searched)))
     return table
 
 
 def _values(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     """The type and the bounds of a setting: ``number ≥ 0 ≤ 20``, ``relu | tanh``, ``[text, …]``."""
+    metadata = list(metadata)
+    for each in metadata:
+        if isinstance(each, BeforeValidator) and each.json_schema_input_type is not UNSTATED:
+            return _values(each.json_schema_input_type)  # it accepts more forms than it returns
     origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Literal:
         return " | ".join(map(str, parts))
@@ -130,16 +155,22 @@ def _values(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     return " ".join([shown, *bounds])
 
 
-def _explained(settings: type[Settings]) -> Iterator[str]:
-    """The descriptions of a class's settings in its docstring and those of its bases."""
+def _explained(settings: type[Settings], entry: Any) -> Iterator[str]:
+    """The descriptions of a class's settings in its docstring and those of its bases.
+
+    Datasets and models are their own settings: the docstring of ``entry`` stands above.
+    """
     for each in settings.__mro__:
+        if each is entry:
+            continue
         own = vars(each).get("__doc__") or ""
         named = any(f"``{name}``" in own for name in settings.model_fields)
         if named and issubclass(each, Settings):
             yield from paragraphs(own)
     for name, field in settings.model_fields.items():
-        if field.description:
-            yield f"{name}: {field.description}"
+        about = library_note(settings, name)
+        if description := field.description or (about and about.text):
+            yield f"{name}: {description}"
 
 
 def _facts(entry: Any) -> dict[str, str]:

@@ -93,8 +93,12 @@ def note(model: type[BaseModel], name: str) -> Note:
         extra = field.json_schema_extra
         unit = extra.get("unit", "") if isinstance(extra, dict) else ""
         return Note(field.description, str(unit))
-    owner = declaring(model, name)
-    return _LIBRARY.get(owner, {}).get(name) or Note(plain(owner.__doc__))
+    return library_note(model, name) or Note(plain(declaring(model, name).__doc__))
+
+
+def library_note(model: type[BaseModel], name: str) -> Note | None:
+    """What is said above of a field of the library, if anything is."""
+    return _LIBRARY.get(declaring(model, name), {}).get(name)
 
 
 def declaring(model: type[BaseModel], name: str) -> type[BaseModel]:

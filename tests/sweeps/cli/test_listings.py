@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
 from calibration.calibrators import CALIBRATORS
 from calibration.data import DATASETS
@@ -19,7 +22,7 @@ from calibration.methods import METHODS
 from calibration.metrics import METRICS
 from calibration.models import MODELS
 from calibration.registry import Registry
-from sweeps.cli.entry_view import paragraphs
+from sweeps.cli.entry_view import paragraphs, print_entry
 from sweeps.cli.main import main
 from sweeps.search import SAMPLERS
 from sweeps.specs import SPECS, ready_names, ready_specs
@@ -33,6 +36,14 @@ REGISTRIES = {
     "metrics": METRICS,
     "samplers": SAMPLERS,
 }
+UNPUBLISHED = {
+    *("standard", "logistic_regression", "identity"),  # older than any one publication
+    *("error", "accuracy", "base_rate", "overconfidence", "mce_count"),
+    *("true_ce", "posterior_gap"),  # our own, defined on their pages
+    *("multi_objective",),
+}
+"""Methods, calibrators and metrics whose page names no publication."""
+SIDE = "whole number ≥ 1 ≤ 4096"
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -78,8 +89,72 @@ def test_a_methods_page_has_equation_defaults_bounds_space_and_version(
     (gamma,) = (line for line in text.splitlines() if line.split()[:1] == ["gamma"])
     assert gamma.split() == ["gamma", "2", "number", "≥", "0", "≤", "20", "[0,", "5]"]
     assert "gamma: how strongly" in text
+    assert "lr: the learning rate" in text
     assert "calibration.methods.focal:Focal" in text
     assert f"version             {METHODS['focal'].version}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "setting", "values"),
+    [
+        ("models", "mlp", "widths", "[whole number ≥ 1, …]"),
+        ("models", "small_cnn", "channels", "[whole number ≥ 1, …]"),
+        ("datasets", "table", "drop", "[text, …]"),
+        ("datasets", "image_folder", "size", f"{SIDE} | [{SIDE}, {SIDE}]"),
+    ],
+)
+def test_the_values_of_a_list_are_shown(kind: str, name: str, setting: str, values: str) -> None:
+    """By any console: one that reads markup, as the documentation's, takes [text, …] for a tag."""
+    printed = io.StringIO()
+    registry = REGISTRIES[kind]
+    print_entry(registry.kind, name, registry[name], Console(file=printed, width=300))
+    lines = printed.getvalue().splitlines()
+    (line,) = (line for line in lines if line.split()[:1] == [setting] and "  " in line.strip())
+    assert line.rstrip().endswith(values)
+
+
+@pytest.mark.parametrize(("kind", "registry"), [*REGISTRIES.items(), ("methods", LEARNERS)])
+def test_no_paragraph_is_printed_twice(
+    kind: str,
+    registry: Registry[object],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "2000")
+    for name in registry:
+        lines = [line for line in said(capsys, kind, name).splitlines() if line.strip()]
+        assert len(lines) == len(set(lines)), (name, lines)
+
+
+@pytest.mark.parametrize(
+    ("kind", "registry"),
+    [
+        ("methods", LEARNERS),
+        *((kind, REGISTRIES[kind]) for kind in ("methods", "calibrators", "metrics")),
+    ],
+)
+def test_a_page_names_the_publication(
+    kind: str, registry: Registry[object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {name: said(capsys, kind, name) for name in registry if name not in UNPUBLISHED}
+    publication = re.compile(r"\b(18|19|20)\d\d\b|\bMeta-Regularization\b")
+    assert [name for name, text in found.items() if not publication.search(text)] == []
+
+
+def test_a_page_has_the_equation_of_the_methods_objective(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = " ".join(said(capsys, "methods", "mmce").split())
+    assert "L = base + β·MMCE" in text
+    assert "over all pairs of (c_i − r_i)(c_j − r_j) exp(−|r_i − r_j|/0.4)." in text
+
+
+def test_a_metric_with_the_name_of_a_module_has_its_own_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = said(capsys, "metrics", "refinement")
+    assert "min over β ≥ 0" in text
+    assert "ValueError" not in text
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

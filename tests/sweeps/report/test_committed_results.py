@@ -85,6 +85,21 @@ def test_the_documentation_shows_the_table_of_learners() -> None:
         assert line in text
 
 
+def test_the_documentation_says_what_the_survey_found() -> None:
+    results = pd.read_csv(RESULTS / "survey.csv")
+    winner = results.loc[results["validation/nll"].idxmin()]
+    plain = results[(results["row"] == "standard") & (results["calibrator"] == "identity")].iloc[0]
+    assert (winner["row"], winner["calibrator"]) == ("focal_label_smoothing", "temperature")
+    text = " ".join(PAGE.read_text().partition("\n## The field\n")[2].split())
+    for said in (
+        f"a test NLL of {winner['nll']:.3f} and an error of {winner['error']:.1%}",
+        f"against {plain['nll']:.3f} and {plain['error']:.1%} for cross-entropy",
+        f"Its ECE, {winner['ece']:.3f}, ",
+        f"as is cross-entropy's {plain['ece']:.3f}.",
+    ):
+        assert said.replace("%", " %") in text, said
+
+
 @pytest.mark.slow
 def test_cells_of_the_bo4sc_table_can_be_made_again(tmp_path: Path) -> None:
     """One network trained until validation data stops it, and one of BO4SC, both from scratch.
