@@ -1,0 +1,66 @@
+"""A running cluster's head dies: the command ends by itself, and the sweep continues."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cluster.rays import PATIENT
+from tests.faults.kit import Scene, wait_for
+from tests.faults.test_together import started_head
+
+pytestmark = pytest.mark.slow
+
+SPEC = """\
+datasets: [blobs-1.7]
+model: {name: mlp, widths: [8]}
+methods:
+  paced: {method: "paced:Paced", lr: [0.01, 0.03, 0.1, 0.3], pause: 0.1, weight_decay: 0}
+training: {epochs: 20, batch_size: full, evaluate_every: 5}
+search: {sampler: grid}
+confirm_seeds: 1
+calibrators: []
+"""
+TRIALS = 4 + 1
+SECONDS = 60.0
+"""Promised: Ray itself would let the command wait for ever, or abort it natively."""
+
+
+def end(head: subprocess.Popen[bytes]) -> None:
+    """Kill a head with all that it has started."""
+    family = psutil.Process(head.pid).children(recursive=True)
+    head.kill()
+    head.wait()
+    for process in family:
+        process.kill()
+    psutil.wait_procs(family)
+
+
+def test_a_head_that_dies_ends_the_command_with_the_reason_and_the_sweep_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in PATIENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    scene = Scene(tmp_path / "sweep", SPEC, database=True)
+    port, head = started_head(tmp_path / "head.log")
+    try:
+        process = scene.start("--address", f"127.0.0.1:{port}")
+        wait_for(scene.records, process)
+    finally:
+        end(head)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1, err
+    assert err.count("\n") == 1, err
+    assert re.search(rf"the cluster's head at \S+:{port} has not answered for \d+ s", err), err
+    before = scene.attempts()
+    assert 1 <= len(before) < TRIALS
+    scene.hurry()
+    done = scene.run()  # where it goes on does not matter: on a Ray of its own it begins sooner
+    assert done.returncode == 0, done.stderr
+    assert before.items() <= scene.attempts().items()
+    scene.assert_exact(TRIALS, [5, 10, 15, 20], {"FINISHED"})
