@@ -10,8 +10,9 @@ import psutil
 import pytest
 
 from tests.cluster.rays import PATIENT
-from tests.faults.kit import Scene, wait_for
+from tests.faults.kit import Scene
 from tests.faults.test_together import started_head
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
