@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from tests.cluster.rays import PATIENT
 from tests.faults.kit import Scene
+from tests.faults.test_driver import LOST_SECONDS
 from tests.faults.test_together import started_head
 from tests.waiting import wait_for
 
@@ -27,8 +29,6 @@ confirm_seeds: 1
 calibrators: []
 """
 TRIALS = 4 + 1
-SECONDS = 60.0
-"""Promised: Ray itself would let the command wait for ever, or abort it natively."""
 
 
 def end(head: subprocess.Popen[bytes]) -> None:
@@ -37,7 +37,8 @@ def end(head: subprocess.Popen[bytes]) -> None:
     head.kill()
     head.wait()
     for process in family:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has followed the head
+            process.kill()
     psutil.wait_procs(family)
 
 
@@ -54,10 +55,11 @@ def test_a_head_that_dies_ends_the_command_with_the_reason_and_the_sweep_continu
         wait_for(scene.records, process)
     finally:
         end(head)
-    _, err = process.communicate(timeout=SECONDS)
+    _, err = process.communicate(timeout=LOST_SECONDS)
     assert process.returncode == 1, err
     assert err.count("\n") == 1, err
-    assert re.search(rf"the cluster's head at \S+:{port} has not answered for \d+ s", err), err
+    # The driver's own raylet is the head's: either may be missed first.
+    assert re.search(r"(head|driver's machine) at \S+ has not answered for \d+ s", err), err
     before = scene.attempts()
     assert 1 <= len(before) < TRIALS
     scene.hurry()
