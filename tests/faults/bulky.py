@@ -114,7 +114,7 @@ def _refused_everywhere(directory: Path, file: str, words: str) -> str:
     dataset = f"{{name: table, path: {file}, target: label}}"
     (directory / "bulky.yaml").write_text(SPEC.format(dataset=dataset))
     commands = (
-        *(("posthoc", file), ("init", file, "--target", "label")),
+        *(("posthoc", file), ("init", "--data", file, "--target", "label")),
         *(("check", "bulky.yaml"), ("run", "bulky.yaml")),
     )
     return "; ".join(f"{c[0]} {_refused(directory, words, *c)}" for c in commands)
