@@ -129,7 +129,8 @@ class Estimator(ABC):
     def fit(self, task: Task) -> Iterator[Matrix]:
         """Train, and yield the ``scores`` of the validation rows after every round.
 
-        What was trained is kept in ``self``. The same task gives the same numbers, to the bit.
+        What was trained is kept in ``self``. On machines of one type the
+        same task gives the same numbers, to the bit.
         """
 
     @abstractmethod

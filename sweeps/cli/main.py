@@ -18,10 +18,12 @@ import shlex
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from sweeps.cli import (
     baseline,
@@ -42,7 +44,7 @@ from sweeps.cli.arguments import Command, Subparsers
 from sweeps.cli.crash import installed_version, report_crash
 from sweeps.cli.paths import check_places
 from sweeps.errors import UserError
-from sweeps.host.console import Terminal, complain
+from sweeps.host.console import Terminal, complain, visible
 from sweeps.host.secrets import masked, without_secrets
 
 _REFUSALS = {
@@ -97,8 +99,26 @@ def _prepare() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character the terminal lacks is not an error
             stream.reconfigure(errors="replace")
-    logging.basicConfig(format="calsweep: %(message)s", level=logging.ERROR)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_VisibleFormatter("calsweep: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.ERROR)
     logging.getLogger("calsweep").setLevel(logging.WARNING)
+    warnings.formatwarning = _visible_warning
+
+
+class _VisibleFormatter(logging.Formatter):
+    """Shows control characters: what is logged quotes names, files and other software."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+_FORMAT_WARNING = warnings.formatwarning
+
+
+def _visible_warning(*about: Any, **more: Any) -> str:
+    """The same for a warning, which may quote the name of a damaged file."""
+    return visible(_FORMAT_WARNING(*about, **more))
 
 
 def _run(options: argparse.Namespace, words: Sequence[str]) -> int:

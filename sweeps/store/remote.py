@@ -16,6 +16,7 @@ from sweeps.store.files import StoreError
 
 READERS = 16
 _TRIES = 5
+_LONGEST_CAUSE = 300
 PACKAGES = {
     **dict.fromkeys(("s3", "s3a"), "s3fs"),
     **dict.fromkeys(("gs", "gcs"), "gcsfs"),
@@ -51,13 +52,14 @@ class RemoteFiles:
             )
         except ImportError as error:
             package = PACKAGES.get(self.protocol)
-            remedy = f"pip install {package}" if package else str(error)
+            remedy = f"pip install {package}" if package else _one_line(error)
             raise StoreError(
                 f"{self.root}: a package for {self.protocol}:// is missing; {remedy}"
             ) from error
         except Exception as error:  # each file system's library raises its own errors
             raise StoreError(
-                f"{self.root}: {error}; a store is a path or a URI such as s3://bucket/directory"
+                f"{self.root}: {_one_line(error)}; a store is a path or a URI such as "
+                "s3://bucket/directory"
             ) from error
         self._process = os.getpid()
 
@@ -161,7 +163,7 @@ class RemoteFiles:
             raise StoreError(f"cannot {verb} {place}: {self._cause(error)}") from error
 
     def _cause(self, error: Exception) -> str:
-        text = str(error) or type(error).__name__
+        text = _one_line(error)
         if _code(error) == "NoSuchBucket":
             return "no such bucket; create it or correct --store"
         if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
@@ -169,6 +171,12 @@ class RemoteFiles:
         if isinstance(error, FileNotFoundError):
             return f"{text}; create the bucket or container, or correct --store"
         return f"{text}; check the network and the server, then run the same command again"
+
+
+def _one_line(error: Exception) -> str:
+    """What a library says, which may be pages."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _LONGEST_CAUSE else f"{text[: _LONGEST_CAUSE - 3]}..."
 
 
 def _code(error: BaseException) -> str:

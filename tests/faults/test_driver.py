@@ -35,6 +35,8 @@ calibrators: [temperature]
 """
 CURVE = list(range(EVERY, EPOCHS + 1, EVERY))
 TRIALS = 3 + 30 + 2 * 2  # the three points of the first row, some of them suggested again
+LOST_SECONDS = 60.0
+"""Promised of a command whose Ray is lost, however busy the machine is: half of them are waits."""
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,7 @@ def lose(name: str, process: subprocess.Popen[str], scene: Scene) -> None:
     """Kill a server of Ray's: the command ends by itself, with the reason, and leaves nothing."""
     family = psutil.Process(process.pid).children(recursive=True)
     next(child for child in family if child.name() == name).kill()
-    out, err = process.communicate()
+    out, err = process.communicate(timeout=LOST_SECONDS)
     assert process.returncode == 1, err
     assert err.count("\n") == 1, err
     assert f"{name} on this machine was ended by signal SIGKILL" in err

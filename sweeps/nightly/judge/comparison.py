@@ -1,7 +1,7 @@
 """Test each value of two nights on its own; ``judgement`` combines the tests.
 
-Seeds are fixed, so an unchanged night is bit-identical. Identical values are certainly
-unchanged and need no test. Values that differ are tested twice.
+Seeds are fixed, so an unchanged night on machines of one type is bit-identical. Identical
+values are certainly unchanged and need no test. Values that differ are tested twice.
 
 The first test is the paired t-test (``corrected_t_test`` with correlation ratio 0). Nadeau and
 Bengio's correction does not apply: it concerns what a learner would do on other, overlapping

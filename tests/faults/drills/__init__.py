@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tests.faults.drills.clock import clock_set_back
+from tests.faults.drills.deletions import deletions
 from tests.faults.drills.full_disk import full_disk
 from tests.faults.drills.kills import random_kills
 from tests.faults.drills.large_inputs import large_input
@@ -25,6 +26,7 @@ class Drill(NamedTuple):
 DRILLS = (
     Drill("kills", random_kills, bulky=False),
     Drill("full-disk", full_disk),
+    Drill("deletions", deletions),
     Drill("clock", clock_set_back),
     Drill("many-trials", many_trials),
     Drill("slow-server", slow_server),

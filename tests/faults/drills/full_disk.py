@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.disks import fill, small_disk
 from tests.faults.drills.counting import Result, assert_same, result_of
 from tests.faults.drills.kills import SPEC
-from tests.faults.drills.launching import run_to_end, until
+from tests.faults.drills.launching import Launch, run_to_end, until
 from tests.faults.drills.outcome import Outcome, Setting, judged
 from tests.faults.kit import Scene
 from tests.faults.leftovers import Trace, short_directory
@@ -21,6 +21,7 @@ def _any(pattern: str) -> Callable[[Scene], bool]:
 
 
 PHASES: dict[str, Callable[[Scene], bool]] = {
+    "database": _any(".mlflow-*/mlflow.db"),
     "suggestion": _any("*/suggestions/**/*.json"),
     "record": _any("records/*/record.json"),
     "checkpoint": _any("records/*/live.json"),
@@ -44,6 +45,11 @@ def full_disk(setting: Setting) -> Iterator[Outcome]:
             setting.directory / f"full-{phase}",
             lambda place, phase=phase: _fill_store(place, phase, expected),
         )
+    yield from judged(
+        "disk full while the sweep is published",
+        setting.directory / "full-publication",
+        lambda place: _fill_at_publication(place, expected),
+    )
     yield from judged(
         "disk of the database full",
         setting.directory / "full-database",
@@ -71,6 +77,23 @@ def _fill_store(place: Path, phase: str, expected: Result) -> str:
         Trace(place, temporary).remove()
 
 
+def _fill_at_publication(place: Path, expected: Result) -> str:
+    """The report, written last, is there: only MLflow needs more room."""
+    temporary = short_directory()
+    try:
+        with small_disk(place / "disk", SIZE) as disk:
+            scene = Scene(disk / "sweep", SPEC, temporary=temporary)
+            launch = until(scene, _any("*/report.html"))
+            ballast = fill(disk)
+            _assert_unpublished(launch)
+            ballast.unlink()
+            run_to_end(scene, command="sync")
+            assert_same(expected, result_of(scene))
+            return "the sweep is done, and sync publishes it"
+    finally:
+        Trace(place, temporary).remove()
+
+
 def _fill_database(place: Path, expected: Result) -> str:
     """The sweep itself does not need it, and ``sync`` brings it to date."""
     temporary = short_directory()
@@ -80,10 +103,7 @@ def _fill_database(place: Path, expected: Result) -> str:
             scene = Scene(place / "sweep", SPEC, tracking=uri, temporary=temporary)
             launch = until(scene, lambda scene: bool(scene.records()))
             ballast = fill(disk)
-            code = launch.end()
-            assert code == 0, f"ended {code}: {launch.said[-2000:]}"
-            assert "Traceback" not in launch.said, launch.said[-2000:]
-            assert "calsweep sync spec.yaml" in launch.said, launch.said[-2000:]
+            _assert_unpublished(launch)
             assert scene.records().keys() == expected.epochs.keys(), "records are missing"
             ballast.unlink()
             run_to_end(scene, command="sync")
@@ -91,6 +111,13 @@ def _fill_database(place: Path, expected: Result) -> str:
             return "the sweep is done, and sync publishes it"
     finally:
         Trace(place, temporary).remove()
+
+
+def _assert_unpublished(launch: Launch) -> None:
+    code = launch.end()
+    assert code == 0, f"ended {code}: {launch.said[-2000:]}"
+    assert "Traceback" not in launch.said, launch.said[-2000:]
+    assert "calsweep sync spec.yaml" in launch.said, launch.said[-2000:]
 
 
 def _assert_clear(code: int | None, said: str) -> None:

@@ -137,6 +137,25 @@ def test_what_the_machine_refuses_is_no_bug(broken: Break, capsys: pytest.Captur
     assert capsys.readouterr().err == "calsweep: some/file: No space left on device\n"
 
 
+TELLING = """
+import logging, warnings
+from sweeps.cli.main import main
+
+main(["methods", "standard"])
+logging.getLogger("calsweep").warning("a log of %s", "\x1b[31mred")
+warnings.warn("a warning of \x1b[31mred")
+"""
+
+
+def test_logs_and_warnings_send_no_control_characters_to_the_terminal() -> None:
+    """Both quote what others wrote: names of files, errors of other software."""
+    done = subprocess.run([sys.executable, "-c", TELLING], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert r"calsweep: a log of \x1b[31mred" in done.stderr
+    assert r"UserWarning: a warning of \x1b[31mred" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
 def test_interruptions_stay_what_they_are(
     broken: Break, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -6,6 +6,8 @@ import csv
 import io
 import logging
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow.tracking import MlflowClient
 from rich.console import Console
 from selenium.webdriver.common.by import By
 
@@ -31,6 +34,7 @@ from sweeps.store import StoreError
 from sweeps.sweep import Sweep
 from tests.browser import browser, console_errors
 from tests.sweeps.hostile import CLASSES, DATA, FORMULA, MARKUP, MATHS, ROWS, hostile_sweep
+from tests.tracked import put_database
 from tests.trained import train_sweep
 
 pytestmark = pytest.mark.slow
@@ -184,6 +188,17 @@ def test_a_browser_shows_names_as_they_are(sweep: Sweep, written: WrittenReport)
         assert console_errors(driver) == []
 
 
+PLAIN = """\
+name: plain
+datasets: [{name: blobs-1.7, points: 100, test_points: 100}]
+model: {name: mlp, widths: [4]}
+methods: {standard: {lr: 0.05, weight_decay: 0}}
+training: {epochs: 1}
+confirm_seeds: 1
+calibrators: [temperature]
+"""
+
+
 def broken(reason: str = "it <b>broke</b>") -> Callable[..., NoReturn]:
     def fail(*given: Any, **named: Any) -> NoReturn:
         raise RuntimeError(reason)
@@ -277,16 +292,7 @@ def test_a_trial_outlives_its_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("calibration.plots.reliability_diagram", broken())
-    text = """\
-name: plain
-datasets: [{name: blobs-1.7, points: 100, test_points: 100}]
-model: {name: mlp, widths: [4]}
-methods: {standard: {lr: 0.05, weight_decay: 0}}
-training: {epochs: 1}
-confirm_seeds: 1
-calibrators: [temperature]
-"""
-    trained = train_sweep(tmp_path, text, pictures=True)
+    trained = train_sweep(tmp_path, PLAIN, pictures=True)
     (trial,) = trained.plan.confirmed("blobs-1.7", "standard")
     record = trained.store.record(trial.key)
     assert record is not None
@@ -296,3 +302,42 @@ calibrators: [temperature]
     assert trained.store.extra(record, "reliability.png") is None
     (said,) = [record.getMessage() for record in caplog.records if record.name == "calsweep"]
     assert "reliability.png could not be drawn: RuntimeError: it <b>broke</b>" in said
+
+
+COMMAND = """
+import sys
+import calibration.plots
+from sweeps.cli.main import main
+
+def fail(*given, **named):
+    raise RuntimeError("it broke")
+
+calibration.plots.bin_robustness = fail
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_command_whose_figure_fails_finishes_in_mlflow_and_says_so_by_its_exit_code(
+    tmp_path: Path,
+) -> None:
+    train_sweep(tmp_path, PLAIN)
+    put_database(tmp_path / "runs")
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "run", "spec.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "_bins.png could not be made: RuntimeError: it broke" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    client = MlflowClient(f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("plain")
+    runs = client.search_runs([experiment.experiment_id])
+    assert [run.info.status for run in runs] == ["FINISHED"] * 2
+    (sweep,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    published = {item.path for item in client.list_artifacts(sweep.info.run_id)}
+    assert published >= {"leaderboard.csv", "report.html", "figures"}
+    figures = {item.path for item in client.list_artifacts(sweep.info.run_id, "figures")}
+    assert any(name.endswith("_coverage.png") for name in figures)
+    assert not any(name.endswith("_bins.png") for name in figures)

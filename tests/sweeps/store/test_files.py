@@ -251,6 +251,14 @@ def test_a_root_that_cannot_be_is_refused_at_once(
         Store(root)
 
 
+def test_what_a_library_says_in_pages_is_one_line(s3_root: str) -> None:
+    with pytest.raises(StoreError, match="Invalid bucket name") as caught:
+        Store(f"s3://bucket{'?' * 2000}/runs").record(KEY)
+    said = str(caught.value).replace("?", "")
+    assert "\n" not in said
+    assert len(said) < 500
+
+
 def test_a_missing_bucket_is_named(s3_root: str) -> None:
     store = Store("s3://no-such-bucket/runs")
     for call in (
