@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import yaml
@@ -156,10 +156,16 @@ def run_sweep(
 
 
 @threads(1)
-def sync_sweep(
-    loaded: LoadedSpec, store: Store, tracking_uri: str | None = None
-) -> tuple[int, str]:
-    """Publish a sweep's records; returns how many trials were missing, and the tracking URI.
+class Synced(NamedTuple):
+    """How many trials were published, and where; what of the report failed, and why."""
+
+    published: int
+    tracking: str
+    report_failures: dict[str, str]
+
+
+def sync_sweep(loaded: LoadedSpec, store: Store, tracking_uri: str | None = None) -> Synced:
+    """Publish a sweep's records, and write its report again.
 
     Raises ``UserError`` if the store has nothing of it, ``TrackingError`` if MLflow refuses.
     """
@@ -170,7 +176,8 @@ def sync_sweep(
         plan.replay()
         written = write_report(records_of(plan, sweep.extension.look(sweep.spec)), store)
         backend = MlflowBackend(uri, plan, store)
-        return sync(backend, plan.trials.values(), written.summary, written.analysis), uri
+        published = sync(backend, plan.trials.values(), written.summary, written.analysis)
+        return Synced(published, uri, written.failures)
 
 
 def _tracking(loaded: LoadedSpec, store: Store, given: str | None) -> str:

@@ -231,9 +231,9 @@ def _sync(options: argparse.Namespace, console: Console) -> int:
     from sweeps.runner import sync_sweep
     from sweeps.store import Store
 
-    published, uri = sync_sweep(loaded, Store(options.store), options.tracking)
-    say(console, f"{count(published, 'trial')} published to {masked(uri)}")
-    return 0
+    synced = sync_sweep(loaded, Store(options.store), options.tracking)
+    say(console, f"{count(synced.published, 'trial')} published to {masked(synced.tracking)}")
+    return 1 if synced.report_failures else 0
 
 
 def _introduction(spec: Spec, extra: int) -> str:

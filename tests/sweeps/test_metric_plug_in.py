@@ -57,7 +57,7 @@ from sweeps.runner import sync_sweep
 from tests.trained import train_sweep
 
 sweep = train_sweep(Path.cwd(), Path("given.yaml").read_text())
-_, uri = sync_sweep(sweep.loaded, sweep.store)
+uri = sync_sweep(sweep.loaded, sweep.store).tracking
 client = MlflowClient(uri)
 experiment = client.get_experiment_by_name("plugged")
 runs = client.search_runs([experiment.experiment_id])

@@ -107,7 +107,7 @@ def test_a_fixed_metric_evaluates_again_what_is_stored_and_trains_nothing(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     sweep = train_sweep(tmp_path, SPEC)
-    _, uri = sync_sweep(sweep.loaded, sweep.store)
+    uri = sync_sweep(sweep.loaded, sweep.store).tracking
     before = sweep.results.set_index("calibrator")
     oracle = before.loc["identity"].set_index("row").loc[ORACLE]
     key, tag = before["key"].dropna().iloc[0], sweep.spec.evaluation.tag

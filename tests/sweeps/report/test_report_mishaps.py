@@ -322,15 +322,16 @@ def test_a_command_whose_figure_fails_finishes_in_mlflow_and_says_so_by_its_exit
 ) -> None:
     train_sweep(tmp_path, PLAIN)
     put_database(tmp_path / "runs")
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, "run", "spec.yaml"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "_bins.png could not be made: RuntimeError: it broke" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    for command in ("run", "sync"):
+        done = subprocess.run(
+            [sys.executable, "-c", COMMAND, command, "spec.yaml"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1, done.stdout + done.stderr
+        assert "_bins.png could not be made: RuntimeError: it broke" in done.stderr
+        assert "Traceback" not in done.stdout + done.stderr
     client = MlflowClient(f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("plain")
     runs = client.search_runs([experiment.experiment_id])
