@@ -68,8 +68,9 @@ losses = -arrays["test_logits"].double().log_softmax(-1).gather(1, arrays["test_
 means = resample_counts(len(losses), 1000, 1).double() @ losses[:, 0] / len(losses)
 Path("found.json").write_text(json.dumps({
     "metrics": sorted({name for run in runs for name in run.data.metrics}),
-    "table": json.loads(Path(client.download_artifacts(parent.info.run_id, "leaderboard.json"))
-        .read_text())["columns"],
+    "table": json.loads(
+        Path(client.download_artifacts(parent.info.run_id, "leaderboard.json", ".")).read_text()
+    )["columns"],
     "views": str(experiment.tags),
     "estimate": float(losses.mean().exp()),
     "resampled": sorted(means.exp().tolist()),

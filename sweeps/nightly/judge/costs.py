@@ -9,8 +9,8 @@ If other processes used the cores, caches and clock rates were shared in ways th
 work does not capture to within a few per cent: then there is no verdict ("busy machine"). The
 sign of it is reference work whose wall-clock time exceeds its CPU time.
 
-A GPU's load is not noticed. ``tests/sweeps/nightly/test_costs.py`` measures how often the verdict
-errs on real timings.
+A GPU's load is not noticed. ``tests/sweeps/nightly/judge/test_costs.py`` measures how often the
+verdict errs on real timings.
 """
 
 from __future__ import annotations

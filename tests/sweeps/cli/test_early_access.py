@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.cli.main import main
-from tests.sweeps.nightly.test_webhook import server
+from tests.sweeps.nightly.report.test_webhook import server
 
 
 @pytest.mark.parametrize("command", ["run", "nightly"])

@@ -24,7 +24,7 @@ from sweeps.nightly.run.unattended import one_at_a_time
 from tests.faults.kit import kill
 from tests.ports import free_port
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
-from tests.sweeps.nightly.test_webhook import SECRET, server
+from tests.sweeps.nightly.report.test_webhook import SECRET, server
 from tests.waiting import output_of, wait_for
 
 FIRST, SECOND = "2026-01-05", "2026-01-06"

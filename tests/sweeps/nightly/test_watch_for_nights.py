@@ -11,7 +11,7 @@ from sweeps.cli.main import main
 from sweeps.nightly.archive.nights import Nights, NightState, Status, now
 from sweeps.nightly.run.unattended import one_at_a_time
 from sweeps.nightly.watch import watch
-from tests.sweeps.nightly.test_webhook import server
+from tests.sweeps.nightly.report.test_webhook import server
 
 HOUR = 3600.0
 

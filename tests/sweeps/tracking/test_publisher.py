@@ -114,7 +114,7 @@ def test_a_run_says_what_the_record_says(tmp_path: Path, uri: str) -> None:
             "lineage": "a",
         }
         assert {f"calsweep.{name}": value for name, value in said.items()}.items() <= tags.items()
-        content = publisher.client.download_artifacts(run.info.run_id, "record.json")
+        content = publisher.client.download_artifacts(run.info.run_id, "record.json", str(tmp_path))
         assert TrialRecord.model_validate_json(Path(content).read_text()) == found
 
 
@@ -145,11 +145,10 @@ def test_the_parent_has_the_sweeps_files(tmp_path: Path, uri: str) -> None:
     assert parent.data.tags["mlflow.note.content"] == "in words"
     client = MlflowClient(uri)
     for name in ("spec.yaml", "leaderboard.csv", "figures/x.png"):
-        path = client.download_artifacts(parent.info.run_id, name)
+        path = client.download_artifacts(parent.info.run_id, name, str(tmp_path))
         assert Path(path).read_text() == name
-    about = json.loads(
-        Path(client.download_artifacts(parent.info.run_id, "environment.json")).read_text()
-    )
+    path = client.download_artifacts(parent.info.run_id, "environment.json", str(tmp_path))
+    about = json.loads(Path(path).read_text())
     fingerprint = plan.loaded.datasets["blobs-1.7"].fingerprint
     assert about["fingerprints"] == {"blobs-1.7": fingerprint}
     assert {"python", "git", "torch"} <= about.keys()

@@ -162,7 +162,8 @@ def test_the_sweeps_run_has_the_table_the_winners_and_what_was_asked(
     assert json.loads(tags["mlflow.loggedArtifacts"]) == [
         {"path": "leaderboard.json", "type": "table"}
     ]
-    path = MlflowClient(uri).download_artifacts(parent.info.run_id, "leaderboard.json")
+    run_id = parent.info.run_id
+    path = MlflowClient(uri).download_artifacts(run_id, "leaderboard.json", str(tmp_path))
     assert Path(path).read_bytes() == table_json(leaderboard())
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    python -m tests.sweeps.nightly.timings OUT.csv [NIGHTS]
+    python -m tests.sweeps.nightly.judge.timings OUT.csv [NIGHTS]
 
 trains the same small trials night after night in two processes, as a sweep on two cores does.
 Of every six nights two are quiet, two have other processes on the cores all the time or half

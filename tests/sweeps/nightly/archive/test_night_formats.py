@@ -17,7 +17,7 @@ from sweeps.nightly.archive.baseline import accept, read_baseline
 from sweeps.nightly.archive.nights import FORMAT_ENTRY, NIGHTS_FORMAT, Nights
 from sweeps.store import StoreError
 from tests.sweeps.nightly.kit import SEARCHED, Scene, reference_takes
-from tests.sweeps.nightly.test_webhook import server
+from tests.sweeps.nightly.report.test_webhook import server
 
 FIRST, SECOND = "2026-01-05", "2026-01-06"
 OLDER, NEWER = NIGHTS_FORMAT - 1, NIGHTS_FORMAT + 1
