@@ -354,6 +354,7 @@ def test_text_without_an_end_of_the_line_is_refused(
         list(FrameChunks(path).chunks(["label"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 500])
 def test_a_quotation_mark_that_is_not_closed_does_not_fill_the_memory(
     tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
