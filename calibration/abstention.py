@@ -1,17 +1,16 @@
-"""When to abstain: a threshold on the confidence, for a wanted coverage or a promised accuracy.
+"""When to abstain: a confidence threshold for a target coverage or a guaranteed accuracy.
 
 A row is accepted if its confidence is at least the threshold. Thresholds are chosen on held-out
-rows by their confidence (N,) and whether the prediction is right (N,).
+rows from their confidence (N,) and whether the prediction is right (N,).
 
-What ``accuracy_threshold`` promises: over repeated draws of independent held-out rows, in at
+What ``accuracy_threshold`` guarantees: over repeated draws of independent held-out rows, in at
 least 95 % of them the accuracy among accepted rows of the same population is at least the
-wanted one. Exactly so if that accuracy does not fall as the threshold is raised, which is what
-a confidence is for; where it does, nearly so (the tests draw such cases). It is a promise
-about the population, not about the next hundred rows, and none about any class or group
-within it, about shifted data, or about an accuracy that was picked after looking at the
-outcome. Held-out rows that also chose the network's epoch, its settings or its calibrator are no
-longer independent of them: the promise is then too optimistic by as much as they were fitted
-to.
+target. This is exact if that accuracy does not fall as the threshold rises, as one expects of
+a confidence, and approximate otherwise (the tests draw such cases). The guarantee concerns
+the population, not the next hundred rows, and does not extend to single classes or groups, to
+shifted data, or to an accuracy that was picked after looking at the outcome. Held-out rows that
+also selected the network's epoch, its settings or its calibrator are no longer independent of
+them: the guarantee is then optimistic to the extent that these were fitted to the rows.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _Floats = NDArray[np.float64]
 
 
 class Accepted(NamedTuple):
-    """How many of ``rows`` rows a threshold accepts, and how many of these are right."""
+    """How many of ``rows`` rows a threshold accepts, and how many of those are right."""
 
     rows: int
     kept: int
@@ -56,7 +55,7 @@ class Accepted(NamedTuple):
 
 
 def accepted(confidence: ArrayLike, correct: ArrayLike, threshold: float) -> Accepted:
-    """What the threshold does to these rows. Raises ``ValueError`` for malformed arrays."""
+    """Apply the threshold to these rows. Raises ``ValueError`` for malformed arrays."""
     sure, right = _checked(confidence, correct)
     kept = sure >= threshold
     return Accepted(len(sure), int(kept.sum()), int(right[kept].sum()))
@@ -83,7 +82,7 @@ def coverage_threshold(confidence: ArrayLike, coverage: float) -> float:
 def accuracy_threshold(
     confidence: ArrayLike, correct: ArrayLike, accuracy: float, *, level: float = 0.95
 ) -> float | None:
-    """The lowest threshold shown to have ``accuracy`` among accepted rows, or None.
+    """The lowest threshold shown to give ``accuracy`` among accepted rows, or None.
 
     Selection with guaranteed risk (Geifman and El-Yaniv 2017) by fixed-sequence tests: from
     high confidence down, the n most confident rows (ties together) pass if the exact binomial
@@ -91,9 +90,9 @@ def accuracy_threshold(
     rejects, P(Binomial(n, accuracy) ≥ right) ≤ ε; the first failure ends the sequence. As one
     error among the few most confident rows would end it at once, J sequences begin at 1, 2,
     4 … times the fewest rows that can pass, each with ε = (1 − level)/J, and the one that
-    comes furthest counts. J depends on the number of rows, accuracy and level alone.
+    gets furthest counts. J depends only on the number of rows, accuracy and level.
 
-    The module's docstring says what this promises. Raises ``ValueError`` for malformed arrays
+    The module's docstring states the guarantee. Raises ``ValueError`` for malformed arrays
     and unless 0 < accuracy < 1.
     """
     sure, right = _checked(confidence, correct)
@@ -114,7 +113,7 @@ def accuracy_threshold(
 
 
 def attainable_accuracy(confidence: ArrayLike, correct: ArrayLike, *, level: float = 0.95) -> float:
-    """The highest accuracy, in thousandths, for which there is a threshold; 0 if for none."""
+    """The highest accuracy, in thousandths, for which a threshold exists; 0 if there is none."""
     for thousandths in range(999, 0, -1):
         if accuracy_threshold(confidence, correct, thousandths / 1000, level=level) is not None:
             return thousandths / 1000
@@ -122,7 +121,7 @@ def attainable_accuracy(confidence: ArrayLike, correct: ArrayLike, *, level: flo
 
 
 def _starts(rows: int, accuracy: float, risk: float) -> list[int]:
-    """How many rows each sequence begins with; empty if no number of rows could pass."""
+    """How many rows each sequence starts with; empty if no number of rows could pass."""
 
     def fewest(sequences: int) -> int:
         # With all of n right the test's p-value is accuracy^n.
@@ -139,7 +138,7 @@ def _starts(rows: int, accuracy: float, risk: float) -> list[int]:
 def _tested(
     sure: _Floats, right: NDArray[np.bool_], accuracy: float, risk: float
 ) -> tuple[_Floats, NDArray[np.int64], NDArray[np.bool_]]:
-    """Every distinct confidence from high to low: rows at or above it, and whether they pass."""
+    """Per distinct confidence, from high to low: rows at or above it, and whether they pass."""
     levels, counts = np.unique(-sure, return_counts=True)
     kept = np.cumsum(counts)
     successes = np.cumsum(right[np.argsort(-sure, kind="stable")])[kept - 1]

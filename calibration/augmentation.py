@@ -1,8 +1,8 @@
 """Augmentation of image batches on tensors.
 
-Every image of a batch (N, C, H, W) gets draws of its own from the generator, which is on the CPU,
-so that a seed gives the same batch on every device, and a continued training the same as one that
-never stopped. What changes colours works on 8 bits (uint8), as torchvision's functions do.
+Each image of a batch (N, C, H, W) has its own random draws. The generator is on the CPU, so that a
+seed gives the same batch on every device, and a resumed training the same batches as one that was
+never interrupted. Colour operations need 8-bit images (uint8), like torchvision's functions.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ PADDING = 4
 
 
 def augmented(images: Tensor, names: Sequence[str], generator: torch.Generator) -> Tensor:
-    """The images after the named augmentations, in this order."""
+    """Apply the named augmentations to the images, in this order."""
     for name in names:
         images = _AUGMENTATIONS[name](images, generator)
     return images
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, padding: int = PADDING) -> Tensor:
-    """Pad by ``padding`` black pixels, crop back at random and mirror half of the images.
+    """Pad by ``padding`` black pixels, crop back at random and mirror about half of the images.
 
-    ``images`` is (N, C, H, W) of any type; every image gets its own offset and coin, drawn
+    ``images`` is (N, C, H, W) of any type; each image gets its own offset and coin flip, drawn
     from ``generator`` (on the CPU, so that a seed gives the same batch on every device).
     """
     n, _, height, width = images.shape
@@ -52,15 +52,15 @@ def crop(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def flip(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirror half of the images, left to right."""
+    """Mirror each image left to right with probability 1/2."""
     mirrored = torch.rand(len(images), 1, 1, 1, generator=generator) < 0.5
     return torch.where(sent(mirrored, images.device), images.flip(3), images)
 
 
 def cutout(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Make a square of half the shorter side zero, around a random pixel (DeVries, Taylor 2017).
+    """Zero a square of half the shorter side around a random pixel (DeVries, Taylor 2017).
 
-    It may reach over the edge. Zero is black in 8 bits, and the mean once standardised.
+    It may extend beyond the edge. Zero is black in 8 bits, and the mean after standardisation.
     """
     n, _, height, width = images.shape
     side = max(1, min(height, width) // 2)
@@ -84,7 +84,7 @@ def colour_jitter(images: Tensor, generator: torch.Generator) -> Tensor:
 def rand_augment(images: Tensor, generator: torch.Generator) -> Tensor:
     """RandAugment (Cubuk et al. 2020): two random operations, at magnitude 9 of 30.
 
-    Of torchvision's operations all but equalize; rows and columns that move in are black.
+    All of torchvision's operations except equalize; pixels moved in from outside are black.
     """
     for _ in range(2):
         chosen = torch.randint(0, len(RANDOM_OPERATIONS), (len(images),), generator=generator)
@@ -99,7 +99,7 @@ def rand_augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with black; ``factor`` has one number for each image."""
+    """Blend with black; ``factor`` has one number per image."""
     return _blend(images, torch.zeros((), device=images.device), factor)
 
 
@@ -110,12 +110,12 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the grey image; images of one channel stay as they are."""
+    """Blend with the grey image; single-channel images are returned unchanged."""
     return images if images.shape[1] == 1 else _blend(images, _grey(images).floor(), factor)
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with the image smoothed, but for its edge."""
+    """Blend with the smoothed image; pixels at the edge are not smoothed."""
     if min(images.shape[2:]) <= 2:
         return images
     channels = images.shape[1]
@@ -128,17 +128,17 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: int) -> Tensor:
-    """Keep the highest ``bits`` of every value."""
+    """Keep the ``bits`` most significant bits of every value."""
     return torch.bitwise_and(images, 256 - 2 ** (8 - bits))
 
 
 def solarize(images: Tensor, threshold: float) -> Tensor:
-    """Invert the values from ``threshold`` on."""
+    """Invert values of at least ``threshold``."""
     return torch.where(images >= threshold, 255 - images, images)
 
 
 def autocontrast(images: Tensor) -> Tensor:
-    """Stretch every channel to the whole range; one of a single value stays as it is."""
+    """Stretch every channel to the full range; constant channels are left unchanged."""
     low = images.amin((2, 3), keepdim=True).float()
     high = images.amax((2, 3), keepdim=True).float()
     scale = 255.0 / (high - low)
@@ -148,12 +148,12 @@ def autocontrast(images: Tensor) -> Tensor:
 
 
 def affine(images: Tensor, matrices: Tensor) -> Tensor:
-    """Move pixels: output (x, y) from the centre is input M·(x, y, 1), nearest, else black.
+    """Affine map: output (x, y) from the centre is input M·(x, y, 1), nearest, black outside.
 
     ``matrices`` is (N, 2, 3) in pixels.
     """
     height, width = images.shape[2:]
-    # Both are multiples of a half: no rounding.
+    # Both are multiples of 1/2, hence exact.
     half = (width - 1) / 2, (height - 1) / 2
     y, x = torch.meshgrid(
         torch.arange(height, device=images.device) - half[1],
@@ -161,7 +161,7 @@ def affine(images: Tensor, matrices: Tensor) -> Tensor:
         indexing="ij",
     )
     points = torch.stack([x.flatten(), y.flatten(), torch.ones_like(x).flatten()])
-    # Half-way points up, not to even: a shift by half a pixel must move all rows alike.
+    # Round half up, not to even: a shift by half a pixel must move all rows alike.
     source = matrices @ points
     column, row = ((source[:, i] + half[i] + 0.5).floor().long() for i in (0, 1))
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
@@ -173,7 +173,7 @@ def affine(images: Tensor, matrices: Tensor) -> Tensor:
 def _picked(padded: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     picked = torch.arange(len(padded), device=padded.device)[:, None, None]
     rows, columns = sent(rows, padded.device), sent(columns, padded.device)
-    # Advanced indices around the channel slice move it to the end: bring it back.
+    # Advanced indices on both sides of the channel slice move channels last: move them back.
     return padded[picked, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 

@@ -19,12 +19,12 @@ from calibration.transfer import sent
 
 
 class Batches:
-    """The part of a ``TrainingRun`` that hands out its training and held-out rows.
+    """The part of a ``TrainingRun`` that provides its training and held-out batches.
 
-    Where rows have weights, an epoch draws each row as often as its weight says, rounded up or
-    down at random: what a batch's loss estimates is then the loss by weight, for every method,
-    whether its loss is a mean over rows or not (for the gradients' noise, too, drawing is better
-    than multiplying: An, Ying and Zhu 2021). Held-out rows are drawn alike.
+    If rows have weights, an epoch draws each row in proportion to its weight, rounded up or
+    down at random: a batch's loss then estimates the weighted loss for every method, whether
+    that loss is a mean over rows or not (drawing also gives less gradient noise than
+    multiplying: An, Ying and Zhu 2021). Held-out rows are drawn in the same way.
     """
 
     method: Method
@@ -35,17 +35,17 @@ class Batches:
     held_out: Part | None
     epoch: int
     held_epochs: int = 0
-    """For how many a pretrained network under the head stays as it is."""
+    """For how many epochs a pretrained network below the head stays frozen."""
     train_transform: Callable[[Tensor], Tensor] | None
     _by_batch: bool
-    """Whether inputs are transformed when they are used, to save memory."""
+    """Whether inputs are transformed on use, to save memory."""
 
     def windows(self, generator: torch.Generator) -> Iterator[list[Batch]]:
-        """The next epoch's batches, as many at a time as ``Method.steps`` wants.
+        """The next epoch's batches, as many at a time as ``Method.steps`` takes.
 
-        Nothing in here waits for the device. Rows that are there are taken there, in an order that
-        is sent once; others are read ahead and sent, each batch once. What is drawn batch by batch
-        (held-out rows, augmentations, a method's own numbers) is sent with it.
+        Nothing in here waits for the device. Rows that reside on it are gathered there, by an
+        order that is sent once; others are read ahead and sent, each batch once. Whatever is drawn
+        per batch (held-out rows, augmentations, a method's own numbers) is sent with it.
         """
         phase = self.method.phase(self.epoch / self.config.epochs)
         for batches in self._windows(generator):
@@ -55,12 +55,12 @@ class Batches:
 
     @property
     def prepared(self) -> bool:
-        """Whether its rows are held as the network takes them, not prepared batch by batch."""
+        """Whether rows are stored ready for the network, rather than prepared batch by batch."""
         return not self._by_batch and not is_mapped(self.train.inputs)
 
     @property
     def plain(self) -> bool:
-        """Whether its batches are the rows as they are, and only their order is drawn."""
+        """Whether batches are unmodified rows, and only their order is random."""
         window, data = self.method.window == 1 and self.held_out is None, self.train
         nothing_drawn = type(self.method).draw is Method.draw and data.weights is None
         nothing_changed = not self.config.augmentations and self.train_transform is None
@@ -88,7 +88,7 @@ class Batches:
         shuffled = sent(order, self.device).split(self.config.batch_size)
         wanted = order.split(self.config.batch_size) if is_mapped(self.train.inputs) else shuffled
         read = read_ahead(self.train.inputs, wanted)
-        # A window ends with its epoch, so that an epoch stays one pass over the data.
+        # A window never spans two epochs, so that an epoch remains one pass over the data.
         for orders in _grouped(shuffled, self.method.window):
             yield [self._batch(rows, next(read), generator) for rows in orders]
 
@@ -96,13 +96,13 @@ class Batches:
         return torch.arange(len(self.train.labels), device=self.device), self.train.inputs
 
     def _taken(self, part: Part, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers of rows on the device, and the inputs there."""
+        """The row numbers on the device, and the inputs of those rows."""
         there = sent(rows, self.device)
-        # What is read from a file is looked for by numbers on the host.
+        # Memory-mapped inputs are indexed by row numbers on the host.
         return there, part.inputs[rows if is_mapped(part.inputs) else there]
 
     def _batch(self, rows: Tensor, inputs: Tensor, generator: torch.Generator) -> Batch:
-        """The training rows with these numbers and inputs."""
+        """The batch of the training rows with these numbers and inputs."""
         labels = self.train.labels
         labels = labels if inputs is self.train.inputs else labels[rows]
         if self.train_transform is not None:
@@ -111,9 +111,9 @@ class Batches:
         return Batch(inputs, labels, rows, self._held_out_batch(generator))
 
     def _held_out_batch(self, generator: torch.Generator) -> Part | None:
-        """As many held-out rows as the method wants, or a whole batch has; all for full batches.
+        """As many held-out rows as the method wants, by default a batch; all for full batches.
 
-        A last batch that is smaller comes with as many as the others.
+        A smaller last batch comes with as many as the others.
         """
         if self.held_out is None:
             return None
@@ -135,7 +135,7 @@ class Batches:
     def _prepare(self, inputs: Tensor, *, augment: torch.Generator | None = None) -> Tensor:
         inputs = in_memory(inputs)
         names = () if augment is None else self.config.augmentations
-        # Eight bits are augmented as they are; other numbers once they are standardised.
+        # 8-bit images are augmented as they are; other inputs after standardisation.
         first = inputs.dtype == torch.uint8
         if augment is not None and first:
             inputs = augmented(inputs, names, augment)
@@ -175,7 +175,7 @@ def _grouped(items: tuple[Tensor, ...], size: int) -> Iterator[tuple[Tensor, ...
 
 
 class Stacked(NamedTuple):
-    """One batch of each of K runs: stacked along a first dimension, or one and the same."""
+    """One batch for each of K runs: stacked along a first dimension, or shared by all."""
 
     batch: Batch
     own: bool
@@ -184,9 +184,9 @@ class Stacked(NamedTuple):
 def stacked_batches(
     runs: Sequence[Batches], generators: Sequence[torch.Generator]
 ) -> Iterator[Stacked]:
-    """The next epoch's batches of ``plain`` runs of one kind: the rows of ``windows``.
+    """The next epoch's batches of ``plain`` runs of one kind: the same rows as ``windows``.
 
-    Runs with the same rows and the same seed, as the trials of a search are, share their batches.
+    Runs with the same rows and seed, such as the trials of a search, share their batches.
     """
     first = runs[0]
     shared = all(run.train is first.train for run in runs)

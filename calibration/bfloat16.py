@@ -1,4 +1,4 @@
-"""bfloat16 on processors that announce matrix instructions which they cannot carry out."""
+"""bfloat16 on processors that advertise matrix instructions they cannot execute."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PRODUCT = "import torch; x = torch.ones(64, 128, dtype=torch.bfloat16); x @ x.T
 
 
 def bfloat16_kernels(device: torch.device) -> AbstractContextManager[None]:
-    """While this lasts, products in bfloat16 take kernels that work on the device.
+    """Context in which bfloat16 products use only kernels that work on the device.
 
-    Some virtual machines announce AMX and end a process that uses it with SIGILL. There,
-    oneDNN, the only one to use AMX, is left out.
+    Some virtual machines advertise AMX but kill a process that uses it with SIGILL. There,
+    oneDNN, the only library to use AMX, is disabled.
     """
     if device.type != "cpu" or _amx_works():
         return nullcontext()
@@ -26,8 +26,8 @@ def bfloat16_kernels(device: torch.device) -> AbstractContextManager[None]:
 
 @cache
 def _amx_works() -> bool:
-    """Tried in a process of its own, where AMX is announced: nothing survives the signal."""
+    """If AMX is advertised, try it in a subprocess: the signal kills the process."""
     if not torch.cpu.get_capabilities().get("amx_tile"):
         return True
     tried = subprocess.run([sys.executable, "-c", _PRODUCT], capture_output=True, check=False)
-    return tried.returncode >= 0  # below 0: ended by a signal
+    return tried.returncode >= 0  # negative: killed by a signal

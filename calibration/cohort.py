@@ -1,20 +1,20 @@
-"""Many networks of one shape trained at once, each to the bit as if it were alone.
+"""Train many networks of one shape at once, each bit-identical to training it alone.
 
-A cohort stacks its members' states and takes a method's step under ``torch.vmap``: on small
-networks and batches most of a step's time goes into calling its operations, and K members
-share the calls. Members are ordinary ``TrainingRun``s: each draws from its own generator, is
-evaluated by itself, and its ``state_dict`` does not tell in which company it was trained.
+A cohort stacks its members' states and takes a method's step under ``torch.vmap``: for small
+networks and batches, most of a step's time is the overhead of calling operations, which K members
+share. Members are ordinary ``TrainingRun``s: each draws from its own generator and is evaluated
+on its own, and its ``state_dict`` does not depend on which members it was trained with.
 
-**No company changes a number.** Whether a kernel rounds a member's values as it does alone
+**Batching changes no number.** Whether a kernel rounds a member's values as it does alone
 depends on the kernel, the shapes and the processor: small batched products, and powers or
 sigmoids of vectors that do not fill a register, differ (``calibration/steady.py``). So the
-first few times that a batch of some shape is met in a company of some size, every member's step
-is also taken alone. If it goes through such a kernel, or a single bit differs, batches of that
+first few times that a batch of a given shape occurs in a company of a given size, every member's
+step is also taken alone. If it uses such a kernel, or a single bit differs, batches of that
 shape are trained one by one from then on, the others together. On CUDA, too, only steps that
-were found equal are taken together.
+compared equal are taken together.
 
-**Nor time, if it is measured.** With ``timed`` the first epochs are trained both ways in turn, and
-the rest the way that was faster here (``calibration/cohort_times.py``).
+**Nor does it cost time, if timed.** With ``timed``, the first epochs alternate between both ways,
+and the rest are trained in the way that was faster here (``calibration/cohort_times.py``).
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from calibration.training import Totals, TrainingRun
 from calibration.validation import Measured
 
 COMPARISONS = 3
-"""How many steps of one shape are compared before one is trusted."""
+"""How many steps of one shape are compared before further ones are trusted."""
 PASSED: dict[Hashable, int | None] = {}
-"""How many were, in this process; None: found to differ."""
+"""How many comparisons have passed in this process; None: a difference was found."""
 CACHE = 4_000_000
-"""Bytes of hidden layers that are trained at once: more would go through the main memory."""
+"""Bytes of hidden layers that are trained at once: more would spill to main memory."""
 MEMBERS_AT_LEAST = 4
-"""Of networks too large for that; what is saved of the calls is worth the main memory."""
+"""For networks too large for ``CACHE``: saving calls outweighs spilling to main memory."""
 
 
 class Cohort:
-    """Trainings that go through their epochs together as far as that changes no number.
+    """Trainings that go through their epochs together as long as that changes no number.
 
     Any ``TrainingRun``s may be given: those that agree in all but real-valued hyperparameters,
-    seeds and rows, and stand at the same epoch, train together, the rest one by one. A member
+    seeds and rows, and are at the same epoch, train together, the rest one by one. A member
     that is done or has raised takes part in no further epoch; the others are not affected.
-    ``failures`` holds what members have raised; ``why_apart`` says why some train alone.
-    ``timed``: together only while that is faster.
+    ``failures`` holds the members' exceptions; ``why_apart`` gives the reason why some train
+    alone. With ``timed``, members train together only if that is faster.
     """
 
     def __init__(self, runs: Iterable[TrainingRun], *, timed: bool = False) -> None:
@@ -78,7 +78,7 @@ class Cohort:
 
     @property
     def active(self) -> list[TrainingRun]:
-        """The members that train in the next epoch."""
+        """The members to be trained in the next epoch."""
         return [
             run for place, run in enumerate(self.runs) if not (run.done or place in self.failures)
         ]
@@ -95,14 +95,14 @@ class Cohort:
                 self._train(runs)
 
     def why_apart(self, run: TrainingRun) -> str:
-        """Why a member is not trained, or not measured, together with others; empty if it is."""
+        """Why a member is not trained or evaluated together with others; empty if it is."""
         kind = self._kinds[id(run)]
         times = self._times([other for other in self.active if self._kinds[id(other)] == kind])
         slower = times.reason if times is not None else ""
         return self.apart.get(kind) or slower or self._measured_apart.get(kind, "")
 
     def _train(self, runs: list[TrainingRun]) -> None:
-        """One epoch of members of one company, timed if that is wanted."""
+        """Train one epoch of members of one company, timed if requested."""
         kind = self._kinds[id(runs[0])]
         if len(runs) == 1 or kind in self.apart:
             self._one_by_one(runs)
@@ -128,9 +128,9 @@ class Cohort:
                 run.run_epoch()
 
     def _together(self, runs: list[TrainingRun]) -> bool:
-        """Train one epoch of members of one company; False, and nothing changed, if it cannot be.
+        """Train one epoch of members of one company; False, and no state changed, if impossible.
 
-        Whatever goes wrong before the last step: taken alone, members will tell whose fault it is.
+        If a step raises, the members are trained one by one, which shows whose error it is.
         """
         began = time.perf_counter()
         kind = self._kinds[id(runs[0])]
@@ -145,7 +145,7 @@ class Cohort:
         except Exception as error:
             self._one_by_one(runs)
             if not any(self._place(run) in self.failures for run in runs):
-                # The first sentence: the others of torch's are addressed to its own developers.
+                # The first sentence only: the rest of torch's message addresses its developers.
                 what = str(error).partition(". ")[0]
                 self.apart[kind] = f"its step cannot be batched: {what}"
             return True
@@ -168,7 +168,7 @@ class Cohort:
         return True
 
     def _steps(self, runs: list[TrainingRun]) -> tuple[TrainState, list[Numbers], Totals, int]:
-        """All steps of an epoch: the members' states and sums, stacked."""
+        """Take all steps of an epoch: the members' states and sums, stacked."""
         generators = [
             torch.Generator().manual_seed(derive_seed(run.seed, "epoch", run.epoch)) for run in runs
         ]
@@ -196,7 +196,7 @@ class Cohort:
         return state, numbers, totals, runs[0].passes(window.member(0))
 
     def _measured(self, runs: list[TrainingRun], passes: int) -> dict[int, Measured]:
-        """What validation rows say of each member, by its ``id``, if it is time to look."""
+        """The validation results of each member, by its ``id``, if an evaluation is due."""
         if not runs or not runs[0].due(passes):
             return {}
         kind = self._kinds[id(runs[0])]
@@ -206,7 +206,7 @@ class Cohort:
         if passed is not None and passed >= COMPARISONS:
             try:
                 return dict(zip(map(id, runs), measured_by_all(runs), strict=True))
-            except Exception as raised:  # alone, it will show whose fault it is
+            except Exception as raised:  # evaluating one by one will show whose error it is
                 error = raised
         alone: dict[int, Measured] = {}
         for run in runs:
@@ -241,7 +241,7 @@ class Cohort:
 
     @contextmanager
     def _failing(self, run: TrainingRun) -> Iterator[None]:
-        """Keep what a member raises (a user's own method may raise anything); others go on."""
+        """Record a member's exception (a user's method may raise anything); others continue."""
         try:
             yield
         except Exception as error:
@@ -252,7 +252,7 @@ Company = tuple[Hashable, int, str]
 
 
 def company(run: TrainingRun) -> Company:
-    """What members that train together have in common: their kind, epoch and phase."""
+    """What members that train together have in common: kind, epoch and phase."""
     discrete = tuple(run.method.shared.items())
     parts = [part for part in (run.train, run.held_out) if part is not None]
     rows = tuple((part.inputs.shape, part.inputs.dtype) for part in parts)
@@ -265,14 +265,14 @@ def _phase(run: TrainingRun) -> str:
 
 
 def _divided(runs: list[TrainingRun]) -> list[list[TrainingRun]]:
-    """Groups of as equal sizes as possible whose hidden layers stay in the processor's cache."""
+    """Split into groups of nearly equal size whose hidden layers fit into the processor's cache."""
     dense, size = runs[0].learner.dense, runs[0].config.batch_size
     if dense is None or runs[0].device.type != "cpu":
         return [runs]
     samples = len(runs[0].train.labels)
     rows = samples if size == "full" else min(size, samples)
-    # Every hidden layer's values, and their gradients one layer after the other; of all steps of
-    # a window, since a method that takes several at once goes back through them.
+    # The values of every hidden layer, and the gradients of one layer at a time; for all steps of
+    # a window, since a method that takes several at once differentiates through them.
     hidden = dense.widths[1:-1]
     each = 4 * rows * (sum(hidden) + max(hidden, default=0)) * runs[0].method.window
     most = max(MEMBERS_AT_LEAST, CACHE // max(1, each))
@@ -291,7 +291,7 @@ def _alone(run: TrainingRun) -> str:
 
 
 def _share_rows(runs: list[TrainingRun]) -> None:
-    """Let members with equal rows hold the same tensors, which are then not stacked."""
+    """Let members with equal rows share their tensors, which are then not stacked."""
     for name in ("train", "validation", "held_out"):
         held: list[Part | None] = []
         for run in runs:

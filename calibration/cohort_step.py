@@ -1,4 +1,4 @@
-"""One step of many networks at once, and the same step of each alone to compare it with."""
+"""One step of many networks at once, and the same step of each alone, for comparison."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Stepped = tuple[TrainState, Logs]
 
 
 class ApartError(Exception):
-    """Raised when a step cannot be taken together; says why."""
+    """Raised when a step cannot be taken together; the message gives the reason."""
 
 
 class Window:
     """The batches of one call of ``Method.steps`` for every member of a company.
 
-    ``leaves`` are the batches' values: stacked where ``own`` says so, else common to all.
+    ``leaves`` are the batches' values: stacked if ``own``, otherwise shared by all members.
     """
 
     def __init__(self, members: int, leaves: list[Any], own: list[bool], spec: TreeSpec) -> None:
@@ -33,7 +33,7 @@ class Window:
 
     @classmethod
     def of(cls, windows: Sequence[list[Batch]]) -> Window:
-        """Stack what is not one and the same; a batch that is used T times is stacked once."""
+        """Stack tensors that are not shared; a batch that is used T times is stacked once."""
         flat = [tree_flatten(window) for window in windows]
         if any(spec != flat[0][1] for _, spec in flat):
             raise ApartError("its batches have different parts")
@@ -51,14 +51,14 @@ class Window:
 
     @property
     def form(self) -> Hashable:
-        """What decides which kernels a step goes through."""
+        """What determines which kernels a step uses."""
         return tuple(
             (leaf.shape, leaf.dtype, own) if isinstance(leaf, Tensor) else str(leaf)
             for leaf, own in zip(self.leaves, self.own, strict=True)
         )
 
     def batches(self, leaves: list[Any]) -> list[Batch]:
-        """The batches that these values are of."""
+        """The batches that have these values."""
         made: list[Batch] = tree_unflatten(leaves, self.spec)
         return made
 
@@ -68,7 +68,7 @@ class Window:
         return self.batches([leaf[place] if own else leaf for leaf, own in pairs])
 
     def stacked(self) -> list[Batch]:
-        """The batches with everything stacked; what is common to all is not copied."""
+        """The batches with everything stacked; shared tensors are expanded, not copied."""
 
         def whole(leaf: Any, own: bool) -> Any:
             common = isinstance(leaf, Tensor) and not own
@@ -104,7 +104,7 @@ class CohortStep:
         self.numbers, self.generators = numbers, generators
 
     def together(self) -> Stepped:
-        """As the method does it for many, or under vmap; what is common to all is not stacked."""
+        """By ``Method.steps_together``, or under vmap, where shared tensors are not stacked."""
         method, learner, window = self.runs[0].method, self.runs[0].learner, self.window
         found = method.steps_together(learner, self.state, window.stacked(), self.numbers)
         if found is not None:
@@ -116,7 +116,7 @@ class CohortStep:
                 next(mine) if is_own else leaf
                 for leaf, is_own in zip(window.leaves, window.own, strict=True)
             ]
-            # Draws are made outside; a step that draws in here is refused by vmap.
+            # Random numbers are drawn outside; vmap rejects a step that draws in here.
             return method.steps(learner, state, window.batches(leaves), numbers, None)  # type: ignore[arg-type]
 
         own = [leaf for leaf, is_own in zip(window.leaves, window.own, strict=True) if is_own]
@@ -140,7 +140,7 @@ class CohortStep:
         return stepped
 
     def compared(self) -> tuple[Stepped, bool]:
-        """The step as each member takes it alone, and whether it is the same together."""
+        """The step as each member takes it alone, and whether taking it together gives the same."""
         with Unsteady(len(self.runs)) as unsteady:
             together = self.together()
         alone = self.one_by_one()
@@ -163,12 +163,12 @@ def equal_tensors(one: Tensor, other: Tensor) -> bool:
 
 
 def stack(values: Sequence[Any]) -> Any:
-    """Trees of tensors as one, its tensors stacked along a first dimension."""
+    """Combine trees of tensors into one whose tensors are stacked along a first dimension."""
     return tree_map(lambda *leaves: torch.stack(leaves), *values)
 
 
 def member_state(state: TrainState, place: int) -> TrainState:
-    """One member's state as tensors of their own: a stored view would store everybody's."""
+    """One member's state, copied: saving a view would save the states of all members."""
 
     def taken(values: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: value[place].clone() for name, value in values.items()}

@@ -1,7 +1,7 @@
 """Whether members of a cohort train faster together or one by one, measured while they train.
 
-Epochs of both ways alternate until each was timed a few times: all of them count, and both come to
-the same numbers, so that measuring costs only what the slower way takes longer.
+The two ways alternate until each has been timed for a few epochs. Both give the same numbers, and
+every epoch counts, so measuring costs only the extra time of the slower way.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Hashable
 import torch
 
 TIMED = 2
-"""Epochs of either way that are compared; the faster of them, as the machine may be busy."""
+"""Epochs timed per way; the fastest of each is compared, as the machine may be busy."""
 EPOCH_TIMES: dict[Hashable, EpochTimes] = {}
-"""What was measured in this process, by what decides how long an epoch takes."""
+"""The times measured in this process, keyed by what determines how long an epoch takes."""
 
 
 class EpochTimes:
-    """Seconds per epoch and member. Those in which validation rows are looked at are apart."""
+    """Seconds per epoch and member; epochs with a validation are counted separately."""
 
     def __init__(self) -> None:
         self._seen: defaultdict[tuple[bool, bool], list[float]] = defaultdict(list)
 
     def add(self, seconds: float, *, together: bool, looked: bool) -> None:
-        """Take note of an epoch."""
+        """Record an epoch."""
         self._seen[looked, together].append(seconds)
 
     @property
     def compared(self) -> tuple[float, float] | None:
-        """The fastest epoch together and one by one; None while too few were timed."""
+        """The fastest epoch together and one by one; None until enough have been timed."""
         for looked in (False, True):
             ways = [self._seen[looked, together] for together in (True, False)]
             if all(len(times) >= TIMED for times in ways):
@@ -43,12 +43,12 @@ class EpochTimes:
         if self.compared is not None:
             together, alone = self.compared
             return together < alone
-        # Two by two: where every second epoch is looked at, either way has some of both sorts.
+        # In pairs: if every second epoch is validated, each way gets epochs of both kinds.
         return sum(map(len, self._seen.values())) // TIMED % 2 == 0
 
     @property
     def reason(self) -> str:
-        """Why members train one by one; empty if they do not."""
+        """Why members train one by one; empty if they train together."""
         if self.compared is None or self.together_next:
             return ""
         together, alone = (1000 * seconds for seconds in self.compared)
@@ -59,24 +59,25 @@ class EpochTimes:
 
 
 def times_of(kind: Hashable, members: int) -> EpochTimes:
-    """Those of companies of one kind and about one size."""
+    """The times of companies of this kind and of about this size."""
     return EPOCH_TIMES.setdefault((kind, members.bit_length()), EpochTimes())
 
 
 def clock(device: torch.device) -> float:
-    """Seconds of this thread, whatever else keeps the machine busy; on GPUs those of the wall."""
+    """CPU seconds of this thread, unaffected by other load; for GPUs, wall-clock seconds."""
     return time.thread_time() if device.type == "cpu" else time.perf_counter()
 
 
 def gain(members: int, *, multiplications: float, rows: int, by_hand: bool) -> float:
-    """About what share of the time one by one a step of ``members`` networks together takes.
+    """Estimated time of a step of ``members`` networks together, relative to one by one.
 
-    To see, before anything is measured, whether a cohort is worth a try.
+    Indicates, before anything is measured, whether a cohort is worth trying.
 
-    ``multiplications``: of one network's forward pass of a batch of ``rows``. ``by_hand``: the
-    network is ``dense`` and the method has ``steps_together``; otherwise it goes through vmap,
-    whose calls are dearer and whose products of large batches leave the cache. Microseconds of
-    one core, fitted to the shapes of ``tests/benchmarks/bench_cohorts.py``: ratios matter.
+    ``multiplications``: those of one network's forward pass of a batch of ``rows``. ``by_hand``:
+    the network is ``dense`` and the method has ``steps_together``; otherwise it goes through vmap,
+    whose calls cost more and whose products of large batches do not fit into the cache. Based on
+    microseconds of one core, fitted to the shapes of ``tests/benchmarks/bench_cohorts.py``: only
+    ratios matter.
     """
     work = 65e-6 * multiplications + 0.25 * rows
     calls, shared_calls, slower = (300, 400, 1.0) if by_hand else (450, 3000, 2.0)

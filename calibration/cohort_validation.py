@@ -1,4 +1,4 @@
-"""What validation rows say of all members of a cohort at once."""
+"""Evaluate all members of a cohort on their validation rows at once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from calibration.training import PREDICTION_BATCH, TrainingRun
 from calibration.validation import Measured, measured_together
 
 UNBATCHED = (BatchError, RuntimeError, IndexError)
-"""How a metric or a model says that it takes no batches: by our check, or by torch's."""
+"""What a metric or model that cannot be batched raises: by our check, or by torch's."""
 
 
 def measured_by_all(runs: list[TrainingRun]) -> list[Measured]:
-    """What is measured of each member, in one pass where the network and the metrics allow it."""
+    """Evaluate every member, in one pass if the network and the metrics allow it."""
     with torch.no_grad():
         outputs = _outputs(runs)
         logits = [
@@ -29,7 +29,7 @@ def measured_by_all(runs: list[TrainingRun]) -> list[Measured]:
 
 
 def _outputs(runs: list[TrainingRun]) -> list[Output]:
-    """What the members' networks make of their validation rows."""
+    """The outputs of the members' networks for their validation rows."""
     dense, parts = runs[0].learner.dense, [run.validation for run in runs]
     inputs = parts[0].inputs
     if dense is None or not runs[0].prepared or len(inputs) > PREDICTION_BATCH:
@@ -43,7 +43,7 @@ def _outputs(runs: list[TrainingRun]) -> list[Output]:
 
 
 def measured_equally(runs: list[TrainingRun], alone: dict[int, Measured]) -> bool:
-    """Whether measuring the members together gives what was measured alone."""
+    """Whether evaluating the members together gives the same results as evaluating them alone."""
     with Unsteady(len(runs)) as unsteady:
         together = measured_by_all(runs)
     if unsteady.found:

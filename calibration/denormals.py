@@ -1,4 +1,4 @@
-"""Denormal numbers as zero: with them processors compute many times more slowly."""
+"""Flush denormal numbers to zero: processors compute many times more slowly with them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Let this thread take what is below the normal range (1.2e-38 in float32) for zero.
+    """Let this thread treat values below the normal range (1.2e-38 in float32) as zero.
 
-    Squared gradients of a network that has fitted its rows are soon that small. If torch computes
-    with several threads, nothing changes: the setting would not reach the others. So results may
-    depend on their number, which is part of a trial's key anyway.
+    Squared gradients of a network that has fitted its rows soon become that small. Has no effect
+    if torch uses several threads: the setting would not reach the others. So results may depend
+    on the number of threads, which is part of a trial's key anyway.
     """
     if torch.get_num_threads() > 1 or _flushing():
         yield
