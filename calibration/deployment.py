@@ -1,10 +1,10 @@
-"""A trained classifier by itself: rebuilt from saved values, without the data it was trained on.
+"""A standalone trained classifier: rebuilt from saved values, without its training data.
 
-A directory with a few files is a classifier: ``model.json`` (what it is: inputs, classes,
+A classifier is a directory with a few files: ``model.json`` (its description: inputs, classes,
 transform, network or estimator, threshold), ``network.pt`` (a network's tensors) or the files of an
 estimator, and ``calibrator.json`` (its calibrator); ``backbone`` has the weights of a pretrained
-network, whose embeddings the transform takes. Nothing in them is unpickled. Only what the
-network, the estimator, the calibrator or the transform is made of is imported, from this package,
+network, whose embeddings are the transform's input. Nothing in them is unpickled. Only the code
+of the network, the estimator, the calibrator or the transform is imported: from this package,
 from a library or from the user's own modules.
 """
 
@@ -42,7 +42,7 @@ BACKBONE = "backbone"
 
 
 class Named(BaseModel):
-    """A registered thing, or an import path, and what it is made with."""
+    """A registered name, or an import path, and the options to construct it with."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,10 +51,10 @@ class Named(BaseModel):
 
 
 class Inputs(BaseModel):
-    """What a row is: named columns, or the shape and type of one raw input.
+    """The form of a row: named columns, or the shape and type of one raw input.
 
-    Columns that are ``optional`` may be left out as a whole: values of them were missing in
-    training too. With ``by_position`` the columns' names are made up, and an array will do.
+    ``optional`` columns may be left out entirely: some of their values were missing in training,
+    too. With ``by_position``, column names are made up, and an array is accepted.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -67,13 +67,12 @@ class Inputs(BaseModel):
 
 
 class Description(BaseModel):
-    """Everything that makes a classifier but its tensors or trees and its calibrator.
+    """Everything that defines a classifier except its tensors or trees and its calibrator.
 
-    It has a ``network`` or an ``estimator``; a ``network`` of a pretrained family is the head on
-    its embeddings, and ``embeds`` says so.
-    ``method`` is there if the training method learned a calibrator of the logits of its own;
-    ``prior`` if probabilities are corrected for another frequency of the classes; ``about`` is
-    for readers.
+    It has a ``network`` or an ``estimator``; if ``embeds``, the ``network`` is the head on the
+    embeddings of a pretrained family.
+    ``method`` is set if the training method learned its own calibrator of the logits; ``prior``
+    if probabilities are corrected for other class frequencies; ``about`` is for human readers.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -95,7 +94,7 @@ class Description(BaseModel):
 
 
 class Prediction(NamedTuple):
-    """Predicted classes (N,), their confidence (N,), and probabilities (N, K) if there are any."""
+    """Predicted classes (N,), their confidence (N,), and probabilities (N, K) if available."""
 
     classes: Tensor
     confidence: Tensor
@@ -128,7 +127,7 @@ class _Network:
         self._one_at_a_time = threading.Lock()
 
     def logits(self, chunks: Iterable[Tensor]) -> Tensor:
-        # The functional model puts the weights into its module for the time of a call.
+        # The functional model puts the weights into its module for the duration of a call.
         with self._one_at_a_time:
             pieces = [
                 self._learner.forward(self._parameters, self._buffers, chunk, training=False)[
@@ -157,11 +156,11 @@ class _Estimator:
 
 
 class Classifier:
-    """A model behind its transform and before its calibrator, ready to predict; thread-safe.
+    """A transform, a model and a calibrator, ready to predict; thread-safe.
 
-    ``model`` is what ``TrainingRun.network`` or ``EstimatorTraining.files`` gave, ``encoder`` the
-    pretrained network of a description that ``embeds``. Raises
-    ``ValueError`` if the description names what does not exist or does not fit the model.
+    ``model`` is the result of ``TrainingRun.network`` or ``EstimatorTraining.files``, ``encoder``
+    the pretrained network of a description that ``embeds``. Raises ``ValueError`` if the
+    description names something that does not exist or does not fit the model.
     """
 
     def __init__(
@@ -188,7 +187,7 @@ class Classifier:
 
     @classmethod
     def load(cls, directory: Path) -> Classifier:
-        """The classifier in a directory. Raises ``ValueError`` or ``OSError`` if it is damaged."""
+        """Load a classifier from a directory. Raises ``ValueError`` or ``OSError`` if damaged."""
         description = Description.model_validate_json((directory / DESCRIPTION).read_text("utf-8"))
         calibrator = load_calibrator(json.loads((directory / SAVED_CALIBRATOR).read_text("utf-8")))
         if description.estimator is None:
@@ -204,11 +203,11 @@ class Classifier:
         return cls(description, model, calibrator, encoder)
 
     def predict(self, data: pd.DataFrame | NDArray[Any]) -> pd.DataFrame:
-        """Predict rows as ``encode`` takes them.
+        """Predict rows in any form that ``encode`` accepts.
 
         Returns ``class`` (its name), ``confidence``, ``probabilities`` (a list in the order of
-        ``class_names``; None where the calibrator calibrates the predicted class's confidence
-        alone) and ``abstain`` (the confidence is below the threshold), under the index of ``data``.
+        ``class_names``; None if the calibrator calibrates only the predicted class's confidence)
+        and ``abstain`` (the confidence is below the threshold), with the index of ``data``.
         """
         index = data.index if isinstance(data, pd.DataFrame) else None
         found = self.predict_raw(self.encode(data))
@@ -240,7 +239,7 @@ class Classifier:
 
     @torch.no_grad()
     def logits(self, inputs: Tensor) -> Tensor:
-        """The model's logits for raw inputs, as in the training that it came from."""
+        """The model's logits for raw inputs, as during its training."""
         return self._model.logits(map(self._prepared, inputs.split(PREDICTION_BATCH)))
 
     def _prepared(self, inputs: Tensor) -> Tensor:
@@ -252,9 +251,9 @@ class Classifier:
         return self._transform(inputs)
 
     def encode(self, data: pd.DataFrame | NDArray[Any]) -> Tensor:
-        """Raw inputs of a frame, by column name, or of an array of numbers.
+        """Convert a frame, by column name, or an array of numbers to raw inputs.
 
-        Missing values and categories never seen are treated as in training. Raises
+        Missing values and unseen categories are treated as in training. Raises
         ``ValueError`` naming the column or the shape that is wrong.
         """
         inputs = self.description.inputs
@@ -288,7 +287,7 @@ class Classifier:
 
 
 def interpret(output: Tensor, logits: Tensor) -> Prediction:
-    """What a calibrator's output says: probability rows (N, K), or top-label confidences (N,)."""
+    """Turn a calibrator's output, probabilities (N, K) or confidences (N,), into predictions."""
     if output.ndim == 2:
         confidence, classes = output.max(-1)
         return Prediction(classes, confidence, output)

@@ -1,8 +1,8 @@
-"""Ensembles of networks that were trained alike (Lakshminarayanan et al. 2017).
+"""Ensembles of identically configured networks (Lakshminarayanan et al. 2017).
 
-The members' validation rows are not the ensemble's: another member may have been trained on
+A member's validation rows cannot serve the ensemble: another member may have been trained on
 them. So each member is calibrated on its own validation part, and only then are they pooled;
-nothing is fitted to, measured or chosen on validation predictions of the pool.
+nothing is fitted, measured or chosen on the ensemble's validation predictions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from calibration.evaluation import (
 
 @dataclass(frozen=True)
 class Member:
-    """One network's predictions: of its own validation rows, and of the common test rows."""
+    """One network's predictions for its own validation rows and for the common test rows."""
 
     validation: LabelledLogits
     test: LabelledLogits
@@ -42,10 +42,10 @@ def pooled(members: Sequence[Tensor]) -> Tensor:
 def evaluate_ensemble(
     calibrator: str, members: Sequence[Member], *, bins: int = 15, seed: int = 0
 ) -> tuple[CalibratorEvaluation, list[CalibratorEvaluation]]:
-    """The ensemble of all members, and for each member that of the others.
+    """Evaluate the ensemble of all members, and for each member the ensemble without it.
 
-    The others' evaluations are for the jackknife: they have test metrics and a noise floor, but
-    no intervals. No evaluation has validation metrics. Raises ``ValueError`` if there are fewer
+    The leave-one-out evaluations are for the jackknife: they have test metrics and a noise floor,
+    but no intervals. No evaluation has validation metrics. Raises ``ValueError`` if there are fewer
     than two members, if their test labels differ, or if the calibrator gives no probabilities.
     """
     if len(members) < 2:

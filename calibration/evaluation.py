@@ -1,8 +1,8 @@
 """From logits to numbers: every metric for every calibrator, with intervals and floors.
 
-Calibrators are fitted on validation data. For choosing among calibrators the same data must not
-judge its own fit, so the validation side is cross-fitted: each fold is scored by a calibrator
-fitted on the others.
+Calibrators are fitted on validation data. To choose among calibrators, they must not be scored on
+the rows they were fitted on, so validation metrics are cross-fitted: each fold is scored by a
+calibrator fitted on the others.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from calibration.seeds import derive_seed
 
 FOLDS = 5
 EVALUATION_VERSION = 5
-"""Raise it when a change here alters the numbers of an evaluation, or which ones it stores: folds,
-the noise floor, how often and from which seed resamples are drawn, the scores of rows and
-classes."""
+"""Raise this when a change here alters the numbers of an evaluation, or which ones it stores:
+folds, the noise floor, the number and seed of resamples, the scores of rows and classes."""
 
 
 @dataclass(frozen=True)
 class CalibratorEvaluation:
-    """One trained network seen through one calibrator.
+    """The evaluation of one trained network with one calibrator.
 
-    ``test`` holds the metrics, ``intervals`` their 95 % bootstrap intervals, ``floor`` what
-    ECE would read on these confidences if the model were calibrated (mean and 95 % quantile).
-    ``validation`` holds the cross-fitted metrics on which choices are made, ``large`` what a
-    few metrics come to on a larger test draw, where there is one, ``rows`` what each test row
-    scored, and each class.
+    ``test`` holds the metrics, ``intervals`` their 95 % bootstrap intervals, ``floor`` the ECE
+    that these confidences would have if the model were calibrated (mean and 95 % quantile).
+    ``validation`` holds the cross-fitted metrics on which choices are based, ``large`` the values
+    of a few metrics on a larger test draw, if there is one, ``rows`` the scores of each test row
+    and of each class.
     """
 
     test: dict[str, float]
@@ -55,9 +54,9 @@ class CalibratorEvaluation:
 
 
 def evaluation_version(calibrator: str) -> str:
-    """What an evaluation was made by: a digest of all versions that its numbers depend on.
+    """A digest of all versions that an evaluation's numbers depend on.
 
-    These are the version of the calibrator, of every metric that it holds, and of the procedure.
+    These are the versions of the calibrator, of every metric in it, and of the procedure.
     Predictions whose evaluation has another version are evaluated again.
     """
     versions = {
@@ -70,9 +69,9 @@ def evaluation_version(calibrator: str) -> str:
 
 @dataclass(frozen=True)
 class LabelledLogits:
-    """Logits and labels of one part of the data, and the true posterior where it is known.
+    """Logits and labels of one part of the data, and the true posterior if it is known.
 
-    ``groups``, ``times`` and ``weights`` are those of the rows, where the data has them: see
+    ``groups``, ``times`` and ``weights`` are those of the rows, if the data has them: see
     ``Part``.
     """
 
@@ -85,9 +84,9 @@ class LabelledLogits:
 
 
 def predictions_of(output: Tensor, data: LabelledLogits) -> Predictions:
-    """A calibrator's output on these data, as the metrics take it.
+    """A calibrator's output on these data, in the form that metrics take.
 
-    It is probability rows, or confidences in the classes of the largest logits.
+    ``output`` is probability rows, or confidences in the classes of the largest logits.
     """
     rows = output.ndim == 2
     target = data.labels if rows else data.logits.argmax(-1) == data.labels
@@ -99,7 +98,7 @@ def scores(
 ) -> dict[str, float]:
     """The metric panel of a calibrator's output.
 
-    Metrics that need more than is known are left out, as are those that ``only`` does not name.
+    Omits metrics that need more than is known, and those that ``only`` does not name.
     """
     possible = METRICS.names(needs=predictions.known)
     wanted = possible if only is None else [name for name in only if name in possible]
@@ -107,7 +106,7 @@ def scores(
 
 
 def fitted_calibrator(name: str, on: LabelledLogits) -> calibrators.Calibrator:
-    """The calibrator fitted on these rows by their weights, whatever the scale of those."""
+    """The calibrator fitted on these rows, weighted; the scale of the weights does not matter."""
     weights = None if on.weights is None else mean_one(on.weights)
     return calibrators.fit(name, on.logits, on.labels, weights)
 
@@ -123,9 +122,9 @@ def cross_fitted(
     times: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
-    """The calibrator's output on each row, fitted on the folds that do not hold it.
+    """The calibrator's output on each row, fitted on the folds that do not contain it.
 
-    A fold holds whole ``groups``, or with ``times`` one block of them.
+    A fold consists of whole ``groups``, or with ``times`` of one block of them.
     """
     fold = _folds(labels, seed, folds, groups, times)
     pieces = [
@@ -143,7 +142,7 @@ def cross_fitted(
 
 
 def _weighing(weights: Tensor | None, rows: Tensor) -> Tensor | None:
-    """The rows' weights; None, all the same, where all the weight is in other rows."""
+    """The weights of these rows; None (all equal) if they are all 0."""
     if weights is None or not bool(weights[rows].any()):
         return None
     return weights[rows]
@@ -156,10 +155,10 @@ def _folds(
     groups: Tensor | None = None,
     times: Tensor | None = None,
 ) -> Tensor:
-    """A fold for every row, drawn at random with every class spread evenly.
+    """A fold for every row, drawn at random and stratified by class.
 
     Groups are dealt out by their most frequent class and their size; times are cut into
-    blocks of about as many rows, equal times together.
+    blocks of about equally many rows, with equal times in the same block.
     """
     if times is not None:
         _, number, rows = times.unique(return_inverse=True, return_counts=True)
@@ -195,7 +194,7 @@ def evaluate_calibrator(
     bins: int = 15,
     seed: int = 0,
 ) -> CalibratorEvaluation:
-    """Fit the calibrator ``name`` on validation predictions and measure it on test predictions."""
+    """Fit the calibrator ``name`` on validation predictions and evaluate it on test predictions."""
     start = time.perf_counter()
     fitted = fitted_calibrator(name, validation)
     fit_seconds = time.perf_counter() - start
@@ -227,12 +226,12 @@ def evaluate_calibrator(
 
 
 def measure_large(output: Tensor, test: LabelledLogits, *, bins: int) -> dict[str, float]:
-    """The metrics on a large draw, whose noise floor is near zero: no intervals are needed."""
+    """The metrics on a large draw; as its noise floor is near zero, no intervals are needed."""
     return scores(predictions_of(output, test), bins=bins, only=large_metrics())
 
 
 def large_metrics() -> list[str]:
-    """The metrics of a large draw: the main ones, and those that only a posterior gives."""
+    """The metrics of a large draw: the main ones, and those that need the posterior."""
     return [
         name
         for name, metric in METRICS.items()
@@ -243,7 +242,7 @@ def large_metrics() -> list[str]:
 def interval_metrics() -> list[str]:
     """The metrics that tables show with an interval.
 
-    All there are would take twice the time, which is most of what an evaluation costs.
+    Intervals for all metrics would take twice the time, and they are most of an evaluation's cost.
     """
     names = METRICS.names(Shown.DETAIL, needs="rows")
     return [name for name in names if METRICS[name].has_interval]
@@ -265,7 +264,7 @@ def measure(
 def floor_of(
     predictions: Predictions, test: LabelledLogits, *, bins: int, seed: int
 ) -> tuple[float, float]:
-    """Mean and 95 % quantile of what ECE would read if the output were calibrated."""
+    """Mean and 95 % quantile of the ECE that the output would have if it were calibrated."""
     floor = metrics.noise_floor(
         predictions.confidence,
         bins=bins,
@@ -280,9 +279,9 @@ def floor_of(
 def evaluate_oracle(
     test: LabelledLogits, *, large: LabelledLogits | None = None, bins: int = 15, seed: int = 0
 ) -> CalibratorEvaluation:
-    """The Bayes-optimal classifier on the same draw: what no method can beat on average.
+    """Evaluate the Bayes-optimal classifier, which no method can beat on average, on this draw.
 
-    Raises ``ValueError`` when the posterior is unknown.
+    Raises ``ValueError`` if the posterior is unknown.
     """
     exact = _as_oracle(test)
     output = exact.logits.exp()
@@ -307,5 +306,5 @@ def evaluate(
     *,
     bins: int = 15,
 ) -> dict[str, CalibratorEvaluation]:
-    """Every calibrator in ``calibrators``, fitted on ``validation`` and measured on ``test``."""
+    """Fit every calibrator in ``calibrators`` on ``validation`` and evaluate it on ``test``."""
     return {name: evaluate_calibrator(name, validation, test, bins=bins) for name in calibrators}

@@ -1,4 +1,4 @@
-"""How long a pretrained network under the head stays as it is, and what a step trains meanwhile."""
+"""How long a pretrained network below the head stays frozen, and what a step trains meanwhile."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from calibration.training_config import TrainingConfig
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The surroundings of steps that leave a backbone as it is, and of those that do not."""
+    """What steps are given: ``head`` while the backbone is frozen, ``full`` from then on."""
 
     head: Learner
     full: Learner
     held_epochs: int
 
     def at(self, epoch: int) -> Learner:
-        """Those of the steps of this epoch."""
+        """The ``Learner`` for the steps of this epoch."""
         return self.head if epoch < self.held_epochs else self.full
 
 
 def surroundings(
     method: Method, config: TrainingConfig, model: FunctionalModel, *, classes: int, samples: int
 ) -> Surroundings:
-    """Without a backbone no epoch holds one."""
+    """The surroundings of a method's steps; without a backbone, no epoch freezes one."""
     chosen = method.hyperparameters
     full = Learner(
         model,

@@ -12,7 +12,7 @@ Auxiliary = TypeVar("Auxiliary")
 
 
 def differentiated() -> bool:
-    """Whether somebody may differentiate through what is computed now, or transform it."""
+    """Whether the current computation may be differentiated through, or transformed."""
     return torch.is_grad_enabled() or bool(torch._C._are_functorch_transforms_active())
 
 
@@ -21,7 +21,7 @@ def gradient(
 ) -> tuple[Tensor, Auxiliary]:
     """The gradient of ``objective``'s first result at ``parameters``, and its second result.
 
-    Under ``torch.no_grad`` nobody differentiates through the step, and plain autograd does:
+    Under ``torch.no_grad``, the step is not differentiated through and plain autograd suffices:
     on small networks it takes half the time of torch.func, and BatchNorm keeps its fused
     kernel. Otherwise, and inside torch.func's transforms, the result is itself differentiable.
     """

@@ -1,4 +1,4 @@
-"""Typed hyperparameters: a default, bounds and a default search domain for each.
+"""Typed hyperparameters, each with a default, bounds and a default search domain.
 
 A method declares its hyperparameters once::
 
@@ -6,7 +6,7 @@ A method declares its hyperparameters once::
         gamma: Annotated[float, Field(ge=0, le=20), Uniform(0.5, 5.0)] = 2.0
 
 Pydantic checks values against the type and the bounds; the domain is what a sweep
-searches when the user names none.
+searches if the user specifies none.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ Domain = Choice | Uniform | LogUniform | Integer
 
 @dataclass(frozen=True)
 class When:
-    """The domain while another hyperparameter has this value.
+    """The domain that applies while another hyperparameter has this value.
 
-    It replaces the usual domain. Without a usual one the hyperparameter has an effect only then,
-    and is searched only then; without any, it is not searched unless a spec asks for it.
+    It replaces the usual domain. Without a usual domain, the hyperparameter has an effect, and is
+    searched, only then; without any domain, it is not searched unless a spec asks for it.
     """
 
     other: str
@@ -74,7 +74,7 @@ class SettingError(ValueError):
 
 
 class Settings(BaseModel):
-    """Named values a user may set; immutable, unknown names are refused."""
+    """Named values a user may set; immutable. Unknown names are rejected."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False
@@ -94,8 +94,8 @@ class Settings(BaseModel):
 
     @classmethod
     def explain(cls, error: ValidationError) -> str:
-        """Turn pydantic's most telling complaint into one line a person can act on."""
-        # A mistyped name is both unknown and missing: the unknown one tells more.
+        """Turn pydantic's most informative error into one line that a user can act on."""
+        # A mistyped name is reported as unknown and as missing: the former is more informative.
         first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
         name = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
@@ -112,18 +112,18 @@ class Settings(BaseModel):
 
 
 class Hyperparameters(Settings):
-    """Base of every learner's hyperparameters: a number must be one, not a word or a boolean."""
+    """Base of every learner's hyperparameters; strict: strings and booleans are not numbers."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(strict=True)
     noun: ClassVar[str] = "hyperparameter"
     defaults_first: ClassVar[bool] = False
-    """Whether a search begins with the defaults, unless a spec says what it begins with."""
+    """Whether a search starts with the defaults, unless a spec states what it starts with."""
 
     @classmethod
     def domains(cls, beside: Mapping[str, Value | Domain] | None = None) -> dict[str, Domain]:
         """The default search domain of every hyperparameter that has one.
 
-        ``beside`` holds what a spec fixes or searches otherwise. Raises ``ValueError`` if a
+        ``beside`` holds the values and domains given by a spec. Raises ``ValueError`` if a
         domain depends on a hyperparameter that is searched.
         """
         found = {n: when.domain for n, when in cls.conditions().items() if when.domain is not None}
@@ -136,14 +136,14 @@ class Hyperparameters(Settings):
 
     @classmethod
     def replacements(cls, name: str) -> list[tuple[When, Domain]]:
-        """When another domain than the usual one holds of a hyperparameter, and which."""
+        """The conditions under which another domain replaces the usual one, with that domain."""
         if name not in cls._usual_domains():
             return []
         return [(when, when.domain) for when in cls._whens(name) if when.domain is not None]
 
     @classmethod
     def conditions(cls) -> dict[str, When]:
-        """Of every hyperparameter that has an effect only beside a certain value of another."""
+        """The condition of every hyperparameter that takes effect only for a value of another."""
         usual = cls._usual_domains()
         return {n: when for n in cls.model_fields if n not in usual for when in cls._whens(n)}
 

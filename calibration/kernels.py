@@ -1,4 +1,4 @@
-"""Which of cuDNN's kernels convolutions take on a GPU: the same ones every time, or the fastest."""
+"""Which cuDNN kernels convolutions use on a GPU: deterministic ones, or the fastest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 import torch
 
 Kernels = Literal["default", "deterministic", "fastest"]
-"""``deterministic``: those that add in a fixed order. ``fastest``: those that were fastest when
-tried on the first batch of every shape, which may be others the next time."""
+"""``deterministic``: kernels that add in a fixed order. ``fastest``: kernels that were fastest
+when tried on the first batch of every shape, which may differ the next time."""
 
 
 def chosen_kernels(kernels: Kernels) -> AbstractContextManager[None]:
-    """While this lasts, convolutions on a GPU take these kernels; those on a CPU are unchanged."""
+    """Context in which convolutions on a GPU use these kernels; those on a CPU are unaffected."""
     cudnn = torch.backends.cudnn
     choice: AbstractContextManager[None] = cudnn.flags(
         enabled=cudnn.enabled,

@@ -1,10 +1,9 @@
 """Names for temporary files and directories that show whether their creator is still alive.
 
-A killed process leaves behind what it was about to move or delete. That may be removed once its
-creator is dead, and not before: another sweep may be writing there too. Hence every temporary
-name ends in a token of 32 hexadecimal digits: 8 of a hash of the machine (one boot, one
-container), 6 of the process id, 8 of the process's start time (process ids are reused) and 10
-random ones.
+A killed process leaves behind what it was about to move or delete. It may be removed only after
+its creator has died: another sweep may be writing there too. Hence every temporary name ends in
+a token of 32 hexadecimal digits: 8 of a hash of the machine (one boot, one container), 6 of the
+process id, 8 of the process's start time (process ids are reused) and 10 random ones.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ FOREIGN_SECONDS = 86400.0
 
 
 def temporary_name(prefix: str) -> str:
-    """``prefix`` and a token: a new name for a temporary file or directory of this process."""
+    """A new name for a temporary file or directory of this process: ``prefix`` and a token."""
     return prefix + token()
 
 
@@ -40,14 +39,14 @@ def token() -> str:
 def made_by_the_dead(name: str) -> bool:
     """Whether a name made by ``temporary_name`` belongs to a dead process of this machine.
 
-    False for every other name, and for names from other machines, whose processes are unknown.
+    False for all other names, including those from other machines, whose processes are unknown.
     """
     found = TOKEN.search(name)
     return found is not None and _is_dead(found)
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a temporary path may be removed: its creator is dead, or unknown for a day.
+    """Whether a temporary path may be removed: its creator is dead, or foreign and a day old.
 
     False for names not made by ``temporary_name``, and for paths that no longer exist.
     """
@@ -66,7 +65,7 @@ def remove_leftovers(place: Path, prefix: str) -> None:
     """Remove leftovers of dead processes in ``place``, as far as possible."""
     try:
         found = [path for path in place.iterdir() if path.name.startswith(prefix)]
-    except OSError:  # a directory that is missing or not readable
+    except OSError:  # the directory is missing or not readable
         return
     for path in found:
         if is_leftover(path):
@@ -91,7 +90,8 @@ def started(pid: int) -> str:
 def is_dead(pid: int, start: str) -> bool:
     """Whether the process of this machine with this id and start time is gone.
 
-    ``start`` is the value of ``started``. In doubt it is alive: it may be another user's.
+    ``start`` is the value of ``started``. If in doubt, it counts as alive: it may be another
+    user's.
     """
     fields = _stat(pid)
     if fields:  # a zombie no longer writes, and in a container it may never be reaped
@@ -120,9 +120,9 @@ def _start(fields: list[str]) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; none where they cannot be read."""
+    """The fields of /proc/PID/stat from the state on; empty if they cannot be read."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return []
-    return text.rpartition(")")[2].split()  # the name before it may contain anything
+    return text.rpartition(")")[2].split()  # the process name before it may contain anything

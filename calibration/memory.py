@@ -1,4 +1,4 @@
-"""How much memory there is to load data into."""
+"""How much memory is available for loading data."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import re
 from pathlib import Path
 
 COPIES = 2
-"""Arrays are converted and divided after they are read: twice their size must fit."""
+"""Arrays are converted and split after reading: twice their size must fit."""
 IN_MEMORY_BYTES = 256 * 10**6
-"""Smaller arrays are read whole; larger ones stay in their file, if its format allows it."""
+"""Smaller arrays are read whole; larger ones are memory-mapped, if their format allows it."""
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 class TooLargeError(ValueError):
-    """Raised before data are loaded that would not fit into memory."""
+    """Raised before loading data that would not fit into memory."""
 
 
 def check_fits(size: int, what: str) -> None:
-    """Raise ``TooLargeError`` unless ``size`` bytes can be loaded and worked with.
+    """Raise ``TooLargeError`` unless ``size`` bytes can be loaded and processed.
 
-    ``what`` begins the message: "data.npz: its arrays unpack to", say.
+    ``what`` begins the message, e.g. "data.npz: its arrays unpack to".
     """
     if not fits(size):
         raise TooLargeError(
@@ -31,23 +31,23 @@ def check_fits(size: int, what: str) -> None:
 
 
 def fits(size: int) -> bool:
-    """Whether ``size`` bytes can be loaded and worked with."""
+    """Whether ``size`` bytes can be loaded and processed."""
     return size <= room()
 
 
 def room() -> int:
-    """The bytes that can be loaded and worked with."""
+    """The number of bytes that can be loaded and processed."""
     return available_memory() // COPIES
 
 
 def available_memory() -> int:
-    """The bytes that this process may still take: the machine's, or less in a control group."""
+    """The bytes that this process may still allocate: the machine's, or a control group's fewer."""
     return min(_of_the_machine(), *_of_the_control_group())
 
 
 def readable(size: int) -> str:
-    """A number of bytes in the unit that suits it."""
-    number, unit = float(min(size, 10**24)), "bytes"  # a hostile header may name any number
+    """A number of bytes in a suitable unit."""
+    number, unit = float(min(size, 10**24)), "bytes"  # a hostile header may claim any number
     for larger in ("kB", "MB", "GB", "TB", "PB", "EB"):
         if number < 1000:
             break
@@ -66,7 +66,7 @@ def _of_the_machine() -> int:
 
 
 def _of_the_control_group() -> list[int]:
-    """What a container's limits leave: those of version 2, or of version 1."""
+    """The bytes left under a container's limits (control groups version 2 or 1)."""
     places = [(_CGROUPS / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")]
     place = _CGROUPS / _own_control_group()
     for directory in (place, *place.parents):
@@ -77,7 +77,7 @@ def _of_the_control_group() -> list[int]:
         try:
             most, taken = ((directory / name).read_text().strip() for name in (limit, used))
             left.append(max(0, int(most) - int(taken)))
-        except (OSError, ValueError):  # there is no such file, or the limit is "max"
+        except (OSError, ValueError):  # the file is missing, or the limit is "max"
             continue
     return left or [2**63]
 
