@@ -98,7 +98,7 @@ class Batches:
     def _taken(self, part: Part, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The row numbers on the device, and the inputs of those rows."""
         there = sent(rows, self.device)
-        # Memory-mapped inputs are indexed by row numbers on the host.
+        # Mapped inputs are indexed by row numbers on the host.
         return there, part.inputs[rows if is_mapped(part.inputs) else there]
 
     def _batch(self, rows: Tensor, inputs: Tensor, generator: torch.Generator) -> Batch:

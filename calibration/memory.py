@@ -9,7 +9,7 @@ from pathlib import Path
 COPIES = 2
 """Arrays are converted and split after reading: twice their size must fit."""
 IN_MEMORY_BYTES = 256 * 10**6
-"""Smaller arrays are read whole; larger ones are memory-mapped, if their format allows it."""
+"""Smaller arrays are read whole; larger ones stay in their file, if its format allows it."""
 _MEMINFO = Path("/proc/meminfo")
 _CGROUPS = Path("/sys/fs/cgroup")
 

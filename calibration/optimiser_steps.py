@@ -1,6 +1,6 @@
-"""What is done around an optimiser's step: gradients clipped, weights averaged, two rates.
+"""Wrappers around an optimiser's step: gradient clipping, weight averaging, two learning rates.
 
-Each wraps an optimiser and is one, so that methods, bilevel engines and cohorts need not know.
+Each wraps an optimiser and is one itself, transparent to methods, bilevel engines and cohorts.
 The norm is that of one network: under ``torch.vmap`` every member of a cohort has its own.
 """
 
@@ -24,33 +24,33 @@ from calibration.optimisers import (
 )
 
 AVERAGE = "average"
-"""Where an optimiser's state has the averaged weights."""
+"""The key of the averaged weights in an optimiser's state."""
 _SMALL = 1e-6
-"""Added to the norm, as torch's clip_grad_norm_ does."""
+"""Added to the norm, as in torch's clip_grad_norm_."""
 
 
 @dataclass(frozen=True)
 class Clipped:
-    """Gradients longer than ``norm`` are shortened to it, before any weight decay."""
+    """Clips gradients to the norm ``norm``, before any weight decay."""
 
     version: ClassVar[int] = 1
     optimiser: Optimiser
     norm: float
 
     def initial(self, parameters: Tensor) -> OptimiserState:
-        """The optimiser's own."""
+        """The initial state of the wrapped optimiser."""
         return self.optimiser.initial(parameters)
 
     def update(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Moved:
-        """The optimiser's step along g · min(1, norm / (‖g‖ + 1e-6))."""
+        """The wrapped optimiser's step along g · min(1, norm / (‖g‖ + 1e-6))."""
         return self.optimiser.update(parameters, self._clipped(gradient), state, **rates)
 
     def linearise(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Linearised:
-        """The optimiser's adjoint, then that of the clipping."""
+        """The wrapped optimiser's adjoint, then that of the clipping."""
         with torch.enable_grad():
             found: Any = torch.func.vjp(self._clipped, gradient)
         clipped, adjoint = found
@@ -64,7 +64,7 @@ class Clipped:
         return moved, after, pullback
 
     def _clipped(self, gradient: Tensor) -> Tensor:
-        # The root of 0 has an infinite slope: a gradient of zeros must not turn into NaN.
+        # The square root has an infinite slope at 0: a zero gradient must not become NaN.
         square = (gradient * gradient).sum(-1)
         length = torch.where(square > 0, square, torch.ones_like(square)).sqrt()
         length = torch.where(square > 0, length, torch.zeros_like(length))
@@ -73,9 +73,9 @@ class Clipped:
 
 @dataclass(frozen=True)
 class Averaged:
-    """Keeps the exponential moving average of the weights beside them, from the initial ones on.
+    """Maintains an exponential moving average of the weights, starting at their initial values.
 
-    Training goes on with the weights; evaluated are their averages (``averaged``).
+    Training continues with the weights; their average is what is evaluated (``averaged``).
     """
 
     version: ClassVar[int] = 1
@@ -83,20 +83,20 @@ class Averaged:
     decay: float
 
     def initial(self, parameters: Tensor) -> OptimiserState:
-        """The optimiser's own, and an average that begins at the parameters."""
+        """The wrapped optimiser's initial state, and an average that starts at the parameters."""
         return self.optimiser.initial(parameters) | {AVERAGE: parameters.clone()}
 
     def update(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Moved:
-        """The optimiser's step, then average ← decay · average + (1 − decay) · θ."""
+        """The wrapped optimiser's step, then average ← decay · average + (1 − decay) · θ."""
         moved, after = self.optimiser.update(parameters, gradient, _without(state), **rates)
         return moved, after | {AVERAGE: torch.lerp(state[AVERAGE], moved, 1 - self.decay)}
 
     def linearise(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Linearised:
-        """The average is linear in itself and the new parameters."""
+        """The wrapped optimiser's adjoint; the average is linear in itself and the new θ."""
         moved, after, inner = self.optimiser.linearise(
             parameters, gradient, _without(state), **rates
         )
@@ -114,10 +114,10 @@ class Averaged:
 
 @dataclass(frozen=True)
 class TwoRates:
-    """The first ``size`` parameters, a backbone's, move at ``rate`` times the learning rate.
+    """Trains the first ``size`` parameters, a backbone's, at ``rate`` times the learning rate.
 
-    Both groups have a state of their own, as torch.optim's have. At the rate 0 the first stays
-    as it is, its state included.
+    Both groups have their own state, like torch.optim's parameter groups. At a rate of 0, the
+    first group and its state do not change.
     """
 
     version: ClassVar[int] = 1
@@ -126,14 +126,14 @@ class TwoRates:
     rate: float
 
     def initial(self, parameters: Tensor) -> OptimiserState:
-        """The optimiser's own of either group."""
+        """The wrapped optimiser's initial state of each group."""
         groups = self._groups(parameters)
         return _joined(*(self.optimiser.initial(group.clone()) for group in groups))
 
     def update(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Moved:
-        """The optimiser's step of either group."""
+        """The wrapped optimiser's step of each group."""
         moved: list[Tensor] = []
         after: list[OptimiserState] = []
         for values, slope, known, own in self._steps(parameters, gradient, state, rates):
@@ -145,7 +145,7 @@ class TwoRates:
     def linearise(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Linearised:
-        """The optimiser's adjoint of either group."""
+        """The wrapped optimiser's adjoint of each group."""
         moved: list[Tensor] = []
         after: list[OptimiserState] = []
         adjoints: list[Pullback] = []
@@ -172,7 +172,7 @@ class TwoRates:
     def _steps(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, rates: Rates
     ) -> Iterator[tuple[Tensor, Tensor, OptimiserState, Rates | None]]:
-        """Of either group: parameters, gradient, state, and its rates unless it does not move."""
+        """Per group: parameters, gradient, state, and rates (None if it does not move)."""
         slower: Rates | None = {**rates, "lr": rates["lr"] * self.rate} if self.rate else None
         return zip(
             self._groups(parameters),
@@ -208,7 +208,7 @@ def _unmoved(moved_bar: Tensor, state_bar: OptimiserState) -> Cotangents:
 
 
 def averaged(parameters: Tensor, state: OptimiserState) -> Tensor:
-    """The weights to evaluate: their average where the optimiser keeps one."""
+    """The weights to evaluate: their average if the optimiser maintains one."""
     return state.get(AVERAGE, parameters)
 
 

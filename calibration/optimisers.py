@@ -3,8 +3,8 @@
 ``update`` takes values and returns values, changes nothing in place and is
 differentiable in every argument, so that bilevel methods can differentiate through a
 training step and many trials can be stepped at once under ``torch.vmap``. Learning rate
-and weight decay enter as tensors for the same reason. torch.optim is the oracle of the
-tests; its classes cannot serve here because they mutate parameters in place.
+and weight decay are tensors for the same reason. The tests compare with torch.optim, whose
+classes cannot be used here because they modify parameters in place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch._C._functorch import is_batchedtensor
 from calibration.registry import Registry
 
 OPTIMISERS: Registry[Callable[..., Optimiser]] = Registry("optimiser", "calsweep.optimisers")
-"""What makes an optimiser: called with ``momentum`` if it has such an argument, else with none."""
+"""Factories of optimisers: called with ``momentum`` if they take it, else without arguments."""
 
 OptimiserState = dict[str, Tensor]
 
@@ -31,12 +31,12 @@ Moved = tuple[Tensor, OptimiserState]
 """The parameters and the state after a step."""
 
 Cotangents = tuple[Tensor, Tensor, OptimiserState]
-"""Of the parameters, the gradient and the state before a step."""
+"""The cotangents of the parameters, the gradient and the state before a step."""
 
 Pullback = Callable[[Tensor, OptimiserState], Cotangents]
 """Cotangents of (new parameters, new state) → those of (parameters, gradient, old state).
 
-Counters in the state are constants: they need no cotangent and get none.
+Counters in the state are constants and have no cotangent.
 """
 
 Linearised = tuple[Tensor, OptimiserState, Pullback]
@@ -44,18 +44,18 @@ Linearised = tuple[Tensor, OptimiserState, Pullback]
 
 
 class Rates(TypedDict):
-    """What scales a step; a column each, if the vectors of many networks are its rows."""
+    """What scales a step; for vectors of many networks stacked as rows, a column each."""
 
     lr: Tensor
     weight_decay: Tensor
 
 
 class Optimiser(Protocol):
-    """What a training step needs of an optimiser.
+    """What a training step requires of an optimiser.
 
-    ``version`` is part of every trial's key: raise it when a change alters a step. One that also
-    sets ``elementwise`` takes the vectors of K networks as rows, with K rates in a column: each
-    number of its results depends on the numbers in the same place alone.
+    ``version`` is part of every trial's key: raise it when a change alters a step. An optimiser
+    that also sets ``elementwise`` takes the vectors of K networks as rows, with K rates in a
+    column: each number of its results depends only on the numbers at the same position.
     """
 
     version: ClassVar[int]
@@ -71,20 +71,20 @@ class Optimiser(Protocol):
     def linearise(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Linearised:
-        """``update`` of plain values, and the adjoint of its derivative there.
+        """``update`` at plain values, and the adjoint of its derivative there.
 
-        What autograd would do through ``update``, in half of the operations and without a graph
-        of them. Nothing here is to be differentiated again.
+        Equals autograd through ``update``, with half the operations and without a graph. Does not
+        support differentiating again.
         """
 
 
 class OwnOptimiser(ABC):
-    """An optimiser that is all said with ``initial`` and ``update``.
+    """An optimiser that is fully defined by ``initial`` and ``update``.
 
     For optimisers of your own: derive a frozen dataclass whose arguments have defaults, and
-    name it ``package.module:Name`` in a spec. ``update`` changes nothing in place and draws
-    nothing; it is given ``lr`` and ``weight_decay`` by name. Autograd differentiates through it
-    where a bilevel method asks for that.
+    name it ``package.module:Name`` in a spec. ``update`` must not change anything in place or
+    draw random numbers; it gets ``lr`` and ``weight_decay`` as keywords. Bilevel methods
+    differentiate through it with autograd.
     """
 
     version: ClassVar[int] = 1
@@ -129,7 +129,7 @@ class Adam:
 
     ``eps_root`` is added under the square root: at 0 the root's slope is infinite and
     one dead ReLU turns a hypergradient into NaN. 1e-16 (``eps`` squared) keeps it finite
-    and changes a step only where gradients are themselves below about ``eps``.
+    and affects a step only where gradients are themselves below about ``eps``.
     """
 
     version: ClassVar[int] = 1
@@ -161,7 +161,7 @@ class Adam:
             after = {"step": step, "mean": mean, "square": square}
             root = (square / bias2 + self.eps_root).sqrt() + self.eps
             return parameters - lr * (mean / bias1 / root), after
-        # Nobody differentiates through this step: the same numbers without new tensors.
+        # This step is not differentiated through: the same numbers without new tensors.
         square = torch.lerp(state["square"], gradient.mul_(gradient), 1 - self.beta2)
         root = (square / bias2).add_(self.eps_root).sqrt_().add_(self.eps)
         moved = parameters - (mean / bias1).div_(root).mul_(lr)
@@ -173,7 +173,7 @@ class Adam:
         """With r = √(v̂ + eps_root) and s = r + eps: ∂θ/∂m̂ = −lr/s, ∂θ/∂v̂ = lr · m̂/(2 r s²)."""
         lr, weight_decay = rates["lr"], rates["weight_decay"]
         step = state["step"] + 1
-        # In float64: rounded once, as numbers of the host would be, without waiting for them.
+        # In float64: rounded only once, like Python floats, but without synchronising the device.
         bias1, bias2 = self._biases(step.double())
         rate = (lr.double() / bias1).to(lr.dtype)
         slope = (lr.double() / (2 * bias1 * bias2)).to(lr.dtype)
@@ -200,8 +200,8 @@ class Adam:
     def _biases(self, step: Tensor) -> tuple[Tensor, Tensor]:
         """1 − β1^step and 1 − β2^step."""
         if step.dim() or is_batchedtensor(step):
-            # A vector of 16 powers and a single one are rounded by different kernels; strided
-            # values all go through the one for single powers, as a network's alone does.
+            # A vector of 16 powers and a single power are rounded by different kernels; strided
+            # values all use the one for single powers, as a network trained alone does.
             step = torch.stack([step, step], dim=-1)[..., 0]
         return torch.rsub(torch.pow(self.beta1, step), 1), torch.rsub(
             torch.pow(self.beta2, step), 1
@@ -211,7 +211,7 @@ class Adam:
 @OPTIMISERS.register("adamw")
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam whose weight decay shrinks the weights themselves (Loshchilov and Hutter 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     version: ClassVar[int] = 1
 
@@ -225,7 +225,7 @@ class AdamW(Adam):
     def linearise(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Linearised:
-        """Adam's, behind a multiplication."""
+        """Adam's linearisation, preceded by a multiplication."""
         factor, none = self._shrinkage(rates)
         moved, after, of_adam = super().linearise(parameters * factor, gradient, state, **none)
 
@@ -236,7 +236,7 @@ class AdamW(Adam):
         return moved, after, pullback
 
     def _shrinkage(self, rates: Rates) -> tuple[Tensor, Rates]:
-        """What the weights are multiplied by, and the rates of Adam's own step."""
+        """The factor on the weights, and the rates of Adam's own step."""
         lr, weight_decay = rates["lr"], rates["weight_decay"]
         return 1 - lr * weight_decay, {"lr": lr, "weight_decay": torch.zeros_like(weight_decay)}
 
@@ -258,7 +258,7 @@ class SGD:
     def update(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Moved:
-        """v ← momentum · v + g;  θ ← θ − lr · v; Nesterov's: θ ← θ − lr · (g + momentum · v)."""
+        """v ← momentum · v + g;  θ ← θ − lr · v; Nesterov: θ ← θ − lr · (g + momentum · v)."""
         gradient = torch.addcmul(gradient, rates["weight_decay"], parameters)
         velocity = self.momentum * state["velocity"] + gradient
         direction = gradient + self.momentum * velocity if self.nesterov else velocity
@@ -267,7 +267,7 @@ class SGD:
     def linearise(
         self, parameters: Tensor, gradient: Tensor, state: OptimiserState, **rates: Unpack[Rates]
     ) -> Linearised:
-        """The update is linear: its adjoint needs cotangents only."""
+        """The update is linear: its adjoint needs only cotangents."""
         lr, weight_decay = rates["lr"], rates["weight_decay"]
         decayed = torch.addcmul(gradient, parameters, weight_decay)
         velocity = torch.add(decayed, state["velocity"], alpha=self.momentum)
@@ -291,9 +291,9 @@ OPTIMISERS.register("nesterov")(partial(SGD, nesterov=True))
 
 
 def make_optimiser(name: str, momentum: float) -> Optimiser:
-    """The optimiser registered as ``name`` or at an import path.
+    """Construct the optimiser registered as ``name`` or at an import path.
 
-    Raises ``ValueError`` for an unknown name, and for something that is not an optimiser.
+    Raises ``ValueError`` for an unknown name, and for anything that is not an optimiser.
     """
     make = OPTIMISERS[name]
     try:

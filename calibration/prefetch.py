@@ -1,4 +1,4 @@
-"""Work done ahead of its use by threads, in order: results are those of a plain ``map``."""
+"""Prefetching by threads, in order: the results are those of a plain ``map``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Made = TypeVar("Made")
 def ahead(
     function: Callable[[Item], Made], items: Iterable[Item], *, threads: int = 1, depth: int = 2
 ) -> Iterator[Made]:
-    """``map(function, items)`` with up to ``depth`` results waiting to be used.
+    """``map(function, items)`` with up to ``depth`` results computed in advance.
 
-    Reading files, copying arrays and decoding images let other threads run meanwhile. What
-    ``function`` raises is raised where its result would come.
+    Reading files, copying arrays and decoding images let other threads run meanwhile. An
+    exception of ``function`` is raised in place of its result.
     """
     with ThreadPoolExecutor(threads, thread_name_prefix="ahead") as pool:
         waiting: deque[Future[Made]] = deque()
@@ -29,5 +29,5 @@ def ahead(
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for future in waiting:  # the caller has left: nobody wants the rest
+            for future in waiting:  # the caller has stopped iterating: the rest is not needed
                 future.cancel()

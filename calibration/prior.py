@@ -1,11 +1,11 @@
 """Correction of probabilities for a known deployment prior.
 
-A classifier that is calibrated where the classes have the shares π is not where they have the
-shares π′, even if the rows of each class look alike in both places (label shift). There
+A classifier that is calibrated for class frequencies π is not calibrated for class frequencies
+π′, even if the rows of each class have the same distribution in both cases (label shift). There,
 
     p′(k | x) ∝ p(k | x) · π′(k)/π(k)
 
-is (Saerens, Latinne & Decaestecker 2002, Eq. 2.4). π is that of the rows which calibrated it.
+is (Saerens, Latinne & Decaestecker 2002, Eq. 2.4). π is that of the rows it was calibrated on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROUNDING = 1e-6
 
 
 class Prior(BaseModel):
-    """The classes' shares where probabilities are calibrated, and where they are to be used."""
+    """The class frequencies of the rows used for calibration, and those in deployment."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -29,13 +29,13 @@ class Prior(BaseModel):
     deployed: tuple[float, ...]
 
     def corrected(self, probabilities: Tensor) -> Tensor:
-        """Probability rows (N, K) for the deployment prior, float64."""
+        """Probability rows (N, K) corrected for the deployment prior, in float64."""
         weights = torch.tensor(self.deployed, dtype=torch.float64) / torch.tensor(
             self.calibrated, dtype=torch.float64
         )
         weighted = probabilities.double() * weights
         total = weighted.sum(-1, keepdim=True)
-        # A row that is certain of a class which cannot occur says nothing of the others.
+        # A row that is certain of a class which cannot occur says nothing about the others.
         deployed = torch.tensor(self.deployed, dtype=torch.float64)
         return torch.where(total > 0, weighted / total.clamp_min(1e-300), deployed)
 
@@ -45,8 +45,8 @@ def deployment_prior(
 ) -> Prior:
     """The prior from the shares of some or all classes.
 
-    Those that are not named keep their proportions. Raises ``ValueError`` for a class that there
-    is not or that no row calibrated, for shares outside [0, 1], and for sums other than 1.
+    The other classes keep their proportions. Raises ``ValueError`` for an unknown class, for one
+    without calibration rows, for shares outside [0, 1], and for sums other than 1.
     """
     for name, share in wanted.items():
         if name not in class_names:
@@ -72,16 +72,16 @@ def deployment_prior(
                 f"--prior: there was no row of class {name!r} to calibrate on, so nothing is known "
                 "of its probability; give it the share 0"
             )
-    # What no row calibrated has no weight: 0/0 must not become NaN.
+    # Classes without calibration rows have weight 0: 0/0 must not become NaN.
     safe = [old if old > 0 else 1.0 for old in calibrated]
     total = math.fsum(deployed)
     return Prior(calibrated=tuple(safe), deployed=tuple(share / total for share in deployed))
 
 
 def parsed_prior(text: str) -> dict[str, float]:
-    """``fraud=0.002`` or ``a=0.2,b=0.3``: shares by class; ``ValueError`` if it is neither.
+    """Parse ``fraud=0.002`` or ``a=0.2,b=0.3`` into shares by class, else raise ``ValueError``.
 
-    A class may have = and , in its name as long as the last = comes before its share.
+    A class name may contain = and , as long as the last = precedes its share.
     """
     found: dict[str, float] = {}
     name = ""

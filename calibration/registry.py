@@ -1,6 +1,6 @@
-"""Named things that can be chosen in a spec: methods, calibrators, datasets, models.
+"""Registries of what a spec can name: methods, calibrators, datasets, models.
 
-There is one way to add one: write it in its own file and decorate it with the
+There is one way to add an entry: write it in its own file and decorate it with the
 registry's ``register``. Packages outside this repository do the same through an
 entry point in the registry's group, or without any packaging by the import path
 ``package.module:Name``.
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class UnknownNameError(ValueError):
-    """Raised when a name is not registered; the message offers the nearest ones."""
+    """Raised when a name is not registered; the message suggests the nearest ones."""
 
 
 class Registry(Generic[T]):
-    """A mapping from names to registered things of one kind.
+    """A mapping from names to registered entries of one kind.
 
     ``kind`` is the word used in messages ("method"); ``group`` is the entry-point
-    group through which other packages register theirs ("calsweep.methods"). It is iterated
-    by name, or if ``ordered`` in the order of registration. What is registered under a name
-    that ends in a colon stands for a whole family: ``timm:`` for every ``timm:NAME``.
+    group through which other packages register theirs ("calsweep.methods"). Iteration is
+    by name, or if ``ordered`` in the order of registration. An entry whose name ends in a
+    colon stands for a whole family: ``timm:`` for every ``timm:NAME``.
     """
 
     def __init__(self, kind: str, group: str, *, ordered: bool = False) -> None:
@@ -40,9 +40,9 @@ class Registry(Generic[T]):
         self._entry_points_loaded = False
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorate a thing to make it available under ``name``.
+        """Decorator that makes an object available under ``name``.
 
-        Raises ``ValueError`` if another thing already has that name.
+        Raises ``ValueError`` if another object already has that name.
         """
 
         def add(thing: T) -> T:
@@ -74,7 +74,7 @@ class Registry(Generic[T]):
         return iter(list(self._entries) if self.ordered else sorted(self._entries))
 
     def items(self) -> Iterator[tuple[str, T]]:
-        """Names and what is registered under them."""
+        """Names and their registered entries."""
         return ((name, self._entries[name]) for name in self)
 
     def __contains__(self, name: str) -> bool:
@@ -83,12 +83,12 @@ class Registry(Generic[T]):
 
     @staticmethod
     def _family(name: str) -> str:
-        """The name under which it would be registered: that of its family, or its own."""
+        """The name it would be registered under: its family's, or its own."""
         first, colon, _ = name.partition(":")
         return first + colon
 
     def is_broken(self, name: str) -> bool:
-        """Whether another package registers it and cannot be loaded: looking it up says why."""
+        """Whether another package registers it but cannot be loaded: a lookup gives the reason."""
         self._load_entry_points()
         return name in self._broken
 
@@ -98,7 +98,7 @@ class Registry(Generic[T]):
             for point in entry_points(group=self.group):
                 try:
                     self.register(point.name)(point.load())
-                except Exception as error:  # one broken package must not take the others away
+                except Exception as error:  # a broken package must not make others unavailable
                     package = f" of the package {point.dist.name}" if point.dist else ""
                     self._broken[point.name] = (
                         f"{self.kind} {point.name!r}{package} cannot be loaded: "
@@ -108,11 +108,11 @@ class Registry(Generic[T]):
 
 
 def imported(kind: str, path: str) -> Any:
-    """What lies at an import path ``package.module:Name``. Raises ``UnknownNameError``."""
+    """Import the object at ``package.module:Name``. Raises ``UnknownNameError``."""
     module_name, _, attribute = path.partition(":")
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:  # a user's module may fail in any way while it is imported
+    except Exception as error:  # importing a user's module may raise anything
         raise UnknownNameError(
             f"cannot import {kind} {path!r}: {type(error).__name__}: {error}; "
             "write it as package.module:Name with the package on the Python path"
@@ -120,7 +120,7 @@ def imported(kind: str, path: str) -> Any:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """The error to raise for a name that is not among the known ones; it offers the nearest."""
+    """The error to raise for a name that is not among the known ones; suggests the nearest."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     remedy = (

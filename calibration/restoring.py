@@ -1,4 +1,4 @@
-"""Whether stored values are those of a training run: checked before any of them is taken."""
+"""Checks that stored values are those of a training run, before any of them is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calibration.methods import TrainState
 
 @contextmanager
 def as_value_error(what: str) -> Iterator[None]:
-    """Turn what a value of the wrong form raises into a ``ValueError`` that says so."""
+    """Turn exceptions caused by malformed values into a ``ValueError`` that names ``what``."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
@@ -21,7 +21,7 @@ def as_value_error(what: str) -> Iterator[None]:
 
 
 def check_fit(found: TrainState, own: TrainState) -> None:
-    """Raise ``ValueError`` unless ``found`` can take the place of ``own``."""
+    """Raise ``ValueError`` unless ``found`` can replace ``own``."""
     _check_alike({"parameters": found.parameters}, {"parameters": own.parameters})
     _check_alike(found.buffers, own.buffers)
     _check_alike(found.optimiser, own.optimiser)
@@ -41,7 +41,7 @@ def _check_alike(found: dict[str, Tensor], own: dict[str, Tensor]) -> None:
 
 
 def tensors(values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """``values``, if they are tensors by name. Raises ``ValueError``."""
+    """Return ``values`` if all are tensors. Raises ``ValueError`` otherwise."""
     for name, value in values.items():
         if not isinstance(value, Tensor):
             raise ValueError(f"{name}: found {type(value).__name__}, not a tensor")
@@ -49,7 +49,7 @@ def tensors(values: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def whole(number: Any) -> int:
-    """A whole number that is not negative. Raises ``ValueError``."""
+    """Return a non-negative whole number as an int. Raises ``ValueError`` otherwise."""
     if isinstance(number, bool) or int(number) != number or number < 0:
         raise ValueError(f"epoch: found {number!r}, not a whole number")
     return int(number)

@@ -1,4 +1,4 @@
-"""What a reader of results must know of rows that belong to groups or have weights."""
+"""Notes for readers of results on rows that belong to groups or have weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from calibration.metrics.bootstrap import FEW_GROUPS
 
 
 def notes_on_groups(groups: int, where: str) -> list[str]:
-    """Sentences on what intervals and tests are about, with this many groups ``where``."""
+    """Sentences on what intervals and tests refer to, with this many groups ``where``."""
     notes = [f"Intervals and tests are about new groups ({groups} in {where})."]
     if groups < FEW_GROUPS:
         notes.append(
@@ -21,7 +21,7 @@ def notes_on_groups(groups: int, where: str) -> list[str]:
 
 
 def notes_on_weights(where: str, calibrators: Iterable[str]) -> list[str]:
-    """A sentence on ``where`` weights count, and one on what cannot follow them."""
+    """A sentence on ``where`` weights count, and one on what ignores them."""
     unweighted = [metric.title for _, metric in METRICS.items() if not metric.weighted]
     maps = [name for name in calibrators if not CALIBRATORS[name].weighted]
     fits = f"the fits of the calibrators {', '.join(maps)}; " if maps else ""

@@ -1,7 +1,7 @@
-"""Weights of rows: how much each counts, in training and wherever rows are averaged.
+"""Row weights: how much each row counts, in training and wherever rows are averaged.
 
-Only their ratios matter. Whoever uses them scales them to a mean of 1, so that they sum to the
-number of rows and every constant that is worth so many rows (a prior, a penalty) keeps its worth.
+Only their ratios matter. They are scaled to a mean of 1 wherever they are used, so that they sum
+to the number of rows, and constants measured in rows (a prior, a penalty) keep their strength.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ def mean_one(weights: Tensor) -> Tensor:
 
 
 def drawn_by_weight(weights: Tensor, size: int, offset: float) -> Tensor:
-    """``size`` row numbers, each row as often as its weight says, in ascending order.
+    """Draw ``size`` row numbers in proportion to the weights, in ascending order.
 
-    Systematic resampling (Kitagawa 1996): a row whose share of the weight is worth x of the
-    ``size`` places is there ⌊x⌋ or ⌈x⌉ times, and x times on average over ``offset`` in [0, 1).
-    Of equal weights every row is there once if ``size`` is their number; whole numbers that sum
-    to ``size`` are how often each row is there.
+    Systematic resampling (Kitagawa 1996): a row whose share of the weight corresponds to x of the
+    ``size`` draws occurs ⌊x⌋ or ⌈x⌉ times, and x times on average over ``offset`` in [0, 1).
+    With equal weights, every row occurs once if ``size`` is the number of rows; weights that are
+    whole numbers and sum to ``size`` are the exact counts.
     """
     ends = weights.double().cumsum(0)
     marks = (torch.arange(size, dtype=torch.float64) + offset) * (float(ends[-1]) / size)
-    # Rounding may move the last mark past all ends, and behind the last row that counts.
+    # Rounding may move the last mark beyond all ends, past the last row of positive weight.
     return torch.searchsorted(ends, marks, right=True).clamp(max=int(weights.nonzero()[-1]))
 
 
 def check_weights(weights: Tensor, what: str) -> None:
-    """Raise ``ValueError`` naming ``what`` and the first value that cannot weigh a row."""
+    """Raise ``ValueError`` naming ``what`` and the first value that is not a valid weight."""
     exact = weights.double()
     bad = (~exact.isfinite() | (exact < 0)).nonzero()
     if len(bad):

@@ -1,8 +1,8 @@
 """Independent random streams from one seed.
 
 Every use of randomness names its purpose (``"initialisation"``, ``"epoch", 7``), so the
-stream of one use does not depend on how much another has drawn, and nothing has to be
-saved to continue: epoch 7 draws the same numbers whether or not the process is new.
+stream of one use does not depend on how much another has drawn, and resuming requires no
+saved state: epoch 7 draws the same numbers whether or not the process is new.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch._C._functorch import is_batchedtensor
 
 
 def derive_seed(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose, far from those of every other purpose and seed."""
+    """A 63-bit seed for one purpose, independent of those of other purposes and seeds."""
     text = "/".join(str(part) for part in (seed, *purpose))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 @contextmanager
 def seeded(seed: int, *purpose: str | int) -> Iterator[torch.Generator]:
-    """Seed torch's global generators for the block, and give back the caller's after it.
+    """Seed torch's global generators for the block, and restore the caller's state after it.
 
     Modules such as Dropout draw from the global generator of their device; explicit draws
     use the CPU generator that is yielded.
@@ -46,9 +46,9 @@ def seeded(seed: int, *purpose: str | int) -> Iterator[torch.Generator]:
 
 
 def replayed(number: Tensor, *purpose: str | int) -> AbstractContextManager[object]:
-    """``seeded`` by a number that was drawn on the CPU, for passes that must share their masks.
+    """``seeded`` by a number drawn on the CPU, for passes that must share their dropout masks.
 
-    In a cohort nothing is seeded: there, networks that draw are refused.
+    Nothing is seeded in a cohort, which rejects networks that draw random numbers.
     """
     if is_batchedtensor(number):
         return nullcontext()

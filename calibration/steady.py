@@ -1,13 +1,13 @@
-"""Which kernels round a member of a cohort as they would alone, and a loss that does.
+"""Which kernels round a member of a cohort as if it were alone, and a loss that does.
 
 Measured on CPUs: reductions along rows, matrix products by BLAS, exponentials and logarithms
-give every member the bits that it has alone, in any company. Two kinds of kernels do not, and
-`Unsteady` finds them by the shapes they are called with:
+give every member the same bits as alone, in any company. Two kinds of kernels do not, and
+`Unsteady` detects them by the shapes they are called with:
 
-- products of fewer than 400 multiplications, which torch does in a loop of its own if they are
+- products of fewer than 400 multiplications, which torch computes in its own loop if they are
   batched and by BLAS if they are not;
-- functions with one formula for a full vector register and another for the values that are
-  left over, wherever a member's values do not fill registers.
+- functions with one formula for full vector registers and another for the remaining values,
+  unless a member's values fill registers exactly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 SMALL_PRODUCT = 400
 REGISTERS = 32
-"""Values that a vectorised loop takes at once, at most: two registers of AVX-512."""
+"""The most values that a vectorised loop takes at once: two AVX-512 registers."""
 FEW_CLASSES = 32
 TWO_FORMULAS = {
     "elu",
@@ -45,7 +45,7 @@ TWO_FORMULAS = {
 
 
 class Unsteady(TorchDispatchMode):
-    """Collects the names of kernels that may round otherwise in a company of ``members``."""
+    """Collects the names of kernels that may round differently in a company of ``members``."""
 
     def __init__(self, members: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -54,7 +54,7 @@ class Unsteady(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: to skip it, torch would import its compiler, for seconds in every worker."""
+        """No: to skip it, torch would import its compiler, which takes seconds in every worker."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -68,22 +68,22 @@ class Unsteady(TorchDispatchMode):
         return result
 
     def _left_over(self, args: Any, result: Any) -> bool:
-        """Whether some of a member's values are left over when registers are filled."""
+        """Whether a member's values do not fill registers exactly."""
         if not isinstance(result, Tensor):
             return True
         if len(args) > 1 and not isinstance(args[1], Tensor) and args[1] in (2, 3):
-            return False  # a power that is a product
+            return False  # a power computed as a product
         if all(map(self._strided, (v for v in args if isinstance(v, Tensor) and v.dim()))):
-            return False  # as Adam's powers: all are left over, as they are alone
+            return False  # such as Adam's powers: no value is vectorised, as when alone
         return result.numel() // self.members % REGISTERS != 0
 
     def _strided(self, values: Tensor) -> bool:
-        """Whether no value lies beside the next one, in any member."""
+        """Whether no two successive values are adjacent in memory, in any member."""
         return len(values) == self.members and min(values.stride()) > 1
 
 
 class SteadyLoss(TorchFunctionMode):
-    """Lets ``F.cross_entropy`` sum a member's rows in the order in which it does so alone."""
+    """Makes ``F.cross_entropy`` sum a member's rows in the same order as it does alone."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.cross_entropy and _usual(args, kwargs or {}):
@@ -92,14 +92,14 @@ class SteadyLoss(TorchFunctionMode):
 
 
 def _usual(args: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Rows of logits and their labels, averaged, and nothing else."""
+    """Whether it is the plain mean over rows of logits and labels, without further options."""
     defaults = {"weight": None, "reduction": "mean", "label_smoothing": 0.0, "ignore_index": -100}
     plain = len(args) == 2 and args[0].dim() == 2 and args[1].dim() == 1
     return plain and all(value == defaults.get(name) for name, value in options.items())
 
 
 class _MeanNll(torch.autograd.Function):
-    """``F.nll_loss`` whose batched form is a loop: its value depends on the order of the sum."""
+    """``F.nll_loss`` that loops over members under vmap: the order of summation matters."""
 
     @staticmethod
     def forward(log_p: Tensor, labels: Tensor) -> Tensor:
@@ -131,8 +131,8 @@ class _MeanNll(torch.autograd.Function):
 def cross_entropy_and_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """``F.cross_entropy`` of (N, C), or of each of (K, N, C), and its gradient at the logits.
 
-    −log p_y and (p − one-hot) / N. A few classes are laid out with each class's values side by
-    side: along short rows torch's kernels take one value at a time.
+    −log p_y and (p − one-hot) / N. With few classes, each class's values are laid out contiguously:
+    along short rows, torch's kernels process one value at a time.
     """
     few = logits.shape[-1] <= FEW_CLASSES
     values, dim = (logits.mT.contiguous(), -2) if few else (logits, -1)

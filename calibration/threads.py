@@ -1,4 +1,4 @@
-"""How many threads compute: their number decides the last bits of a sum that they share."""
+"""The number of threads, which affects the last bits of a sum that they share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """So many threads for torch's operations and numpy's linear algebra, then as many as before."""
+    """Use ``count`` threads in torch and numpy's linear algebra; restore both on exit."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
