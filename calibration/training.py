@@ -2,9 +2,9 @@
 
 A ``TrainingRun`` owns the values that change while one network is trained and nothing
 else. Saved after epoch k with ``state_dict`` and loaded into a new run of the same
-configuration, it goes on exactly as if it had never stopped: on CPUs of one type
-parameters and curves agree to the bit. Another type of CPU rounds differently, and many
-steps amplify that.
+configuration, it continues exactly as if it had never stopped: on CPUs of the same type,
+parameters and curves are bit-identical. Another type of CPU rounds differently, and many
+steps amplify the difference.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from calibration.training_progress import TrainingProgress
 from calibration.validation import Measured, measured
 
 TRAINING_LOOP_VERSION = 4
-"""Part of every trial's key: raise it when anything but a method, model, optimiser or metric
-(these have their own) is changed so that a training comes to other numbers: the loop in here,
-how rows are divided, transformed and augmented, how random streams are seeded, how gradients are
-written by hand."""
+"""Part of every trial's key: raise it when a change to anything but a method, model, optimiser or
+metric (these have their own versions) alters the numbers of a training: the loop in here, how
+rows are split, transformed and augmented, how random streams are seeded, hand-written
+gradients."""
 PREDICTION_BATCH = 4096
 SNAPSHOTS = 100
 
@@ -46,9 +46,9 @@ SNAPSHOTS = 100
 class TrainingRun(Batches, TrainingProgress):
     """One network being trained by one method on one split.
 
-    ``run_epoch`` trains one epoch and returns its row of the curve; ``done`` says when to
-    stop; ``predict`` uses the weights that the stopping rule holds to be best. Test data
-    cannot be reached from here: ``Splits`` has none.
+    ``run_epoch`` trains one epoch and returns its row of the curve; ``done`` tells when to
+    stop; ``predict`` uses the best weights according to the stopping rule. Test data
+    cannot be accessed from here: ``Splits`` has none.
     """
 
     def __init__(
@@ -66,17 +66,17 @@ class TrainingRun(Batches, TrainingProgress):
         self.method = method
         self.architecture = (model, repr(sorted(model_options.items())), classes)
         inputs = method.hyperparameters
-        if inputs.optimiser is not None:  # searched: it takes the place of the spec's
+        if inputs.optimiser is not None:  # searched: it replaces the spec's
             config = config.model_copy(update={"optimiser": inputs.optimiser})
         self.config = config
         self.seed = seed
         self.device = torch.device(device)
         own = own_preparation(model, model_options)
         self.transform = own or encoded(splits, inputs.numeric_inputs, inputs.input_bins)
-        # Images, and what lies on the disk, are prepared batch by batch, to save memory.
+        # Images and rows on disk are prepared batch by batch, to save memory.
         self._by_batch = splits.train.inputs.dtype == torch.uint8 or is_mapped(splits.train.inputs)
         self.train_transform = splits.train_transform
-        self._by_batch |= self.train_transform is not None  # it gets rows as they are
+        self._by_batch |= self.train_transform is not None  # it gets untransformed rows
         self._by_batch |= own is not None  # resized images would take many times their memory
         if splits.train.inputs.dtype != torch.uint8:
             check_augmentations(config)
@@ -118,12 +118,12 @@ class TrainingRun(Batches, TrainingProgress):
 
     @property
     def learner(self) -> Learner:
-        """The surroundings of the next epoch's steps."""
+        """The ``Learner`` for the next epoch's steps."""
         return self._surroundings.at(self.epoch)
 
     @property
     def done(self) -> bool:
-        """All epochs are trained, or patience has run out, or the loss is not a number."""
+        """Whether all epochs are trained, patience has run out, or the loss is not finite."""
         if self.epoch >= self.config.epochs or self.diverged:
             return True
         patience = self.config.patience
@@ -135,14 +135,14 @@ class TrainingRun(Batches, TrainingProgress):
 
     @property
     def diverged(self) -> bool:
-        """The last epoch's training loss is infinite or not a number."""
+        """Whether the last epoch's training loss is infinite or NaN."""
         return bool(self.curve) and not math.isfinite(self.curve[-1]["train/loss"])
 
     @flushed_denormals()
     def run_epoch(self) -> dict[str, float]:
-        """Train one epoch and return its row: training averages, validation when due.
+        """Train one epoch and return its row: training averages, and validation if due.
 
-        An epoch is a pass over the training data. With full batches a method that takes T
+        An epoch is a pass over the training data. With full batches, a method that takes T
         batches at once makes T passes, and the row is that of the last one.
         """
         start = time.perf_counter()
@@ -159,22 +159,22 @@ class TrainingRun(Batches, TrainingProgress):
         return row
 
     def passes(self, window: list[Batch]) -> int:
-        """How many epochs go by with a window of these batches, the last of its epoch."""
+        """How many epochs pass with a window of these batches, the last of its epoch."""
         return len(window) if self._full_batch else 1
 
     def numbers_now(self) -> Numbers:
-        """The real-valued hyperparameters as the next epoch's steps get them."""
+        """The real-valued hyperparameters for the next epoch's steps."""
         progress = torch.full_like(self.numbers["lr"], self.epoch / self.config.epochs)
         lr = self.numbers["lr"] * self.config.lr_factor(self.epoch)
         return self.numbers | {"lr": lr, "progress": progress}
 
     def end_epoch(self, passes: int, means: dict[str, float], numbers: Numbers) -> dict[str, float]:
-        """What follows the last step of an epoch of ``passes`` over the data: the row."""
+        """Finish an epoch of ``passes`` over the data after its last step; returns its row."""
         self.adapt(passes, numbers)
         return self.record(passes, means, numbers, self.measure() if self.due(passes) else None)
 
     def adapt(self, passes: int, numbers: Numbers) -> None:
-        """Count the epoch, and let the method look at the held-out data."""
+        """Count the epoch, and give the method access to the held-out data."""
         self.epoch += passes
         with torch.no_grad(), self._kernels():
             self.state = self.method.end_epoch(
@@ -182,31 +182,31 @@ class TrainingRun(Batches, TrainingProgress):
             )
 
     def due(self, passes: int) -> bool:
-        """Whether validation rows are looked at now, ``passes`` after the last look could be."""
+        """Whether a validation is due now, ``passes`` after the last opportunity."""
         before, every = self.epoch - passes, self.config.evaluate_every
         return _crossed(before, self.epoch, every) or self._last_epoch
 
     @property
     def evaluated(self) -> TrainState:
-        """The state whose predictions count: with averaged parameters, if they are averaged."""
+        """The state to evaluate: with the averaged parameters, if averages are maintained."""
         state = self.state
         return state._replace(parameters=averaged(state.parameters, state.optimiser))
 
     def measure(self) -> Measured:
-        """What validation rows say of the present state."""
+        """Evaluate the current state on the validation rows."""
         output = self.see_validation()
         logits = self.method.map_logits(output.logits, self.state.method)
         refinement = self.config.stop_on == "refinement"
         return measured(self.validation, output, logits, refinement=refinement)
 
     def see_validation(self) -> Output:
-        """What the network makes of the validation rows."""
+        """The network's output for the validation rows."""
         return self._see(self.evaluated, self.validation)
 
     def record(
         self, passes: int, means: dict[str, float], numbers: Numbers, found: Measured | None
     ) -> dict[str, float]:
-        """Add the epoch's row to the curve, with what was ``found`` if it was time to look."""
+        """Add the epoch's row to the curve, with the validation ``found`` if one was due."""
         row = {"epoch": float(self.epoch), "train/lr": float(numbers["lr"])}
         row |= {f"train/{name}": mean for name, mean in means.items()}
         if found is not None:
@@ -218,7 +218,7 @@ class TrainingRun(Batches, TrainingProgress):
         return row
 
     def predict(self, part: Part) -> Tensor:
-        """Logits of the best weights for raw inputs, on the CPU."""
+        """Logits of the best weights for a part with raw inputs, on the CPU."""
         (there,) = placed(self._transformed([part]), self.device)
         return self._logits(self.best, there).cpu()
 
@@ -230,7 +230,7 @@ class TrainingRun(Batches, TrainingProgress):
         return bfloat16_kernels(self.device) if self.config.mixed_precision else nullcontext()
 
     def _transformed(self, parts: list[Part]) -> list[Part]:
-        """Parts as they are kept: transformed, unless that is done batch by batch."""
+        """Parts in the form in which they are stored: transformed, unless done batch by batch."""
         return parts if self._by_batch else [part.transformed(self.transform) for part in parts]
 
     @property
@@ -279,14 +279,14 @@ class TrainingRun(Batches, TrainingProgress):
 
 
 class Totals:
-    """Sums of what the steps of an epoch log."""
+    """Sums of the values that the steps of an epoch log."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.count = 0
 
     def add(self, logged: dict[str, Tensor]) -> None:
-        """One more step's values; of its names only those of the last step stay."""
+        """Add one step's values; names that this step does not log are dropped."""
         sums = self.sums
         self.sums = {k: sums[k] + v if k in sums else v for k, v in logged.items()}
         self.count += 1

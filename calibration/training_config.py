@@ -1,4 +1,4 @@
-"""The training settings of a sweep: how long and with which machinery a network is trained."""
+"""The training settings of a sweep: how long and with what settings networks are trained."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _one_optimiser(written: object) -> object:
 
 
 class TrainingConfig(Settings):
-    """How long and with which machinery every method of a sweep trains."""
+    """How long and with what settings every method of a sweep trains."""
 
     epochs: Annotated[int, Field(ge=1)] = 100
     batch_size: Annotated[int, Field(ge=1)] | Literal["full"] = 128
@@ -66,7 +66,7 @@ class TrainingConfig(Settings):
         return self
 
     def lr_factor(self, epoch: int) -> float:
-        """What the learning rate is multiplied by in ``epoch`` (counted from 0)."""
+        """The factor on the learning rate in ``epoch`` (counted from 0)."""
         progress = epoch / self.epochs
         factor = min(1.0, (epoch + 1) / (self.warmup_epochs + 1))
         if self.schedule == "cosine":
@@ -77,21 +77,21 @@ class TrainingConfig(Settings):
 
     @property
     def augmentations(self) -> tuple[Augmentation, ...]:
-        """What is done to training images, in this order."""
+        """The augmentations of training images, in order."""
         if self.augmentation == "none":
             return ()
         return (self.augmentation,) if isinstance(self.augmentation, str) else self.augmentation
 
     def named_optimiser(self) -> Optimiser:
-        """The optimiser alone. Raises ``ValueError`` if there is none of this name."""
+        """The optimiser without wrappers. Raises ``ValueError`` if the name is unknown."""
         return make_optimiser(self.optimiser, self.momentum)
 
     def make_optimiser(
         self, grouped: Callable[[Optimiser], Optimiser] = lambda alone: alone
     ) -> Optimiser:
-        """The optimiser of the network's own parameters, with what is done around its steps.
+        """The optimiser of the network's own parameters, with clipping and averaging.
 
-        ``grouped`` gives groups of parameters rates of their own. Clipped is the whole gradient.
+        ``grouped`` gives groups of parameters their own rates. The gradient is clipped as a whole.
         """
         made = grouped(self.named_optimiser())
         if self.clip_norm is not None:
@@ -100,7 +100,7 @@ class TrainingConfig(Settings):
 
 
 def check_augmentations(config: TrainingConfig) -> None:
-    """Raise ``ValueError`` for augmentations of images of 8 bits, where there are none."""
+    """Raise ``ValueError`` for augmentations of 8-bit images, for inputs of another type."""
     for name in config.augmentations:
         if name in EIGHT_BITS_ONLY:
             raise ValueError(

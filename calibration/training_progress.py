@@ -1,4 +1,4 @@
-"""How far a training has come: its states, curve and snapshots, as they are saved and restored."""
+"""The progress of a training: states, curve and snapshots, and how to save and restore them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class TrainingProgress:
         self.looks: list[dict[str, Tensor]] = []
 
     def network(self) -> dict[str, dict[str, Tensor] | Tensor]:
-        """What ``predict`` needs of the best state, to be stored; see ``load_network``."""
+        """The part of the best state that ``predict`` needs, for storage; see ``load_network``."""
         method = self.best.method
-        # Only what predictions need: a meta-network is gone once training is over.
+        # Only what predictions need: a meta-network is dropped after training.
         kept = {name: method[name] for name in self.method.inference_state if name in method}
         return {"parameters": self.best.parameters, "buffers": self.best.buffers, "method": kept}
 
     def load_network(self, saved: dict[str, Any]) -> None:
-        """Predict with the network that ``network`` of a run of the same configuration gave.
+        """Predict with the result of ``network`` of a run of the same configuration.
 
-        Raises ``ValueError`` for anything else; the run is as it was then.
+        Raises ``ValueError`` for anything else, and leaves the run unchanged.
         """
         with as_value_error("network"):
             kept = saved.get("method", {})
@@ -53,15 +53,15 @@ class TrainingProgress:
             self.best = _moved(state, self.device)
 
     def history(self) -> dict[str, Tensor]:
-        """The method's snapshots stacked over time, and the epochs they were taken at."""
+        """The method's snapshots stacked over time, and the epochs at which they were taken."""
         return _stacked(self.snapshots)
 
     def reliability(self) -> dict[str, Tensor]:
-        """Validation confidence and correctness (T, rows) at the ``epoch`` (T) of each look."""
+        """Validation confidence and correctness (T, rows), kept at each ``epoch`` (T)."""
         return _stacked(self.looks)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes, as tensors and plain values (safe for weights_only)."""
+        """Everything that changes, as tensors and plain values (loads with weights_only)."""
         return {
             "format": CHECKPOINT_FORMAT,
             "state": self.state._asdict(),
@@ -75,10 +75,10 @@ class TrainingProgress:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from what ``state_dict`` of a run of the same configuration gave.
+        """Continue from the ``state_dict`` of a run of the same configuration.
 
-        Raises ``ValueError`` for anything else; the run is as it was then. Of what a method
-        keeps only the form is checked: its names and shapes may change while it trains.
+        Raises ``ValueError`` for anything else, and leaves the run unchanged. Of a method's own
+        state, only the types are checked: its names and shapes may change during training.
         """
         with as_value_error("state"):
             if saved["format"] != CHECKPOINT_FORMAT:
@@ -102,7 +102,7 @@ class TrainingProgress:
         self.best, self.best_score, self.best_epoch = best_state, score, best_epoch
 
     def _look(self, logits: Tensor, labels: Tensor) -> None:
-        """Keep validation predictions when the next of the evenly spaced looks is due."""
+        """Keep validation predictions if the next of the ``reliability_snapshots`` is due."""
         due = self.epoch * self.config.reliability_snapshots / self.config.epochs
         if due < len(self.looks) + 1:
             return
@@ -114,7 +114,7 @@ class TrainingProgress:
             self.snapshots.append(self._now(taken))
 
     def _now(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The values with their epoch, on the CPU and not longer than a history has room for."""
+        """The values with their epoch, on the CPU and thinned to ``SNAPSHOT_ROWS``."""
         rows = {
             name: _thinned(value.detach().cpu(), SNAPSHOT_ROWS) for name, value in values.items()
         }

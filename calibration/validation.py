@@ -1,4 +1,4 @@
-"""What validation rows say of a network after an epoch: of one, or of many at once."""
+"""Evaluate one network, or many at once, on validation rows after an epoch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from calibration.row_weights import mean_one
 
 
 class Measured(NamedTuple):
-    """The network's output, the logits its method makes of it, and their metrics.
+    """The network's output, the logits that its method derives from it, and their metrics.
 
-    ``row`` is empty if a logit is infinite or not a number.
+    ``row`` is empty if a logit is infinite or NaN.
     """
 
     output: Output
@@ -28,7 +28,7 @@ class Measured(NamedTuple):
 
 
 def measured(part: Part, output: Output, logits: Tensor, *, refinement: bool) -> Measured:
-    """The metrics of a validation curve; ``refinement`` too if training stops on it."""
+    """The metrics of a validation curve, including ``refinement`` if training stops on it."""
     finite = bool(logits.isfinite().all())
     row = measured_on(part, logits, refinement=refinement) if finite else {}
     return Measured(output, logits, row)
@@ -37,9 +37,9 @@ def measured(part: Part, output: Output, logits: Tensor, *, refinement: bool) ->
 def measured_together(
     parts: Sequence[Part], outputs: Sequence[Output], logits: Sequence[Tensor], *, refinement: bool
 ) -> list[Measured]:
-    """``measured`` of networks with as many rows and classes, in one pass over their logits."""
+    """``measured`` for networks with equally many rows and classes, in one pass over the logits."""
     given = list(zip(parts, outputs, logits, strict=True))
-    if any(part.weights is not None for part in parts):  # metrics take weights without a batch
+    if any(part.weights is not None for part in parts):  # weighted metrics are not batched
         return [measured(*one, refinement=refinement) for one in given]
     finite = torch.stack(list(logits)).isfinite().all(-1).all(-1).tolist()
     places = [place for place, all_finite in enumerate(finite) if all_finite]
@@ -57,7 +57,7 @@ def measured_together(
 
 
 def measured_on(part: Part, logits: Tensor, *, refinement: bool) -> dict[str, float]:
-    """The metrics of a validation curve for finite logits of a part's rows, by their weights."""
+    """The metrics of a validation curve for finite logits of a part's rows, weighted."""
     labels, weights = part.labels, part.weights
     row = metrics.panel(
         logits.double().softmax(-1), labels, metrics=METRICS.curve(), weights=weights
