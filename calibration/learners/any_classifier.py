@@ -1,4 +1,4 @@
-"""Any classifier with scikit-learn's interface, by its import path; a spec gives its space."""
+"""Any classifier with scikit-learn's interface, by its import path; a spec defines its space."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from calibration.learners.estimator import EstimatorHyperparameters
 from calibration.learners.scikit_learn import ScikitEstimator
 
 _OURS = ("random_state", "n_jobs", "warm_start", "verbose")
-"""Set by the sweep, or of no use in it."""
+"""Set by the sweep, or of no use to it."""
 
 
 class _AnyHyperparameters(EstimatorHyperparameters):
-    """The classifier's own parameters, those that are numbers, words or truths."""
+    """The classifier's own parameters that are numbers, strings or booleans."""
 
     classifier: ClassVar[type]
 
     @model_validator(mode="after")
     def _accepted(self) -> _AnyHyperparameters:
-        """Ask scikit-learn, which would refuse them no sooner than in ``fit``."""
+        """Let scikit-learn validate them now; by itself, it would only do so in ``fit``."""
         made = self.classifier(**self.model_dump(exclude_unset=True))
         check = getattr(made, "_validate_params", None)
         if check is not None:
@@ -34,14 +34,14 @@ class _AnyHyperparameters(EstimatorHyperparameters):
 class AnyClassifier(ScikitEstimator):
     """A classifier that a spec names by its import path.
 
-    It gets the inputs that networks get; its parameters are those of its constructor. Who names it
-    trusts its package, from which the parts of a stored one may come.
+    It gets the same inputs as networks; its parameters are those of its constructor. Naming it
+    means trusting its package: a stored classifier may contain types from it.
     """
 
     classifier: ClassVar[type]
 
     def make(self, seed: int, threads: int) -> Any:
-        """The classifier, seeded, with as many threads as the trial has, where it has these."""
+        """The classifier, with the trial's seed and threads if it has such parameters."""
         made = self.classifier(**self.hyperparameters.model_dump(exclude_unset=True))
         ours = {"random_state": seed, "n_jobs": threads}
         there = made.get_params(deep=False)
@@ -51,18 +51,18 @@ class AnyClassifier(ScikitEstimator):
         return made
 
     def trusts(self, name: str) -> bool:
-        """What comes from the classifier's own package is trusted with it."""
+        """Types and functions from the classifier's own package are trusted too."""
         return super().trusts(name) or name.startswith(f"{self.package}.")
 
     def settle(self) -> None:
-        """Predict with one thread: several may add up in any order."""
+        """Predict with one thread: the order of summation of several is not fixed."""
         if "n_jobs" in self.model.get_params(deep=False):
             self.model.set_params(n_jobs=1)
 
 
 @cache
 def any_classifier(classifier: type) -> type[AnyClassifier]:
-    """The learner of a classifier. Raises ``ValueError`` if it is not one."""
+    """The learner for a classifier. Raises ``ValueError`` if the class is not a classifier."""
     name = classifier.__name__
     missing = [
         each

@@ -1,7 +1,4 @@
-"""What a row's ``method:`` names: a method, which trains a network, or an estimator.
-
-Everybody who has a name asks here.
-"""
+"""Look up what a row's ``method:`` names: a method, which trains a network, or an estimator."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from calibration.registry import UnknownNameError, imported, unknown_name
 def learner(name: str) -> type[Method] | type[Estimator]:
     """The method or estimator registered as ``name``, or at an import path.
 
-    Either has ``description``, ``Hyperparameters``, ``complexity`` and ``version``. Raises
-    ``UnknownNameError``, a ``ValueError``, naming the nearest names.
+    Both have ``description``, ``Hyperparameters``, ``complexity`` and ``version``. Raises
+    ``UnknownNameError``, a ``ValueError`` that suggests the nearest names.
     """
     if ":" in name:
         return _at(name)
@@ -31,17 +28,17 @@ def learner(name: str) -> type[Method] | type[Estimator]:
 
 
 def learner_names() -> list[str]:
-    """Everything registered: estimators, which are quick, then methods."""
+    """All registered names: estimators, which are fast, then methods."""
     return [*LEARNERS, *METHODS]
 
 
 def trains_network(name: str) -> bool:
-    """Whether the name is that of a method: its network, epochs and batches matter then."""
+    """Whether the name is that of a method, for which network, epochs and batches matter."""
     return issubclass(learner(name), Method)
 
 
 def estimator_files(name: str) -> tuple[str, ...]:
-    """The files that a stored estimator consists of. Raises ``ValueError`` for a method's name."""
+    """The files of a stored estimator. Raises ``ValueError`` for the name of a method."""
     kind = learner(name)
     if not issubclass(kind, Estimator):
         raise ValueError(f"{name!r} is not an estimator")
@@ -49,7 +46,7 @@ def estimator_files(name: str) -> tuple[str, ...]:
 
 
 def make_learner(name: str, hyperparameters: dict[str, Any]) -> Method | Estimator:
-    """The learner called ``name`` with these hyperparameters.
+    """Construct the learner called ``name`` with these hyperparameters.
 
     Raises ``UnknownNameError`` or ``SettingError``, both naming what is wrong.
     """

@@ -29,7 +29,7 @@ from calibration.learners.estimator import (
 class CatBoostHyperparameters(BoosterHyperparameters):
     """Symmetric trees of ``depth`` levels, shrunk by ``learning_rate``.
 
-    ``l2_leaf_reg`` penalises their values, and ``random_strength`` blurs the choice of splits.
+    ``l2_leaf_reg`` penalises their values, and ``random_strength`` randomises the choice of splits.
     """
 
     learning_rate: Annotated[float, Field(gt=0, le=1), LogUniform(0.01, 0.3)] = 0.03
@@ -39,11 +39,11 @@ class CatBoostHyperparameters(BoosterHyperparameters):
 
 
 class HandedRounds:
-    """What CatBoost makes of the validation rows, handed over round by round.
+    """CatBoost's scores of the validation rows, handed over round by round.
 
-    To CatBoost it is a metric, which sees the rows' scores after every round, and a callback, which
-    may end the training. ``begin`` starts a thread; the thread waits in every round until the next
-    is asked for. Iterating gives the scores, and raises what the training raised.
+    To CatBoost, it is a custom metric, which gets the scores after every round, and a callback,
+    which may stop the training. ``begin`` trains in a thread, which waits in every round until the
+    next is requested. Iterating yields the scores, and raises the exception of the training.
     """
 
     def __init__(self) -> None:
@@ -53,17 +53,17 @@ class HandedRounds:
         self._thread: Thread | None = None
 
     def begin(self, train: Callable[[], object]) -> None:
-        """Train up to the first round."""
+        """Start the training, which runs up to the first round."""
 
         def run() -> None:
             outcome: BaseException | None = None
             try:
                 train()
-            except BaseException as error:  # raised where the rounds are asked for
+            except BaseException as error:  # raised again where the rounds are requested
                 outcome = error
             self._made.put(outcome)
 
-        # A process may end while a training waits that will not be asked again.
+        # The process may exit while a training waits for a request that never comes.
         self._thread = Thread(target=run, name="catboost", daemon=True)
         self._thread.start()
 
@@ -75,7 +75,7 @@ class HandedRounds:
             raise made
 
     def end(self) -> None:
-        """Let the training end with the round that it waits in."""
+        """Stop the training after the round in which it waits."""
         if self._thread is not None:
             self._ended = True
             self._wanted.release()
@@ -83,17 +83,17 @@ class HandedRounds:
             self._thread = None
 
     def __deepcopy__(self, memo: object) -> HandedRounds:
-        """Itself: CatBoost copies what it is told, and this has two ends."""
+        """Return itself: CatBoost copies its arguments, but both threads must share this object."""
         return self
 
     def is_max_optimal(self) -> bool:
-        """Of the metric: it is always 0."""
+        """Metric interface; irrelevant, as the value is always 0."""
         return False
 
     def evaluate(self, approxes: Any, target: Any, weight: Any) -> tuple[float, float]:
-        """Of the metric: hand the validation rows' scores over, and wait.
+        """Metric interface: hand over the validation rows' scores, and wait.
 
-        It is asked about the training rows, too, whose labels are not all 0.
+        Also called with the training rows, whose labels are not all 0.
         """
         if not self._ended and not np.asarray(target).any():
             columns = [np.array(values, dtype=np.float64) for values in approxes]
@@ -102,25 +102,25 @@ class HandedRounds:
         return 0.0, 1.0
 
     def get_final_error(self, error: float, weight: float) -> float:
-        """Of the metric: nothing depends on it."""
+        """Metric interface; the value is not used."""
         return 0.0
 
     def after_iteration(self, info: Any) -> bool:
-        """Of the callback: whether to go on."""
+        """Callback interface: whether to continue."""
         return not self._ended
 
 
 @LEARNERS.register("catboost")
 class CatBoost(Estimator):
-    """CatBoost's own boosting; categories by ordered target statistics, missing values as they are.
+    """CatBoost's own boosting; categories by ordered target statistics, missing values natively.
 
     Prokhorenkova et al. 2018.
 
-    CatBoost cannot continue a model to the numbers of one training, so the training is one, in a
-    thread of its own that waits after every round until the next is asked for. Of what Gorishniy et
-    al. (2021) search, by the configurations they published, depth, learning rate and penalty are
-    searched, in ranges of our own (theirs are 3 to 10, 1e-5 to 1 and 1 to 10), and
-    ``random_strength`` instead of the bagging temperature and of the steps per leaf.
+    A CatBoost model that is continued differs from one trained without interruption, so a single
+    training runs in its own thread, which waits after every round until the next is requested. Of
+    the search space in the published configurations of Gorishniy et al. (2021), depth, learning
+    rate and penalty are searched, in ranges of our own (theirs are 3 to 10, 1e-5 to 1 and 1 to 10),
+    and ``random_strength`` instead of the bagging temperature and the number of steps per leaf.
     """
 
     description = "boosted symmetric trees, made for categories (CatBoost)"
@@ -148,7 +148,7 @@ class CatBoost(Estimator):
         }
 
     def fit(self, task: Task) -> Iterator[Matrix]:
-        """Boost, and report every round before the next begins."""
+        """Boost, and yield the scores of every round before the next begins."""
         import catboost
 
         self._categorical = task.categorical
@@ -158,7 +158,7 @@ class CatBoost(Estimator):
             weight=task.weights,
             cat_features=list(task.categorical),
         )
-        # The labels are not looked at: what is made of the rows is all that is wanted.
+        # The labels are not used: only the rows' scores are needed.
         watched = catboost.Pool(
             self._frame(task.validation),
             np.zeros(len(task.validation), dtype=np.int64),
@@ -166,8 +166,8 @@ class CatBoost(Estimator):
         )
         self._end()
         self._rounds = handed = HandedRounds()
-        # Numba would make a metric faster that only looks on. In a thread, for good: filters are
-        # the process's.
+        # CatBoost suggests numba to speed up custom metrics; this one only observes. Never reset:
+        # warning filters are global to the process, and the training runs in a thread.
         warnings.filterwarnings("ignore", message="Failed to import numba")
         self.model = catboost.CatBoost(self.parameters(task) | {"eval_metric": handed})
         model, given = self.model, {"use_best_model": False, "callbacks": [handed]}
@@ -180,7 +180,7 @@ class CatBoost(Estimator):
     _rounds: HandedRounds | None = None
 
     def _end(self) -> None:
-        """The rounds so far are all that will be."""
+        """Stop a training that is still running."""
         if self._rounds is not None:
             self._rounds.end()
 
@@ -193,7 +193,7 @@ class CatBoost(Estimator):
         return log_odds(margins)
 
     def save(self, rounds: int) -> bytes:
-        """CatBoost's binary format; its JSON does not keep every digit."""
+        """CatBoost's binary format; its JSON format loses digits."""
         self._end()
         kept = self.model.copy()
         kept.shrink(rounds)
@@ -223,7 +223,7 @@ class CatBoost(Estimator):
         return catboost.Pool(self._frame(inputs), cat_features=list(self._categorical))
 
     def _frame(self, inputs: Matrix) -> Any:
-        """Categories must be whole numbers, what is missing among them."""
+        """Convert categories to integers, as CatBoost requires; missing ones become −1."""
         if not self._categorical:
             return inputs
         frame = pd.DataFrame(inputs)

@@ -1,6 +1,6 @@
-"""Inputs of estimators: numbers with gaps, categories as codes or one-hot.
+"""Inputs of estimators: numbers with missing values, categories as codes or one-hot.
 
-Encoders are transforms (``calibration.data.Transform``): fitted on the training part, made of
+Encoders are transforms (``calibration.data.Transform``): fitted on the training part, defined by
 plain values, saved and loaded with ``calibration.data.saving``.
 """
 
@@ -19,17 +19,17 @@ from calibration.learners.estimator import Estimator
 
 @dataclass(frozen=True, eq=False)
 class NativeColumns:
-    """Raw inputs in float64, categories as consecutive codes, all that is missing as NaN.
+    """Raw inputs in float64, with categories as consecutive codes and missing values as NaN.
 
-    ``categories`` are the places of categorical columns, each with the raw codes that training
-    had; one that training had not, or too rarely to be told apart, counts as missing.
+    ``categories`` are the indices of categorical columns, each with the raw codes kept from the
+    training part; codes not seen there, or too rare to be kept, count as missing.
     """
 
     categories: tuple[tuple[int, tuple[float, ...]], ...]
 
     @classmethod
     def fit(cls, inputs: Tensor, columns: tuple[Column, ...], most: int | None = None) -> Self:
-        """Fit on the training part's raw inputs; ``most`` categories of a column are kept."""
+        """Fit on the training part's raw inputs; keeps at most ``most`` categories per column."""
         return cls(
             tuple(
                 (place, _frequent(inputs[:, place], most))
@@ -40,11 +40,11 @@ class NativeColumns:
 
     @property
     def categorical(self) -> tuple[int, ...]:
-        """The places of the categorical columns."""
+        """The indices of the categorical columns."""
         return tuple(place for place, _ in self.categories)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Return the encoded inputs (N, columns); images are laid out in a row."""
+        """Return the encoded inputs (N, columns); images are flattened."""
         encoded = inputs.reshape(len(inputs), -1).double().clone()
         for place, codes in self.categories:
             encoded[:, place] = _positions(inputs[:, place], codes)
@@ -53,12 +53,12 @@ class NativeColumns:
 
 @dataclass(frozen=True, eq=False)
 class OneHotColumns:
-    """As ``NativeColumns``, but with an indicator for every category instead of a code."""
+    """Like ``NativeColumns``, but with one indicator per category instead of a code."""
 
     native: NativeColumns
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Return numbers, then a block of indicators for every categorical column."""
+        """Return the numbers, then a block of indicators per categorical column."""
         encoded = self.native(inputs)
         places = self.native.categorical
         numbers = [place for place in range(encoded.shape[1]) if place not in places]
@@ -72,7 +72,7 @@ class OneHotColumns:
 def encoder_for(
     estimator: Estimator, splits: Splits, columns: tuple[Column, ...]
 ) -> tuple[Transform, tuple[int, ...]]:
-    """The encoder that an estimator wants, and the places of categorical columns after it."""
+    """The encoder for an estimator, and the indices of the categorical columns in its output."""
     if estimator.wants == "transformed":
         return splits.transform, ()
     native = NativeColumns.fit(splits.train.inputs, columns, estimator.most_categories)
@@ -82,7 +82,7 @@ def encoder_for(
 
 
 def _frequent(column: Tensor, most: int | None) -> tuple[float, ...]:
-    """The codes of known categories in training, the most frequent ``most`` of them, sorted."""
+    """The codes of the ``most`` most frequent known categories in training, sorted."""
     codes, counts = np.unique(column[column >= 0].numpy(), return_counts=True)
     kept = np.argsort(-counts, kind="stable")[:most]
     return tuple(np.sort(codes[kept]).tolist())

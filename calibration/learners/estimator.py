@@ -1,9 +1,9 @@
-"""What an estimator is: typed hyperparameters and a fit that goes on in rounds.
+"""The interface of estimators: typed hyperparameters and a fit that proceeds in rounds.
 
-An estimator is handed numbers (``Task``) and yields what it makes of the validation rows after
-every round: one for learners that are fitted in one go, as many as there are trees for boosting.
-All else (curves, the best round, patience, checkpoints, files) is the same for every estimator
-and lives in ``estimator_training``.
+An estimator is given numbers (``Task``) and yields its scores of the validation rows after every
+round: one round for estimators that are fitted in one go, one per tree for boosting. Everything
+else (curves, the best round, patience, checkpoints, files) is the same for every estimator and is
+implemented in ``estimator_training``.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LEARNERS: Registry[type[Estimator]] = Registry("learner", "calsweep.learners")
 Matrix = NDArray[np.float64]
 
 FLOOR = 1e-6
-"""The least probability of a class: counts of finitely many rows or trees may come to 0, which says
-that there were too few of them, and would cost an infinite NLL; and a class that training has not
-seen is not impossible."""
+"""The minimum probability of a class: counts of finitely many rows or trees may be 0, which only
+means that there were too few of them, but would give an infinite NLL; and a class not seen in
+training is not impossible."""
 TRAINING_SETTINGS = ("stop_on", "stop_ties", "threads")
-"""What of a spec's ``training`` an estimator follows; all else is about networks."""
+"""The settings of a spec's ``training`` that apply to estimators; the rest is for networks."""
 
 
 class EstimatorHyperparameters(Hyperparameters):
@@ -41,29 +41,29 @@ class EstimatorHyperparameters(Hyperparameters):
 
 
 class BoosterHyperparameters(EstimatorHyperparameters):
-    """The hyperparameters every boosted ensemble has.
+    """The hyperparameters that every boosted ensemble has.
 
-    At most ``rounds`` rounds are trained and the best by validation data is kept; training ends
-    when no round was better for ``patience`` rounds.
+    At most ``rounds`` rounds are trained, and the best on validation data is kept; training stops
+    after ``patience`` rounds without improvement.
     """
 
     rounds: Annotated[int, Field(ge=1, le=100_000)] = 1000
     patience: Annotated[int, Field(ge=1, le=100_000)] = 50
 
     def of_library(self) -> dict[str, Any]:
-        """All others, under the names that the library has for them."""
+        """All other hyperparameters, under the library's names."""
         return self.model_dump(exclude={"rounds", "patience"})
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from, encoded as the estimator wants them, and how to go about it.
+    """Training and validation rows, encoded as the estimator wants them, and how to train.
 
-    ``labels`` count the classes that the training rows have, from 0 to ``classes`` − 1; there are
-    at least two. Of the columns that are ``categorical`` the numbers are codes; NaN is missing.
-    ``weights``, where rows have some, have a mean of 1. Whoever decides by itself when to end
-    uses ``validation_labels`` (−1 for classes that training has not) and ``patience``; the others
-    are ended.
+    ``labels`` number the classes that occur in the training rows, from 0 to ``classes`` − 1; there
+    are at least two. ``categorical`` columns contain codes; NaN means missing. ``weights``, if
+    rows have any, have a mean of 1. Estimators that decide themselves when to stop use
+    ``validation_labels`` (−1 for classes that do not occur in training) and ``patience``; the
+    others are stopped.
     """
 
     inputs: Matrix
@@ -79,12 +79,12 @@ class Task:
 
 
 class Estimator(ABC):
-    """A classifier of a library, to be fitted and kept.
+    """A classifier from another library, to be fitted and stored.
 
-    Subclasses set ``description`` (one line for listings), ``Hyperparameters``, ``file`` (what the
-    fitted model is stored as), ``wants`` and ``package`` (what must be installed, if it need not
-    be). ``version`` is part of every trial's key: raise it when a change alters results.
-    ``complexity`` decides between results that validation data cannot tell apart.
+    Subclasses set ``description`` (one line for listings), ``Hyperparameters``, ``file`` (the name
+    under which the fitted model is stored), ``wants`` and ``package`` (what must be installed, if
+    it is optional). ``version`` is part of every trial's key: raise it when a change alters
+    results. ``complexity`` breaks ties between results that validation data cannot distinguish.
     """
 
     description: ClassVar[str]
@@ -94,12 +94,12 @@ class Estimator(ABC):
     file: ClassVar[str]
     package: ClassVar[str] = "sklearn"
     wants: ClassVar[Literal["native", "one-hot", "transformed"]] = "transformed"
-    """Its inputs: raw numbers with codes of categories and gaps; the same with one-hot categories;
-    or those of a network, standardised, without gaps, categories one-hot."""
+    """Its inputs: raw numbers with category codes and missing values; the same with one-hot
+    categories; or those of a network: standardised, imputed, categories one-hot."""
     most_categories: ClassVar[int | None] = None
-    """How many categories of a column are told apart; the rarest further ones count as missing."""
+    """How many categories of a column are distinguished; the rarest others count as missing."""
     weighted: ClassVar[bool] = False
-    """It follows ``Task.weights``; one that does not is refused on data whose rows have weights."""
+    """Whether it uses ``Task.weights``; if not, it is rejected for data with row weights."""
     needs_held_out: ClassVar[bool] = False
 
     def __init__(self, hyperparameters: EstimatorHyperparameters) -> None:
@@ -107,21 +107,21 @@ class Estimator(ABC):
 
     @property
     def deterministic(self) -> bool:
-        """Whether the seed changes nothing, however many rows there are.
+        """Whether results do not depend on the seed, for any number of rows.
 
-        Where all seeds have the same parts, too, one training serves them all.
+        If all seeds have the same parts, too, one training serves them all.
         """
         return False
 
     @property
     def rounds(self) -> int:
-        """How many rounds there are at most."""
+        """The maximum number of rounds."""
         found = self.hyperparameters
         return found.rounds if isinstance(found, BoosterHyperparameters) else 1
 
     @property
     def patience(self) -> int | None:
-        """After how many rounds without a better one training ends."""
+        """The number of rounds without improvement after which training stops."""
         found = self.hyperparameters
         return found.patience if isinstance(found, BoosterHyperparameters) else None
 
@@ -129,30 +129,30 @@ class Estimator(ABC):
     def fit(self, task: Task) -> Iterator[Matrix]:
         """Train, and yield the ``scores`` of the validation rows after every round.
 
-        What was trained is kept in ``self``. On machines of one type the
-        same task gives the same numbers, to the bit.
+        The fitted model is kept in ``self``. On machines of the same type, the same task gives
+        bit-identical numbers.
         """
 
     @abstractmethod
     def scores(self, inputs: Matrix, rounds: int) -> Matrix:
-        """Log-probabilities (N, classes) up to a constant in every row, after so many rounds."""
+        """Log-probabilities (N, classes) up to a constant per row, after ``rounds`` rounds."""
 
     @abstractmethod
     def save(self, rounds: int) -> bytes:
-        """What was trained in so many rounds, in the library's own format; never a pickle."""
+        """The model after ``rounds`` rounds in the library's own format; never a pickle."""
 
     @abstractmethod
     def load(self, content: bytes) -> None:
-        """Take up what ``save`` gave. Raises ``ValueError`` for anything else."""
+        """Load the result of ``save``. Raises ``ValueError`` for anything else."""
 
     @classmethod
     def imports(cls) -> tuple[str, ...]:
-        """The packages that predicting imports."""
+        """The packages that prediction imports."""
         return (cls.package,)
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise ``ValueError`` with the command to type if the library is not there."""
+        """Raise ``ValueError`` with the install command if the library is not installed."""
         if importlib.util.find_spec(cls.package) is None:
             raise ValueError(
                 f"needs the package {cls.package!r}, which is not installed; "
@@ -161,7 +161,7 @@ class Estimator(ABC):
 
 
 def log_odds(margins: Matrix) -> Matrix:
-    """Scores of two classes (N, 2) from the log-odds (N,) of the second; more are as they are."""
+    """Scores (N, 2) from the log-odds (N,) of the second of two classes; others are unchanged."""
     if margins.ndim == 2:
         return margins
     return np.stack([np.zeros_like(margins), margins], axis=1)

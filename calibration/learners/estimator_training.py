@@ -1,8 +1,8 @@
-"""An estimator in training: the same for every one, and for the engine the same as a network's.
+"""The training of an estimator, with the same interface to the engine as that of a network.
 
-A checkpoint holds how far training had come and what was measured, not the trees: an estimator
-that continues trains its rounds again, which gives the same trees, and then goes on. That the
-numbers are the same is checked.
+A checkpoint holds the progress of the training and its metrics, not the trees: an estimator that
+resumes trains its rounds again, which gives the same trees, and then continues. It checks that
+the metrics are the same.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from calibration.training_config import TrainingConfig
 from calibration.validation import measured_on
 
 ESTIMATOR_LOOP_VERSION = 1
-"""Part of the key of every estimator's trial: raise it when a change in here, or to how inputs are
-encoded, makes any estimator come to other numbers."""
+"""Part of the key of every estimator's trial: raise it when a change in here, or to the encoding of
+inputs, alters the numbers of any estimator."""
 ABOUT_ESTIMATOR = "estimator.json"
 _CHECKPOINT_FORMAT = 1
 _SEEDS = 2**31
 
 
 def check_rows_fit(inputs: Tensor) -> None:
-    """Raise ``TooLargeError`` for rows on the disk that an estimator cannot hold, in float64."""
+    """Raise ``TooLargeError`` for rows on disk that do not fit into memory in float64."""
     if not is_mapped(inputs):
         return
     try:
@@ -50,7 +50,7 @@ def check_rows_fit(inputs: Tensor) -> None:
 
 
 class FittedEstimator:
-    """An estimator with what it takes to predict: which classes it knows, which round is kept."""
+    """An estimator with what prediction requires: the classes it knows, and the round to use."""
 
     def __init__(self, estimator: Estimator, known: tuple[int, ...], classes: int) -> None:
         self.estimator = estimator
@@ -59,24 +59,24 @@ class FittedEstimator:
         self.rounds = 0
 
     def log_probabilities(self, scores: Matrix) -> Tensor:
-        """All classes' log-probabilities (N, classes) of what the estimator gave for some rows."""
+        """Log-probabilities (N, classes) of all classes from the estimator's scores."""
         found = torch.from_numpy(np.ascontiguousarray(scores, dtype=np.float64))
         every = torch.full((len(found), self.classes), math.log(FLOOR), dtype=torch.float64)
         every[:, list(self.known)] = found.log_softmax(-1)
         return every.log_softmax(-1)
 
     def predict(self, encoded: Tensor) -> Tensor:
-        """Log-probabilities (N, classes) of encoded inputs after the round that is kept."""
+        """Log-probabilities (N, classes) of encoded inputs after ``rounds`` rounds."""
         return self.log_probabilities(self.estimator.scores(flat(encoded), self.rounds))
 
     def files(self) -> dict[str, bytes]:
-        """All that ``load`` needs, by file name."""
+        """Everything that ``load`` needs, by file name."""
         about = {"format": 1, "rounds": self.rounds, "known": self.known}
         model = self.estimator.save(self.rounds)
         return {ABOUT_ESTIMATOR: json.dumps(about).encode(), self.estimator.file: model}
 
     def load(self, files: Mapping[str, bytes]) -> None:
-        """Predict as the one did that ``files`` come from. Raises ``ValueError``."""
+        """Restore the estimator that ``files`` come from. Raises ``ValueError`` if malformed."""
         with as_value_error("estimator"):
             about = json.loads(files[ABOUT_ESTIMATOR])
             if about["format"] != 1:
@@ -91,9 +91,9 @@ class FittedEstimator:
 class EstimatorTraining:
     """One estimator being trained on one split, round by round.
 
-    ``run_epoch`` trains one round and returns its row of the curve; ``done`` says when to stop;
-    ``predict`` uses the round that the stopping rule holds to be best. Raises ``ValueError`` if
-    the training rows have one class only, or lie on the disk and do not fit into memory.
+    ``run_epoch`` trains one round and returns its row of the curve; ``done`` tells when to stop;
+    ``predict`` uses the best round according to the stopping rule. Raises ``ValueError`` if the
+    training rows have only one class, or are on disk and do not fit into memory.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class EstimatorTraining:
 
     @property
     def done(self) -> bool:
-        """All rounds are trained, or patience has run out, or predictions are not numbers."""
+        """Whether all rounds are trained, patience has run out, or predictions are not finite."""
         if self.epoch >= self.estimator.rounds or self.diverged:
             return True
         patience = self._patience
@@ -147,11 +147,11 @@ class EstimatorTraining:
 
     @property
     def diverged(self) -> bool:
-        """The last round's validation NLL is infinite or not a number."""
+        """Whether the last round's validation NLL is infinite or NaN."""
         return bool(self.curve) and not math.isfinite(self.curve[-1]["validation/nll"])
 
     def run_epoch(self) -> dict[str, float]:
-        """Train one round and return its row: what was measured on validation data."""
+        """Train one round and return its row: the metrics on validation data."""
         start = time.perf_counter()
         self._catch_up()
         row = {"epoch": float(self.epoch + 1)} | self._validate(self._next_round())
@@ -173,13 +173,13 @@ class EstimatorTraining:
         return self.predict(self.validation)
 
     def files(self) -> dict[str, bytes]:
-        """What ``predict`` needs, by file name, each in the format of its library."""
+        """What ``predict`` needs, by file name, in the formats of the libraries."""
         self._catch_up()
         self.fitted.rounds = self.best_epoch
         return self.fitted.files()
 
     def load_files(self, files: Mapping[str, bytes]) -> None:
-        """Predict with what ``files`` of a run of the same configuration gave.
+        """Predict with the result of ``files`` of a run of the same configuration.
 
         Raises ``ValueError`` for anything else.
         """
@@ -187,15 +187,15 @@ class EstimatorTraining:
         self._loaded = True
 
     def history(self) -> dict[str, Tensor]:
-        """Nothing: what a method learns beside its network has no counterpart."""
+        """Empty: an estimator has no counterpart to a method's own state."""
         return {}
 
     def reliability(self) -> dict[str, Tensor]:
-        """Nothing: no diagrams are kept along the rounds."""
+        """Empty: no reliability diagrams are kept during training."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes but the model itself, as plain values."""
+        """Everything that changes except the model itself, as plain values."""
         return {
             "format": _CHECKPOINT_FORMAT,
             "best": {"score": list(self.best_score), "epoch": self.best_epoch},
@@ -205,9 +205,9 @@ class EstimatorTraining:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from what ``state_dict`` of a run of the same configuration gave.
+        """Continue from the ``state_dict`` of a run of the same configuration.
 
-        Raises ``ValueError`` for anything else; the run is as it was then.
+        Raises ``ValueError`` for anything else, and leaves the run unchanged.
         """
         with as_value_error("state"):
             if saved["format"] != _CHECKPOINT_FORMAT:
@@ -228,7 +228,7 @@ class EstimatorTraining:
         return None if self.config.stop_on == "none" else self.estimator.patience
 
     def _catch_up(self) -> None:
-        """Train the rounds that a checkpoint tells of."""
+        """Train the rounds that a checkpoint has recorded."""
         if self._trained >= self.epoch:
             return
         while self._trained < self.epoch:
@@ -256,7 +256,7 @@ class EstimatorTraining:
         return {f"validation/{name}": value for name, value in row.items()}
 
     def _compare(self, row: Mapping[str, float]) -> None:
-        """Keep this round if it is the best so far by the rule that networks follow too."""
+        """Keep this round if it is the best so far, by the same rule as for networks."""
         if not math.isfinite(row["validation/nll"]):
             return
         rule = self.config.stop_on
@@ -268,11 +268,11 @@ class EstimatorTraining:
 
 
 def _positions(labels: NDArray[np.int64], known: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each label stands among the known ones; −1 for others."""
+    """The index of each label among the known ones; −1 for others."""
     places = np.searchsorted(known, labels).clip(max=len(known) - 1)
     return np.where(known[places] == labels, places, -1)
 
 
 def flat(encoded: Tensor) -> Matrix:
-    """Inputs as one row of float64 for every sample."""
+    """Inputs with one row of float64 per sample."""
     return encoded.reshape(len(encoded), -1).double().numpy()
