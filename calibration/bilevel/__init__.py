@@ -1,6 +1,6 @@
-"""Hypergradients: the derivative of an outer loss through the training it judges.
+"""Hypergradients: the derivative of an outer loss through the training that it evaluates.
 
-One file per engine, one signature; ``flat_unroll`` is the exact one to start with.
+One file per engine, all with one signature; ``flat_unroll`` is the exact one to start with.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 def make_engine(name: str, terms: int = 5) -> Engine:
-    """The engine registered as ``name`` (or at an import path); ``terms`` is its k, if it has one.
+    """Construct the engine registered as ``name`` or at an import path; ``terms`` is its k, if any.
 
     Raises ``UnknownNameError`` for an unknown name and ``ValueError`` if ``terms`` is less than 1.
     """

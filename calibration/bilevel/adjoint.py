@@ -1,4 +1,4 @@
-"""Exact, in the memory of one step: the trajectory is stored, graphs are made again."""
+"""Exact, with the memory of one step: stores the trajectory and recomputes the graphs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from calibration.optimisers import OptimiserState
 
 @ENGINES.register("adjoint")
 class Adjoint(Engine):
-    """The adjoint method: forwards without graphs, backwards with one step's graph at a time.
+    """The adjoint method: forward without graphs, backward with one step's graph at a time.
 
-    Stores θ_k and the optimiser's state per step and no activations, for about half as much
-    time again as ``flat_unroll``.
+    Stores θ_k and the optimiser's state per step but no activations; takes about one and a half
+    times as long as ``flat_unroll``.
     """
 
     description = "exact, through all steps; memory for the activations of one step only"
@@ -40,7 +40,7 @@ class Adjoint(Engine):
         optimiser: OptimiserState,
         outer: Tensor,
     ) -> Hypergradient:
-        """d f(θ_T(u), u) / du to rounding error."""
+        """d f(θ_T(u), u) / du up to rounding error."""
         point = start(parameters, optimiser)
         trajectory: list[Point] = []
         for number in range(problem.steps):

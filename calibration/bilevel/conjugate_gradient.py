@@ -1,4 +1,4 @@
-"""The implicit gradient with the inverse Hessian by conjugate gradients."""
+"""The implicit gradient, with the inverse Hessian approximated by conjugate gradients."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DAMPING = 1e-6
 class ConjugateGradient(ImplicitEngine):
     """``terms`` iterations of conjugate gradients on (H + 10⁻⁶ I) x = ∇f (Pedregosa 2016).
 
-    The damping bounds x along directions without curvature; it moves the answer by at most
-    10⁻⁶/λ_min relative. A network's Hessian is indefinite: the iteration ends where it meets
-    a direction without positive curvature, and if that is the first one, x = lr · ∇f as in
-    ``one_step``. It also ends when the residual has reached rounding error.
+    The damping bounds x along directions without curvature; it changes the result by at most
+    10⁻⁶/λ_min in relative terms. A network's Hessian is indefinite: the iteration stops at a
+    direction without positive curvature, and if that is the first one, x = lr · ∇f as in
+    ``one_step``. It also stops when the residual reaches rounding error.
     """
 
     description = "implicit gradient, inverse Hessian by `terms` iterations of conjugate gradients"
     grows_with_lr = False
 
     def solve(self, curvature: Curvature, slope: Tensor, lr: Tensor) -> Tensor:
-        """The last iterate that positive curvature led to."""
+        """The last iterate reached along directions of positive curvature."""
         solution, residual, direction = torch.zeros_like(slope), slope, slope
         squared = float(residual @ residual)
         enough = squared * torch.finfo(slope.dtype).eps ** 2

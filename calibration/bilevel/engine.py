@@ -1,8 +1,8 @@
-"""What every hypergradient engine takes and gives.
+"""The interface of hypergradient engines.
 
 The inner problem trains θ for T steps on a loss that depends on outer variables u; the
-outer loss judges θ_T. An engine returns d f(θ_T(u), u) / du together with θ_T itself, so
-that a method can go on from there.
+outer loss evaluates θ_T. An engine returns d f(θ_T(u), u) / du together with θ_T itself, so
+that a method can continue from there.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ENGINES: Registry[type[Engine]] = Registry("hypergradient engine", "calsweep.eng
 InnerLoss = Callable[[Tensor, Tensor, int], Tensor]
 """(parameters θ, outer variables u, number of the step from 0) → a 0-dim loss.
 
-Must be twice differentiable and give the same value whenever it is called with the same
-arguments: engines that save memory compute it again.
+Must be twice differentiable and deterministic in its arguments: engines that save memory
+recompute it.
 """
 
 OuterLoss = Callable[[Tensor, Tensor], Tensor]
@@ -49,7 +49,7 @@ class InnerProblem:
 
 
 class Hypergradient(NamedTuple):
-    """The gradient in the outer variables, and where the inner problem ended; all detached.
+    """The gradient in the outer variables, and the end of the inner problem; all detached.
 
     ``value`` is the outer loss at θ_T, ``inner_loss`` the inner loss at the last step.
     """
@@ -64,8 +64,8 @@ class Hypergradient(NamedTuple):
 class Engine(ABC):
     """One way to differentiate the outer loss through the inner problem.
 
-    ``terms`` is the k of engines that cut something short (steps, series, iterations);
-    the exact ones ignore it.
+    ``terms`` is the k of engines that truncate something (steps, series, iterations);
+    exact engines ignore it.
     """
 
     description: ClassVar[str]

@@ -1,4 +1,4 @@
-"""Exact: every step's graph is kept, the optimiser's adjoint is in closed form."""
+"""Exact: keeps every step's graph; the optimiser's adjoint is in closed form."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class FlatUnroll(Engine):
     """Reverse mode through all T steps, one small graph per step.
 
     Autograd sees only ∇_θ loss(θ_k, u, k); the optimiser, a dozen operations on small vectors
-    that cost more as a graph than as arithmetic, brings its own adjoint. Memory grows with T
-    times the activations of one step; each step's are freed as the sweep passes.
+    that cost more as a graph than as arithmetic, provides its own adjoint. Memory grows as T
+    times the activations of one step; those of each step are freed during the backward sweep.
     """
 
     description = "exact, through all steps; fastest while T steps' activations fit in memory"
@@ -40,7 +40,7 @@ class FlatUnroll(Engine):
         optimiser: OptimiserState,
         outer: Tensor,
     ) -> Hypergradient:
-        """d f(θ_T(u), u) / du to rounding error."""
+        """d f(θ_T(u), u) / du up to rounding error."""
         point = start(parameters, optimiser)
         return unrolled(problem, outer_loss, point, outer, range(problem.steps))
 
@@ -48,7 +48,7 @@ class FlatUnroll(Engine):
 def unrolled(
     problem: InnerProblem, outer_loss: OuterLoss, point: Point, outer: Tensor, numbers: range
 ) -> Hypergradient:
-    """Train from ``point`` through the steps with these numbers and differentiate through them."""
+    """Take the steps with these numbers from ``point``, and differentiate through them."""
     variables = leaf(outer)
     steps: list[Step] = []
     for number in numbers:

@@ -1,4 +1,4 @@
-"""Hypergradients by the implicit function theorem: only the end of the training counts."""
+"""Hypergradients by the implicit function theorem: only the end of the training matters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Curvature = Callable[[Tensor], Tensor]
 
 
 class ImplicitEngine(Engine):
-    """∂f/∂u − (∂²L/∂u∂θ)ᵀ x with x ≈ H⁻¹ ∇_θ f, all at θ_T, whatever led there.
+    """∂f/∂u − (∂²L/∂u∂θ)ᵀ x with x ≈ H⁻¹ ∇_θ f, all at θ_T, regardless of the path to it.
 
-    Were θ_T a minimum of the inner loss L + weight_decay · ‖θ‖²/2, H its Hessian and x exact,
-    this would be the derivative of that minimum. L is the loss of the last step, number T − 1;
-    subclasses differ in ``solve``. The T steps before cost what plain training costs.
+    If θ_T were a minimum of the inner loss L + weight_decay · ‖θ‖²/2, H its Hessian and x exact,
+    this would be the derivative of f at that minimum. L is the loss of the last step, number T − 1;
+    subclasses differ in ``solve``. The T steps before cost as much as plain training.
     """
 
     exact = False

@@ -1,4 +1,4 @@
-"""The implicit gradient with the inverse Hessian as a Neumann series."""
+"""The implicit gradient, with the inverse Hessian approximated by a Neumann series."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Neumann(ImplicitEngine):
     """H⁻¹ ≈ α Σ_{j<k} (I − αH)ʲ with ``terms`` = k (Lorraine et al. 2020).
 
     The series converges for 0 < α < 2/λ_max. α = 1/λ with λ ≤ λ_max estimated by ten power
-    iterations that start from ∇f itself: only the part of the spectrum that ∇f can see needs to
-    be bounded, and nothing is drawn at random. With one term this is ``one_step`` at the
-    learning rate 1/λ. Negative eigenvalues, which networks have, make it diverge, by a factor
-    of at most 2 a term; keep ``terms`` small there.
+    iterations starting from ∇f itself: only the part of the spectrum that ∇f excites needs to
+    be bounded, and nothing is random. With one term, this is ``one_step`` at the learning
+    rate 1/λ. Negative eigenvalues, which networks have, make the series diverge, by a factor
+    of at most 2 per term; keep ``terms`` small in that case.
     """
 
     description = "implicit gradient, inverse Hessian by `terms` terms of a Neumann series"
@@ -38,7 +38,7 @@ class Neumann(ImplicitEngine):
 
 
 def largest_eigenvalue(curvature: Curvature, start: Tensor) -> float:
-    """The size of H's largest eigenvalue in the Krylov space of ``start``, from below."""
+    """A lower bound on H's largest absolute eigenvalue in the Krylov space of ``start``."""
     vector, size = start, 0.0
     for _ in range(POWER_ITERATIONS):
         length = float(vector.norm())

@@ -1,4 +1,4 @@
-"""T1–T2: the Hessian taken for the identity, one step long."""
+"""T1–T2: one step, with the Hessian approximated by the identity."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Inner steps forwards, and the adjoint of the optimiser backwards along them.
+"""Inner steps forward, and the optimiser's adjoint backward along them.
 
 One step is g_k = ∇_θ loss(θ_k, u, k) followed by θ_{k+1}, s_{k+1} = update(θ_k, g_k, s_k). Only
-g_k needs autograd: the optimiser has its adjoint in closed form. So every step gets a graph of
-its own, from fresh leaves to g_k, and the chain between the steps is arithmetic on vectors.
+g_k needs autograd: the optimiser has its adjoint in closed form. So every step gets its own
+graph, from fresh leaves to g_k, and the chain between the steps is arithmetic on vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from calibration.optimisers import OptimiserState, Pullback
 
 
 class Point(NamedTuple):
-    """Where the inner problem stands, and the inner loss of the step that led there."""
+    """The state of the inner problem, and the inner loss of the step that led to it."""
 
     parameters: Tensor
     optimiser: OptimiserState
@@ -26,7 +26,7 @@ class Point(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step as the way back needs it: θ_k (a leaf), g_k with its graph, the update's adjoint."""
+    """One step for the backward sweep: θ_k (a leaf), g_k with its graph, the update's adjoint."""
 
     parameters: Tensor
     slope: Tensor
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 def leaf(values: Tensor) -> Tensor:
-    """The same values as the start of a new graph."""
+    """The same values as a leaf of a new graph."""
     return values.detach().requires_grad_()
 
 
@@ -71,7 +71,7 @@ def slope_at(
 
 
 def start(parameters: Tensor, optimiser: OptimiserState) -> Point:
-    """The point before the first step, cut off from whatever graph the values came with."""
+    """The point before the first step, detached from any graph of the values."""
     state = {name: value.detach() for name, value in optimiser.items()}
     return Point(parameters.detach(), state, parameters.new_zeros(()))
 
@@ -92,7 +92,7 @@ def advance(
 
 
 def train(problem: InnerProblem, point: Point, outer: Tensor, numbers: Iterable[int]) -> Point:
-    """Plain training through the steps with these numbers; no graph survives."""
+    """Plain training through the steps with these numbers; no graph is kept."""
     for number in numbers:
         slope, loss = slope_at(problem, leaf(point.parameters), outer, number, graph=False)
         point, _ = advance(problem, point, slope, loss)
@@ -130,7 +130,7 @@ def sweep_back(
             if before:
                 through, direct = pull(step.slope, (step.parameters, outer), slope_bar)
                 parameters_bar = parameters_bar + through
-            else:  # where the first step started does not depend on u: half of the work is saved
+            else:  # the starting point does not depend on u, which saves half of the work
                 (direct,) = pull(step.slope, (outer,), slope_bar)
             outer_bar = outer_bar + direct
     return outer_bar

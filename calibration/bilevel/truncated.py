@@ -1,4 +1,4 @@
-"""Exact through the last few steps; what u did to the earlier ones is left out."""
+"""Exact through the last few steps; ignores the effect of u on earlier ones."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from calibration.optimisers import OptimiserState
 class Truncated(Engine):
     """Truncated back-propagation (Shaban et al. 2019): the last ``terms`` steps only.
 
-    θ_{T−k} and the optimiser's state there count as constants. Near a strongly convex
-    solution the error falls exponentially in k; with k ≥ T there is none.
+    θ_{T−k} and the optimiser's state there are treated as constants. Near a strongly convex
+    solution, the error decreases exponentially in k; with k ≥ T it is 0.
     """
 
     description = "exact through the last `terms` steps, blind to the earlier ones"

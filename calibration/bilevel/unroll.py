@@ -20,10 +20,10 @@ Chained = tuple[Any, ...]
 
 @ENGINES.register("unroll")
 class Unroll(Engine):
-    """One graph through all T steps, made by torchopt's ``adam`` or ``sgd``.
+    """One graph through all T steps, built by torchopt's ``adam`` or ``sgd``.
 
     torchopt computes Adam's bias correction in float32 whatever the parameters' type, so it
-    agrees with the other exact engines to about 2 · 10⁻⁵ only.
+    agrees with the other exact engines only to about 2 · 10⁻⁵.
     """
 
     description = "exact, by autograd through torchopt's optimisers; an independent check"
@@ -95,7 +95,7 @@ def _to_torchopt(fresh: Chained, kind: object, ours: OptimiserState) -> Chained:
             )
         if hasattr(state, "trace"):
             assert isinstance(kind, SGD)
-            # torchopt leaves the momentum out of a transformation's first call.
+            # torchopt omits the momentum in a transformation's first call.
             return state._replace(trace=[kind.momentum * ours["velocity"].detach()])
         return state
 

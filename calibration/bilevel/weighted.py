@@ -1,9 +1,9 @@
-"""Hypergradients of sample weights in networks of linear layers: by hand, for K networks at once.
+"""Hand-written hypergradients of sample weights in dense networks, for K networks at once.
 
-What ``flat_unroll`` computes by autograd. The inner loss is the weighted cross-entropy
-mean w_i CE_i, so with p = softmax(z), e = p − one-hot and N rows the gradient at the logits is
-w_i e_i / N. Its derivative along ż is w_i (p_i ż_i − p_i (p_i · ż_i)) / N, and that of the
-gradient's product with a direction by w_i is e_i · ż_i / N: one tangent pass gives both.
+Equivalent to ``flat_unroll``, without autograd. The inner loss is the weighted cross-entropy
+mean w_i CE_i, so with p = softmax(z), e = p − one-hot and N rows, the gradient at the logits is
+w_i e_i / N. Its derivative along ż is w_i (p_i ż_i − p_i (p_i · ż_i)) / N, and the derivative by
+w_i of the gradient's product with a direction is e_i · ż_i / N: one tangent pass gives both.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OuterSlope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Rows(NamedTuple):
-    """Inputs, labels and positions among the weights, of one network or stacked for K."""
+    """Inputs, labels and positions in the weights, of one network or stacked for K."""
 
     inputs: Tensor
     labels: Tensor
@@ -31,7 +31,7 @@ class Rows(NamedTuple):
 
 
 class WeightedStep(NamedTuple):
-    """One inner step as the way back needs it; ``p`` and ``error`` are (…, C, N)."""
+    """One inner step for the backward sweep; ``p`` and ``error`` are (…, C, N)."""
 
     made: DensePass
     bars: list[Tensor]
@@ -64,9 +64,9 @@ def unrolled_by_hand(
 ) -> Hypergradient:
     """Train with these batches, one after the other, and differentiate by the weights.
 
-    Everything is that of one network, or stacked for K along a first dimension (rates and the
+    All arguments are those of one network, or stacked for K along a first dimension (rates and the
     optimiser's counters as columns; the optimiser must be ``elementwise``). Without an
-    ``outer_slope`` the network is only trained, and the gradient is zero.
+    ``outer_slope``, the network is only trained, and the gradient is zero.
     """
     parameters, state = begin
     steps: list[WeightedStep] = []
@@ -97,7 +97,7 @@ def unrolled_by_hand(
         parameters_bar, slope_bar, state_bar = step.pullback(parameters_bar, state_bar)
         tangent = step.made.tangent(slope_bar)
         gradient.scatter_add_(-1, step.positions, step.product_by_weight(tangent.logits))
-        if steps:  # where the first step started does not depend on the weights
+        if steps:  # the starting point does not depend on the weights
             bent = step.bar_along(tangent.logits)
             parameters_bar = parameters_bar + step.made.gradient_along(step.bars, tangent, bent)
     return Hypergradient(gradient, value, loss, parameters, state)

@@ -1,4 +1,4 @@
-"""Gradient boosting on histograms, as scikit-learn has it."""
+"""Histogram-based gradient boosting by scikit-learn."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from calibration.learners.leafwise import ColumnShare, LeastRows, MostLeaves, Sh
 from calibration.learners.scikit_learn import ScikitEstimator
 
 ROUNDS_AT_ONCE = 20
-"""Rounds grown at a time: every continuation bins the rows again."""
+"""Rounds grown at a time: every warm start bins the rows again."""
 
 
 class HistGradientBoostingHyperparameters(BoosterHyperparameters):
     """Every tree has at most ``max_leaf_nodes`` leaves of at least ``min_samples_leaf`` rows.
 
     Its values are shrunk by ``learning_rate`` and penalised by ``l2_regularization``; every split
-    looks at the share ``max_features`` of the columns.
+    considers the share ``max_features`` of the columns.
     """
 
     learning_rate: Shrinkage = 0.1
@@ -39,11 +39,11 @@ class HistGradientBoostingHyperparameters(BoosterHyperparameters):
 
 @LEARNERS.register("hist_gradient_boosting")
 class HistGradientBoosting(ScikitEstimator):
-    """scikit-learn's HistGradientBoostingClassifier; categories and missing values as they are.
+    """scikit-learn's HistGradientBoostingClassifier; native categories and missing values.
 
     Rounds are grown in blocks by a warm start, which gives the same trees as all at once.
-    What is searched is among what Holzmüller, Grinsztajn and Steinwart (2024) search for LightGBM;
-    their ranges reach further, but for the share of columns.
+    The search space is a subset of the hyperparameters that Holzmüller, Grinsztajn and Steinwart
+    (2024) search for LightGBM; their ranges are wider, except for the share of columns.
     """
 
     description = "boosted trees on histograms (scikit-learn)"
@@ -54,7 +54,7 @@ class HistGradientBoosting(ScikitEstimator):
     most_categories = 255  # as many as there are bins
 
     def make(self, seed: int, threads: int) -> Any:
-        """The classifier; which round is the best is decided elsewhere."""
+        """The classifier, without early stopping: the best round is chosen elsewhere."""
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         values = self.hyperparameters.of_library()

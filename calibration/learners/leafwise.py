@@ -1,8 +1,8 @@
-"""What is searched of boosted trees grown leaf by leaf, whatever a library calls it.
+"""The search space of boosted trees grown leaf by leaf, whatever names a library uses.
 
 The hyperparameters are among those that Holzmüller, Grinsztajn and Steinwart (2024) search for
-LightGBM, which has penalties and a least Hessian beside them. Their ranges reach further (learning
-rates from 0.001 to 1, up to 1000 leaves, 1 to 400 rows), but for the share of columns, from 0.5.
+LightGBM, which also has penalties and a minimum Hessian. Their ranges are wider (learning rates
+from 0.001 to 1, up to 1000 leaves, 1 to 400 rows), except for the share of columns, from 0.5.
 """
 
 from __future__ import annotations

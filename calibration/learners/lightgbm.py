@@ -24,7 +24,7 @@ from calibration.learners.leafwise import ColumnShare, LeastRows, MostLeaves, Sh
 class LightGBMHyperparameters(BoosterHyperparameters):
     """Every tree has at most ``num_leaves`` leaves of at least ``min_data_in_leaf`` rows.
 
-    Its values are shrunk by ``learning_rate`` and penalised by ``lambda_l2``; it sees the share
+    Its values are shrunk by ``learning_rate`` and penalised by ``lambda_l2``; it uses the share
     ``feature_fraction`` of the columns, and the share ``bagging_fraction`` of the rows.
     """
 
@@ -38,11 +38,12 @@ class LightGBMHyperparameters(BoosterHyperparameters):
 
 @LEARNERS.register("lightgbm")
 class LightGBM(Estimator):
-    """LightGBM's own boosting; categories and missing values as they are.
+    """LightGBM's own boosting; native categories and missing values.
 
-    Ke et al. 2017. Deterministic: histograms are built row by row, rather than as a race decides.
-    What is searched is among what Holzmüller, Grinsztajn and Steinwart (2024) search for LightGBM;
-    their ranges reach further, but for the share of columns.
+    Ke et al. 2017. Deterministic: histograms are always built row-wise; the faster way is not
+    chosen by timing. The search space is a subset of the hyperparameters that Holzmüller,
+    Grinsztajn and Steinwart (2024) search for LightGBM; their ranges are wider, except for the
+    share of columns.
     """
 
     description = "boosted trees, grown leaf by leaf (LightGBM)"
@@ -100,12 +101,12 @@ class LightGBM(Estimator):
         return np.asarray(found, dtype=np.float64)
 
     def save(self, rounds: int) -> bytes:
-        """LightGBM's text."""
+        """LightGBM's text format."""
         text: str = self.model.model_to_string(num_iteration=rounds)
         return text.encode()
 
     def load(self, content: bytes) -> None:
-        """Read LightGBM's text."""
+        """Read LightGBM's text format."""
         import lightgbm
 
         try:

@@ -15,7 +15,7 @@ from calibration.learners.scikit_learn import ScikitEstimator
 class LogisticRegressionHyperparameters(EstimatorHyperparameters):
     """``C`` is the inverse strength of the penalty on the coefficients.
 
-    L-BFGS ends after ``max_iter`` iterations at the latest.
+    L-BFGS takes at most ``max_iter`` iterations.
     """
 
     C: Annotated[float, Field(gt=0, le=1e10), LogUniform(1e-4, 1e4)] = 1.0
@@ -24,9 +24,9 @@ class LogisticRegressionHyperparameters(EstimatorHyperparameters):
 
 @LEARNERS.register("logistic_regression")
 class LogisticRegression(ScikitEstimator):
-    """Multinomial logistic regression of scikit-learn, on the inputs that networks get.
+    """scikit-learn's multinomial logistic regression, on the same inputs as networks.
 
-    Numbers are standardised, gaps filled and marked, categories one-hot.
+    Numbers are standardised, missing values imputed and indicated, categories one-hot.
     """
 
     description = "linear: softmax regression with an L2 penalty (scikit-learn)"
@@ -35,7 +35,7 @@ class LogisticRegression(ScikitEstimator):
 
     @property
     def deterministic(self) -> bool:
-        """Always: the problem is convex, and L-BFGS begins at 0."""
+        """Always: the problem is convex, and L-BFGS starts at 0."""
         return True
 
     def make(self, seed: int, threads: int) -> Any:

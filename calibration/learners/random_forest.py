@@ -15,8 +15,9 @@ from calibration.learners.scikit_learn import ScikitEstimator
 class RandomForestHyperparameters(EstimatorHyperparameters):
     """``n_estimators`` trees, none deeper than ``max_depth`` (0: no limit).
 
-    Every split looks at ``max_features`` of the columns (a share, or their root or logarithm) and
-    leaves ``min_samples_leaf`` rows on both sides; ``criterion`` is what it improves.
+    Every split considers ``max_features`` of the columns (a share, or the square root or logarithm
+    of their number) and leaves at least ``min_samples_leaf`` rows on both sides; ``criterion``
+    measures its quality.
     """
 
     n_estimators: Annotated[int, Field(ge=1, le=100_000), Choice((100, 300))] = 100
@@ -31,13 +32,13 @@ class RandomForestHyperparameters(EstimatorHyperparameters):
 
 @LEARNERS.register("random_forest")
 class RandomForest(ScikitEstimator):
-    """The random forest of scikit-learn; missing numbers as they are, categories one-hot.
+    """scikit-learn's random forest; native missing values, categories one-hot.
 
     Breiman 2001.
 
-    Criterion and leaf sizes are searched as Grinsztajn, Oyallon and Varoquaux (2022) do, shares of
-    columns in coarser steps; their depth, split size, least gain and lack of a bootstrap are not,
-    nor small numbers of trees.
+    Criterion and leaf sizes are searched as by Grinsztajn, Oyallon and Varoquaux (2022), shares of
+    columns in coarser steps. Unlike theirs, the search space does not include depth, split size,
+    minimum gain, training without bootstrap, or small numbers of trees.
     """
 
     description = "trees on bootstrapped rows, averaged (scikit-learn)"
@@ -54,5 +55,5 @@ class RandomForest(ScikitEstimator):
         return RandomForestClassifier(**values, random_state=seed, n_jobs=threads)
 
     def settle(self) -> None:
-        """Predict with one thread: several add the trees' votes up in any order."""
+        """Predict with one thread: several sum the trees' votes in no fixed order."""
         self.model.set_params(n_jobs=1)

@@ -1,7 +1,7 @@
-"""What the estimators of scikit-learn share: fitted in one go, stored with skops.
+"""The common base of scikit-learn's estimators: fitted in one go, stored with skops.
 
-skops writes the parts of a model, not a pickle, and loads types that it knows to be harmless. What
-else a file holds must be one of the types of the classifier's own package.
+skops stores the parts of a model, not a pickle, and loads only types that it knows to be safe. Any
+other type in a file must be listed here or come from the classifier's own package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HARMLESS = (
     "sklearn.tree._tree.Tree",
     "sklearn.utils.validation.check_array",
 )
-"""What skops does not vouch for by itself: arrays of numbers with methods, and a check."""
+"""Safe types that skops does not trust by default: arrays of numbers with methods, and a check."""
 
 
 class ScikitEstimator(Estimator):
@@ -33,7 +33,7 @@ class ScikitEstimator(Estimator):
 
     @classmethod
     def imports(cls) -> tuple[str, ...]:
-        """The packages that predicting imports."""
+        """The packages that prediction imports."""
         return (cls.package, "sklearn", "skops")
 
     @abstractmethod
@@ -42,7 +42,7 @@ class ScikitEstimator(Estimator):
 
     def fit(self, task: Task) -> Iterator[Matrix]:
         """Fit in one go: one round."""
-        # Imported here, as is all that predicting does not need.
+        # Imported here, like everything that prediction does not need.
         from threadpoolctl import threadpool_limits
 
         self.model = self.make(task.seed, task.threads)
@@ -53,15 +53,15 @@ class ScikitEstimator(Estimator):
         yield self.scores(task.validation, 1)
 
     def settle(self) -> None:
-        """What is done to the fitted classifier before it predicts."""
+        """Hook: prepare the fitted classifier for prediction."""
 
     def scores(self, inputs: Matrix, rounds: int) -> Matrix:
-        """Logarithms of the probabilities, of which none is below ``FLOOR``."""
+        """Logarithms of the probabilities, clipped to at least ``FLOOR``."""
         found: Matrix = np.log(np.maximum(self.model.predict_proba(inputs), FLOOR))
         return found
 
     def save(self, rounds: int) -> bytes:
-        """The classifier as skops writes it. Raises ``ValueError`` if ``load`` would refuse it."""
+        """The classifier in skops' format. Raises ``ValueError`` if ``load`` would reject it."""
         import skops.io
 
         content: bytes = skops.io.dumps(self.model, compression=ZIP_DEFLATED)
@@ -69,7 +69,7 @@ class ScikitEstimator(Estimator):
         return content
 
     def load(self, content: bytes) -> None:
-        """Load the classifier if all that it is made of may be trusted."""
+        """Load the classifier. Raises ``ValueError`` if it contains an untrusted type."""
         import skops.io
 
         self.model = skops.io.loads(content, trusted=self._check_types(content))

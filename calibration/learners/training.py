@@ -1,4 +1,4 @@
-"""A training as the engine carries it out in blocks, whatever is trained."""
+"""The interface of trainings, which the engine carries out in blocks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Training(Protocol):
     """Something being trained on one split, an epoch (or a round of boosting) at a time.
 
     ``curve`` has a row for every epoch so far; ``predict`` uses the best one, ``best_epoch``. Saved
-    with ``state_dict`` and loaded into a new training of the same configuration, it goes on
-    exactly as if it had never stopped. What was trained is stored by ``network`` and
+    with ``state_dict`` and loaded into a new training of the same configuration, it continues
+    exactly as if it had never stopped. The trained model is stored by ``network`` and
     ``load_network`` (tensors) or by ``files`` and ``load_files`` (bytes in a library's format).
     """
 
@@ -31,11 +31,11 @@ class Training(Protocol):
 
     @property
     def done(self) -> bool:
-        """Nothing is left to be trained."""
+        """Whether training is complete."""
 
     @property
     def diverged(self) -> bool:
-        """The last epoch came to something that is not a number."""
+        """Whether the last epoch gave an infinite value or NaN."""
 
     def run_epoch(self) -> dict[str, float]:
         """Train one epoch and return its row of the curve."""
@@ -47,10 +47,10 @@ class Training(Protocol):
         """Logits of the best epoch for the validation part, on the CPU."""
 
     def history(self) -> dict[str, Tensor]:
-        """What is worth keeping of the course of training."""
+        """Records of the course of training that are worth keeping."""
 
     def reliability(self) -> dict[str, Tensor]:
-        """Validation confidence and correctness along training, where it was asked for."""
+        """Validation confidence and correctness during training, if requested."""
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes, as tensors and plain values."""
@@ -71,7 +71,7 @@ def begin(
     model_options: dict[str, Any] | None = None,
     device: str = "cpu",
 ) -> TrainingRun | EstimatorTraining:
-    """A training before its first epoch; ``model`` and ``device`` are those of a network."""
+    """A training before its first epoch; ``model`` and ``device`` apply to networks only."""
     if isinstance(learner, Estimator):
         return EstimatorTraining(
             learner, splits, columns=columns, classes=classes, config=config, seed=seed

@@ -21,10 +21,10 @@ from calibration.learners.estimator import (
 
 
 class XGBoostHyperparameters(BoosterHyperparameters):
-    """Trees of at most ``max_depth`` levels, with ``min_child_weight`` in every leaf at least.
+    """Trees of at most ``max_depth`` levels, with at least ``min_child_weight`` in every leaf.
 
     Their values are shrunk by ``learning_rate`` and penalised by ``reg_lambda``; a split must gain
-    ``gamma``; a tree sees the share ``colsample_bytree`` of the columns, and the share
+    at least ``gamma``; a tree uses the share ``colsample_bytree`` of the columns, and the share
     ``subsample`` of the rows.
     """
 
@@ -39,14 +39,15 @@ class XGBoostHyperparameters(BoosterHyperparameters):
 
 @LEARNERS.register("xgboost")
 class XGBoost(Estimator):
-    """XGBoost's own boosting on histograms; categories and missing values as they are.
+    """XGBoost's own boosting on histograms; native categories and missing values.
 
     Chen and Guestrin 2016.
 
-    What is searched is among what Gorishniy et al. (2021) and Grinsztajn, Oyallon and Varoquaux
-    (2022) search, by the configurations they published. The shares' ranges are theirs. Other ranges
-    differ: with both of them learning rates begin at 1e-5, with which 1000 rounds would not get
-    far, and depths are 3 to 10 and 1 to 11; so do those of leaf weights and of the penalty.
+    The search space is a subset of the hyperparameters that Gorishniy et al. (2021) and Grinsztajn,
+    Oyallon and Varoquaux (2022) search in their published configurations. The ranges of the shares
+    are theirs. Other ranges differ: in both, learning rates start at 1e-5, with which 1000 rounds
+    would not get far, and depths are 3 to 10 and 1 to 11; the ranges of leaf weights and of the
+    penalty differ as well.
     """
 
     description = "boosted trees, grown level by level (XGBoost)"
@@ -72,7 +73,7 @@ class XGBoost(Estimator):
         }
 
     def fit(self, task: Task) -> Iterator[Matrix]:
-        """Boost round by round; XGBoost itself adds each tree to what it predicts of the rows."""
+        """Boost round by round; XGBoost itself adds each tree to its predictions of the rows."""
         import xgboost
 
         kinds = ["c" if i in task.categorical else "q" for i in range(task.inputs.shape[1])]
@@ -103,11 +104,11 @@ class XGBoost(Estimator):
         return _scores(self.model.predict(rows, output_margin=True, iteration_range=kept))
 
     def save(self, rounds: int) -> bytes:
-        """XGBoost's JSON."""
+        """XGBoost's JSON format."""
         return bytes(self.model[:rounds].save_raw("json"))
 
     def load(self, content: bytes) -> None:
-        """Read XGBoost's JSON."""
+        """Read XGBoost's JSON format."""
         import xgboost
 
         model = xgboost.Booster({"nthread": 1})
