@@ -125,7 +125,7 @@ class CohortStep:
         return stepped
 
     def one_by_one(self) -> Stepped:
-        """As each member's ``run_epoch`` would."""
+        """Take the step as each member's ``run_epoch`` would."""
         results = [
             run.method.steps(
                 run.learner,
@@ -148,13 +148,13 @@ class CohortStep:
 
 
 def same_bits(one: Any, other: Any) -> bool:
-    """Whether two results have the same structure and numbers; NaN is NaN."""
+    """Whether two results have the same structure and numbers; NaN equals NaN."""
     (ones, spec), (others, other_spec) = tree_flatten(one), tree_flatten(other)
     return bool(spec == other_spec) and all(map(equal_tensors, ones, others))
 
 
 def equal_tensors(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same type, shape and numbers; NaN is NaN."""
+    """Whether two tensors have the same type, shape and numbers; NaN equals NaN."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
     return torch.equal(one, other) or bool(

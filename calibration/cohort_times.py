@@ -39,7 +39,7 @@ class EpochTimes:
 
     @property
     def together_next(self) -> bool:
-        """Whether the next epoch is to be trained together."""
+        """Whether to train the next epoch together."""
         if self.compared is not None:
             together, alone = self.compared
             return together < alone

@@ -109,7 +109,7 @@ class _Network:
         self._method: Method | None = None
         if description.method is not None:
             self._method = make_method(description.method.name, description.method.options)
-        with seeded(0, "deployment"):  # building draws weights that are replaced at once
+        with seeded(0, "deployment"):  # building draws initial weights, which are not used
             module = build_embedded(
                 made.name,
                 made.options,

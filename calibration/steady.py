@@ -92,7 +92,7 @@ class SteadyLoss(TorchFunctionMode):
 
 
 def _usual(args: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Whether it is the plain mean over rows of logits and labels, without further options."""
+    """Whether these arguments ask for the plain mean over rows of logits and labels."""
     defaults = {"weight": None, "reduction": "mean", "label_smoothing": 0.0, "ignore_index": -100}
     plain = len(args) == 2 and args[0].dim() == 2 and args[1].dim() == 1
     return plain and all(value == defaults.get(name) for name, value in options.items())

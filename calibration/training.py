@@ -77,7 +77,7 @@ class TrainingRun(Batches, TrainingProgress):
         self._by_batch = splits.train.inputs.dtype == torch.uint8 or is_mapped(splits.train.inputs)
         self.train_transform = splits.train_transform
         self._by_batch |= self.train_transform is not None  # it gets untransformed rows
-        self._by_batch |= own is not None  # resized images would take many times their memory
+        self._by_batch |= own is not None  # resized images would take many times the memory
         if splits.train.inputs.dtype != torch.uint8:
             check_augmentations(config)
         if self._by_batch:
@@ -88,7 +88,7 @@ class TrainingRun(Batches, TrainingProgress):
                 "split with held_out=True"
             )
         if self.transform is splits.transform and not self._by_batch:
-            parts = splits.prepared  # the same tensors for every network on these rows
+            parts = splits.prepared  # shared by all networks on these rows
         else:
             parts = self._transformed(splits.learned_from)
         self.train, self.validation, *held_out = placed(parts, self.device)

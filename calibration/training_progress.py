@@ -28,7 +28,7 @@ class TrainingProgress:
         self.seconds = 0.0
         self.state = initial
         self.best = initial
-        self.best_score = (math.inf, math.inf)  # what the rule measured, and what breaks a tie
+        self.best_score = (math.inf, math.inf)  # the rule's value, and a tie-breaker
         self.best_epoch = 0
         self.curve: list[dict[str, float]] = []
         self.snapshots: list[dict[str, Tensor]] = []

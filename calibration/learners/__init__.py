@@ -1,4 +1,4 @@
-"""What can be trained: a network by a method, or an estimator; one file each."""
+"""Learners: methods, which train a network, and estimators, with one file each."""
 
 from calibration.learners import (
     catboost,

@@ -185,7 +185,7 @@ class CatBoost(Estimator):
             self._rounds.end()
 
     def scores(self, inputs: Matrix, rounds: int) -> Matrix:
-        """The sum of the first trees."""
+        """The sum of the trees of the first ``rounds`` rounds."""
         self._end()
         margins: Matrix = self.model.predict(
             self._pool(inputs), "RawFormulaVal", ntree_end=rounds, thread_count=1

@@ -131,7 +131,7 @@ class EstimatorTraining:
         self.epoch = 0
         self.seconds = 0.0
         self.curve: list[dict[str, float]] = []
-        self.best_score = (math.inf, math.inf)  # what the rule measured, and what breaks a tie
+        self.best_score = (math.inf, math.inf)  # the rule's value, and a tie-breaker
         self.best_epoch = 0
         self._rounds: Iterator[Matrix] | None = None
         self._trained = 0

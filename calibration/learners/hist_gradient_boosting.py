@@ -78,6 +78,6 @@ class HistGradientBoosting(ScikitEstimator):
             yield from block
 
     def scores(self, inputs: Matrix, rounds: int) -> Matrix:
-        """The sum of the first trees."""
+        """The sum of the trees of the first ``rounds`` rounds."""
         staged = self.model.staged_decision_function(inputs)
         return log_odds(next(islice(staged, rounds - 1, rounds)))

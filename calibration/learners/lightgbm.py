@@ -91,7 +91,7 @@ class LightGBM(Estimator):
             yield log_odds(total)
 
     def scores(self, inputs: Matrix, rounds: int) -> Matrix:
-        """The sum of the first trees."""
+        """The sum of the trees of the first ``rounds`` rounds."""
         return log_odds(self._margins(inputs, 0, rounds))
 
     def _margins(self, inputs: Matrix, start: int, rounds: int) -> Matrix:

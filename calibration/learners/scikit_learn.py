@@ -16,7 +16,7 @@ import numpy as np
 from calibration.learners.estimator import FLOOR, Estimator, Matrix, Task
 
 _HARMLESS = (
-    "functools.partial",  # of a function that must be trusted itself
+    "functools.partial",  # the wrapped function must be trusted as well
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
     "sklearn.tree._tree.Tree",
     "sklearn.utils.validation.check_array",

@@ -94,7 +94,7 @@ class XGBoost(Estimator):
             yield _scores(self.model.predict(seen, output_margin=True))
 
     def scores(self, inputs: Matrix, rounds: int) -> Matrix:
-        """The sum of the first trees."""
+        """The sum of the trees of the first ``rounds`` rounds."""
         import xgboost
 
         rows = xgboost.DMatrix(
