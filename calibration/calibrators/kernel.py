@@ -21,9 +21,9 @@ _LIMIT, _SPACING = 40.0, 0.05
 GRID = np.linspace(-_LIMIT, _LIMIT, round(2 * _LIMIT / _SPACING) + 1)
 BANDWIDTHS = _SPACING * 2.0 ** np.arange(7, -0.5, -0.5)
 """From 6.4 down to the grid spacing, by factors of √2."""
-# Twice the grid, so that sums do not reach round the circle.
+# Twice the grid, so that circular sums do not wrap around.
 _LENGTH = next_fast_len(2 * len(GRID), real=True)
-# Sums by Fourier transform are exact to about this.
+# Sums by Fourier transform are accurate to about this.
 _LEAST = 1e-12
 
 

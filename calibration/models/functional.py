@@ -135,8 +135,8 @@ class FunctionalModel:
             raise ValueError(
                 f"parameters must be a vector of {self.size}; got shape {tuple(parameters.shape)}"
             )
-        # One split, because its gradient is one concatenation; the gradient of every slice
-        # taken by itself would be a vector of full length.
+        # One split, because its gradient is one concatenation; the gradient of each separate
+        # slice would be a vector of full length.
         parts = torch.split(parameters, self._sizes)
         pairs = zip(parts, self._shapes, strict=True)
         # A view is an autograd node of its own; vectors need none.

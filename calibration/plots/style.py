@@ -147,7 +147,7 @@ def legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
     legend = figure.legend(
         list(handles.values()), numbers, loc="outside lower center", ncols=columns
     )
-    # Given as labels, names that begin with an underscore would be left out.
+    # Passed as labels, names that begin with an underscore would be omitted.
     for entry, label in zip(legend.get_texts(), labels, strict=True):
         entry.set_text(label)
 

@@ -37,7 +37,7 @@ def check_declaration(method: type[Method]) -> None:
 
 
 def check_estimator_declaration(estimator: type[Estimator]) -> None:
-    """The same for an estimator, which also declares its storage format."""
+    """The same for an estimator, which also declares the name of its file."""
     about = estimator.__name__
     require(not inspect.isabstract(estimator), about, "must write fit, scores, save and load")
     _check_listed(estimator, about)
