@@ -12,7 +12,7 @@ from calibration.data.fixed import FixedDataset
 
 
 class EmbeddedDataset(FixedDataset):
-    """The rows of ``rows``, split in the same way; test rows are embedded only when they are read.
+    """The rows of ``rows``, split in the same way; ``embed`` is called when test rows are read.
 
     Its fingerprint is that of the rows: the embedding network is recorded elsewhere.
     """

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 LEAST_PROBABILITY = 1e-12
 SUM_TOLERANCE = 2.0**-8
-"""The sum of a softmax rounded to bfloat16 (8 significant bits) is off by up to this."""
+"""A softmax rounded to bfloat16 (8 significant bits) has a sum that is off 1 by up to this."""
 MOST_OFF = 0.1
-"""A sum of rounded probabilities that is off by more is an error, however many there are."""
+"""A sum of rounded probabilities that is off 1 by more is an error, however many there are."""
 MOST_DECIMALS = 6
 MOST_DECIMALS_FLOAT32 = 4
 """More decimals are within the rounding of a float32 itself."""

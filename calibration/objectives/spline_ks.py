@@ -15,7 +15,7 @@ from torch import Tensor
 from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.top_label import top_label
 
-# Points between two knots at which the spline is evaluated.
+# Points between two knots at which the spline is compared with 0.
 POINTS_PER_PIECE = 16
 
 
