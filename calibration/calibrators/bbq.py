@@ -21,7 +21,7 @@ class BayesianBinning(OneVsRest[StepFunction]):
     """Histograms of equal mass, averaged over their number of bins (Naeini et al. 2015).
 
     B runs from N^⅓/10 to 10·N^⅓. In every bin the frequency of the class has a Beta prior
-    worth N'/B samples, N' = 2, with the middle of the bin as its mean; a histogram is weighted
+    worth N'/B samples, N' = 2, whose mean is the centre of the bin; a histogram is weighted
     by its marginal likelihood and predicts its posterior means.
     """
 
@@ -49,7 +49,7 @@ def _posteriors(
 ) -> tuple[list[StepFunction], Floats]:
     """The posterior means of each histogram, and their log marginal likelihoods (BDeu).
 
-    The bins of all histograms stand in one array, one histogram after the other.
+    The bins of all histograms are in one array, one histogram after the other.
     """
     edges = [equal_mass_edges(ordered, bins) for bins in numbers]
     sizes = np.array([len(inner) + 1 for inner in edges])
@@ -65,7 +65,7 @@ def _posteriors(
     begin[~first], end[~last] = rank, rank
     count, positive = end - begin, ones[end] - ones[begin]
     prior = np.repeat(EQUIVALENT_SAMPLES / sizes, sizes)
-    # A bin may reach from 0 to a number that rounds to 0: keep both prior counts positive.
+    # A bin may extend from 0 to a number that rounds to 0: keep both prior counts positive.
     alpha = prior * np.clip((left + right) / 2, 1e-12, 1 - 1e-12)
     beta = prior - alpha
     evidence = betaln(positive + alpha, count - positive + beta) - betaln(alpha, beta)
@@ -78,6 +78,6 @@ def _average(models: list[StepFunction], weights: Floats) -> StepFunction:
     """The weighted mean of step functions, itself a step function."""
     used = [(bins, w) for bins, w in zip(models, weights, strict=True) if w > 0]
     edges = np.unique(np.concatenate([bins.edges for bins, _ in used]))
-    # Every step holds its right end; the last one reaches to infinity.
+    # Every step includes its right end; the last one extends to infinity.
     ends = np.append(edges, np.inf)
     return StepFunction(edges, sum((w * bins(ends) for bins, w in used), start=np.zeros(len(ends))))

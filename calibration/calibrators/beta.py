@@ -14,7 +14,7 @@ from calibration.calibrators.platt import LogisticMap
 class Beta(LogisticMap):
     """σ(a·log p − b·log(1 − p) + c) per class, a and b at least 0 (Kull et al. 2017).
 
-    Where a free fit gives a negative a or b, which would not be monotone, it is held at 0
+    If an unconstrained fit gives a negative a or b, which would not be monotone, it is fixed at 0
     and the rest is fitted again.
     """
 

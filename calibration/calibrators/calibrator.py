@@ -1,4 +1,4 @@
-"""The contract of every post-hoc calibrator, and the registry they are found in."""
+"""The contract of every post-hoc calibrator, and their registry."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class Calibrator(ABC):
     """A map from logits to calibrated probabilities, fitted on held-out data.
 
     ``fit(logits, labels)`` takes logits (N, K) of any float type on any device and integer
-    labels (N,); log-probabilities serve equally as logits. ``weights`` (N,) say how often each
+    labels (N,); log-probabilities are valid logits. ``weights`` (N,) say how often each
     row counts: integer weights are equivalent to repeated rows. A calibrator that is not
-    ``weighted`` cannot follow them and is fitted without. Calling the fitted object gives
-    probabilities (N, K), float64 on the CPU, whose rows sum to 1; or, where ``top_label`` is
+    ``weighted`` does not support them and is fitted without. Calling the fitted object gives
+    probabilities (N, K), float64 on the CPU, whose rows sum to 1; or, if ``top_label`` is
     true, the confidence (N,) of the predicted class. A calibrator has no constructor
     arguments, so that ``type(self)()`` is an unfitted copy.
 
-    A subclass writes ``_fit`` and ``_apply``, which see checked float64 tensors; the weights are
-    given to ``_fit`` if it declares ``weighted``. If it declares ``scaling``, plain softmax takes
-    the place of the fitted map whenever the map's NLL on the fitting data is above that of plain
-    softmax (``converged`` is then False).
+    A subclass implements ``_fit`` and ``_apply``, which receive checked float64 tensors; ``_fit``
+    is given the weights if the class declares ``weighted``. If it declares ``scaling``, plain
+    softmax replaces the fitted map whenever the map's NLL on the fitting data is above that of
+    plain softmax (``converged`` is then False).
 
     ``fit`` and the call raise ``ValueError`` naming the argument if it has the wrong shape or
     type, is empty or not finite, or if a label is out of range; the call raises
@@ -42,19 +42,19 @@ class Calibrator(ABC):
     description: ClassVar[str]
     """One line for the list of calibrators."""
     scaling: ClassVar[bool]
-    """NLL on the fitting data is never above that of plain softmax."""
+    """Whether NLL on the fitting data is never above that of plain softmax."""
     keeps_argmax: ClassVar[bool]
-    """The predicted class still has the largest probability."""
+    """Whether the predicted class still has the largest probability."""
     fast: ClassVar[bool]
-    """Cheap even with 1000 classes."""
+    """Whether it is cheap even with 1000 classes."""
     top_label: ClassVar[bool] = False
-    """The call gives only the confidence of the predicted class."""
+    """Whether the call returns only the confidence of the predicted class."""
     weighted: ClassVar[bool] = False
-    """Its fit follows the rows' weights; reports mark those that do not."""
+    """Whether its fit follows the rows' weights; reports mark calibrators that do not."""
     complexity: ClassVar[int] = CalibratorComplexity.FREE
-    """Its place on the scale of ``CalibratorComplexity``; the highest, unless declared."""
+    """Its place on the scale of ``CalibratorComplexity``; by default the highest."""
     version: ClassVar[int] = 1
-    """Increase it when the fit changes: stored predictions are then evaluated again."""
+    """Increase it when the fit changes; stored predictions are then re-evaluated."""
 
     converged: bool
     """Whether the fit reached the optimum of its problem; set by ``fit``."""
@@ -63,7 +63,7 @@ class Calibrator(ABC):
     _fell_back: bool = False
 
     def fit(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Self:
-        """Fit on held-out ``logits`` (N, K) and ``labels`` (N,), forgetting any earlier fit."""
+        """Fit on held-out ``logits`` (N, K) and ``labels`` (N,), discarding any earlier fit."""
         logits = checked_logits(logits)
         labels = checked_labels(labels, *logits.shape)
         self.converged = True
@@ -71,7 +71,7 @@ class Calibrator(ABC):
             weights = None
             self._fit(logits, labels)
         else:
-            # A row that counts nothing is not there: it may not move an end or a knot, either.
+            # Rows of weight 0 are removed: they must not move an end or a knot, either.
             weights = checked_weights(weights, len(logits))
             logits, labels, weights = (part[weights > 0] for part in (logits, labels, weights))
             self._fit(logits, labels, weights)
@@ -110,10 +110,10 @@ CALIBRATORS: Registry[type[Calibrator]] = Registry("calibrator", "calsweep.calib
 def nll(
     probabilities: Tensor, labels: Tensor, weights: Tensor | None = None
 ) -> tuple[float, float]:
-    """Mean −log p of the true class, to be compared as a pair.
+    """Mean −log p of the true class, as a pair to be compared lexicographically.
 
-    The first is infinite as soon as one p has underflowed to 0; the second, for which such a
-    p counts as the smallest float64, then still tells better from worse.
+    The first is infinite as soon as one p has underflowed to 0; the second, in which such a
+    p counts as the smallest float64, can then still distinguish better from worse.
     """
     true = probabilities.gather(1, labels[:, None])
     counted = true.clamp_min(torch.finfo(torch.float64).tiny)
@@ -133,7 +133,7 @@ def checked_weights(weights: Tensor, samples: int) -> Tensor:
 
 
 def rows_at_once(logits: Tensor) -> int:
-    """How many rows to work on at a time, so that intermediate results stay in the cache."""
+    """The number of rows to process at a time, so that intermediate results stay in the cache."""
     return max(256, 2**16 // logits.shape[1])
 
 
@@ -148,7 +148,7 @@ def checked_logits(logits: Tensor) -> Tensor:
             f"found {tuple(logits.shape)}"
         )
     logits = logits.detach().to("cpu", torch.float64)
-    # A finite sum has finite terms: the rest is needed only to say which one is not.
+    # A finite sum has finite terms: the rest only finds out which one is not.
     if not math.isfinite(logits.sum()) and not (finite := torch.isfinite(logits)).all():
         row, column = (~finite).nonzero()[0].tolist()
         raise ValueError(

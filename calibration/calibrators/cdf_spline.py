@@ -19,10 +19,10 @@ class CdfSpline(Calibrator):
     """The predicted class's confidence c plus the slope of a spline (Gupta et al. 2021).
 
     With samples in ascending order of c, the cumulative sums of (correct − c)/N against the
-    fraction of samples are fitted by a natural cubic spline with 6 even knots, in least
-    squares. Its derivative is how far accuracy lies above c. The other classes share what
-    the predicted one leaves in proportion to their softmax probabilities. The new confidence
-    is kept 1/(N+2) away from 0 and 1, which N samples cannot distinguish from them.
+    fraction of samples are fitted by a natural cubic spline with 6 evenly spaced knots, by least
+    squares. Its derivative is accuracy minus c. The other classes share the remaining
+    probability in proportion to their softmax probabilities. The new confidence is kept
+    1/(N+2) away from 0 and 1, a distance that N samples cannot resolve.
     """
 
     description = "spline of the confidence's cumulative gap (Gupta et al. 2021)"
@@ -52,7 +52,7 @@ class CdfSpline(Calibrator):
 def gap_curve(confidence: Floats, correct: Floats) -> Curve:
     """Accuracy minus confidence as a function of confidence."""
     distinct, where, count = np.unique(confidence, return_inverse=True, return_counts=True)
-    # Tied samples share their mean, or their order would matter.
+    # Tied samples share their mean; otherwise their order would matter.
     gap = (np.bincount(where, weights=correct) / count - distinct).repeat(count)
     fraction = np.linspace(0, 1, len(gap))
     splines = NaturalSplines(np.linspace(0, 1, _KNOTS))

@@ -15,21 +15,21 @@ from calibration.complexity import CalibratorComplexity
 
 BINS = 15
 RANK_ROUNDING = 1e-6
-"""What sums of weights may be off: those of whole numbers, scaled, are ranks again."""
+"""Tolerance for sums of weights: those of scaled integers are then ranks again."""
 
 
 @dataclass(frozen=True)
 class StepFunction:
     """A step function: ``values`` (M,) between the inner ``edges`` (M−1,).
 
-    An edge belongs to the step on its left.
+    An edge belongs to the step to its left.
     """
 
     edges: Floats
     values: Floats
 
     def __call__(self, at: Floats) -> Floats:
-        """The values at ``at``; where one is NaN, ``at`` itself."""
+        """The values at ``at``; where the value is NaN, ``at`` itself."""
         found = self.values[np.searchsorted(self.edges, at)]
         return np.where(np.isnan(found), at, found)
 
@@ -54,8 +54,8 @@ def bin_means(x: Floats, y: Floats, edges: Floats, weights: Floats | None = None
 def equal_mass_edges(ordered: Floats, bins: int, weights: Floats | None = None) -> Floats:
     """Inner edges that split ascending values by rank into ``bins`` parts.
 
-    An edge is the largest value left of it; where it falls among ties it moves behind them,
-    and bins that have become empty are dropped. With ``weights`` the ranks are sums of them.
+    An edge is the largest value to its left; within a group of ties it moves behind them, and
+    bins left empty are dropped. With ``weights`` the ranks are cumulative weights.
     """
     numbers = np.arange(1, bins)
     if weights is None:
@@ -70,7 +70,7 @@ def equal_mass_edges(ordered: Floats, bins: int, weights: Floats | None = None) 
 
 
 def _ascending(x: Floats, weights: Floats | None) -> tuple[Floats, int, Floats | None]:
-    """What ``equal_mass_edges`` takes of values in any order."""
+    """The arguments of ``equal_mass_edges`` from values in any order."""
     if weights is None:
         return np.sort(x), BINS, None
     order = np.argsort(x, kind="stable")
@@ -81,7 +81,7 @@ def _ascending(x: Floats, weights: Floats | None) -> tuple[Floats, int, Floats |
 class HistogramWidth(OneVsRest[StepFunction]):
     """The frequency of each class in 15 bins of equal width (Zadrozny and Elkan 2001).
 
-    Probabilities that fall in a bin empty at fitting stay as they are.
+    Probabilities in a bin that was empty during fitting are left unchanged.
     """
 
     description = "histogram binning, equal width, one-vs-rest (Zadrozny and Elkan 2001)"
@@ -117,10 +117,10 @@ class HistogramMass(OneVsRest[StepFunction]):
 
 @CALIBRATORS.register("scaling_binning")
 class ScalingBinning(OneVsRest[ScaledBins]):
-    """Platt scaling, then its own mean in 15 bins of equal mass (Kumar et al. 2019).
+    """Platt scaling, then its mean in each of 15 bins of equal mass (Kumar et al. 2019).
 
-    The output takes few values, as a histogram's does, but their noise is that of the scaling.
-    All rows serve for the scaling, the bins and their means; the paper divides them.
+    The output takes few values, like a histogram's, but with the noise of the scaling only.
+    All rows are used for the scaling, the bins and their means; the paper splits them.
     """
 
     description = "scaling-binning: Platt scaling averaged in bins (Kumar et al. 2019)"

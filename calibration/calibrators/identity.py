@@ -1,4 +1,4 @@
-"""No map at all: the "as is" row of a leaderboard."""
+"""The identity map: the uncalibrated row of a leaderboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Isotonic regression, plain, centred and of the top label."""
+"""Isotonic regression: plain, centred and for the top label."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from calibration.calibrators.one_vs_rest import OneVsRest, Score
 from calibration.complexity import CalibratorComplexity
 
 POOLING_WIDTH = 2.0**-18
-"""Log-odds closer than this are one value; networks' float32 logits tell no finer.
+"""Log-odds closer than this count as equal: float32 logits resolve no finer.
 
-Float32 numbers z with 16 ≤ |z| < 32, where the largest logits of trained networks lie, are
+Float32 numbers z with 16 ≤ |z| < 32, the range of the largest logits of trained networks, are
 2⁻¹⁹ apart: rounding alone leaves each off by up to 2⁻²⁰. Log-odds z_k − log Σ_{j≠k} exp z_j
-are then off by up to 2⁻¹⁹, as log Σ exp moves no further than the term that moves most. Two
-rows whose log-odds are equal may therefore read 2⁻¹⁸ ≈ 3.8e-6 apart. In p that is a width of
-p(1 − p)·2⁻¹⁸: small probabilities are known to a relative precision, not to an absolute one.
+are then off by up to 2⁻¹⁹, as log Σ exp changes by at most the largest change of a term. Two
+rows with equal log-odds may therefore appear 2⁻¹⁸ ≈ 3.8e-6 apart. In p that is a width of
+p(1 − p)·2⁻¹⁸: small probabilities are known to a relative, not an absolute, precision.
 """
 PRIOR_ROWS = 2.0
-"""What the class frequency weighs in every level of ``shrunk``."""
+"""The weight of the class frequency in every level of ``shrunk``."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A function through the points (x, y), straight between and constant outside them."""
+    """A function through the points (x, y), linear between and constant outside them."""
 
     x: Floats
     y: Floats
@@ -41,11 +41,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Steps:
-    """A non-decreasing step function, one entry per level stretch."""
+    """A non-decreasing step function, with one entry per constant stretch."""
 
     level: Floats
     count: Floats
-    """How many samples the stretch holds, or their weight."""
+    """The number of samples in the stretch, or their weight."""
     total: Floats
     """The sum of their y."""
     first: Floats
@@ -58,7 +58,7 @@ def isotonic_steps(log_odds: Floats, y: Floats, weights: Floats | None = None) -
     """Isotonic regression of y on probabilities x = σ(log-odds) by pooling adjacent violators.
 
     Log-odds are rounded down to multiples of ``POOLING_WIDTH`` and tied x are pooled first:
-    isotonic regression would make steps to 0 and 1 out of rounding errors.
+    otherwise isotonic regression would turn rounding errors into steps to 0 and 1.
     """
     x = expit(np.floor(log_odds / POOLING_WIDTH) * POOLING_WIDTH)
     distinct, where = np.unique(x, return_inverse=True)
@@ -69,10 +69,10 @@ def isotonic_steps(log_odds: Floats, y: Floats, weights: Floats | None = None) -
 
 
 def shrunk(steps: Steps, frequency: float) -> Steps:
-    """The steps with every level moved towards the class frequency π, monotone again.
+    """The steps with every level shrunk towards the class frequency π, still monotone.
 
     A stretch of n samples, k of them of the class, gets (k + 2π)/(n + 2): no level is 0 or 1,
-    and few samples move furthest. Stretches that have thereby come out of order are pooled
+    and levels of few samples move most. Stretches that are then out of order are pooled
     with weights n + 2, so that the result minimises Σ n (m − k/n)² + 2 (m − π)² over all
     non-decreasing levels m.
     """
@@ -82,7 +82,7 @@ def shrunk(steps: Steps, frequency: float) -> Steps:
 
 
 def _pooled(steps: Steps, weights: Floats) -> Steps:
-    """The steps after their levels have been made non-decreasing, in weighted least squares."""
+    """The steps with levels made non-decreasing, by weighted least squares."""
     fitted = isotonic_regression(steps.level, weights=weights)
     starts, ends = fitted.blocks[:-1], fitted.blocks[1:] - 1
     count = np.add.reduceat(steps.count, starts)
@@ -111,9 +111,9 @@ def isotonic_curve(steps: Steps) -> Curve:
 def centred_isotonic_curve(steps: Steps) -> Curve:
     """The curve through every stretch's mean x.
 
-    Stretches where y is always 0 or always 1 keep both ends: there the true curve can be level.
+    Stretches where y is always 0 or always 1 keep both ends: the true curve can be flat there.
     """
-    # Sums of weights are rounded.
+    # Sums of weights have rounding errors.
     bound = (steps.total <= 0) | (steps.total >= steps.count * (1 - 1e-12))
     left = np.where(bound, steps.first, steps.mean)
     right = np.where(bound, steps.last, steps.mean)
@@ -125,7 +125,7 @@ class Isotonic(OneVsRest[Curve]):
     """Isotonic regression of each class's probability (Zadrozny and Elkan 2002), shrunk.
 
     Plain isotonic regression gives 0 wherever the class did not occur, and one such row in new
-    data makes its NLL infinite: levels are moved towards the class frequency (``shrunk``).
+    data makes the NLL infinite: levels are shrunk towards the class frequency (``shrunk``).
     """
 
     description = "isotonic regression, one-vs-rest, shrunk (Zadrozny and Elkan 2002)"
@@ -143,7 +143,7 @@ class Isotonic(OneVsRest[Curve]):
 
 @CALIBRATORS.register("centred_isotonic")
 class CentredIsotonic(OneVsRest[Curve]):
-    """Centred isotonic regression: no level stretches inside (Oron and Flournoy 2017).
+    """Centred isotonic regression: no flat stretches inside (Oron and Flournoy 2017).
 
     Its levels are shrunk like those of ``isotonic``.
     """

@@ -20,10 +20,10 @@ from calibration.calibrators.one_vs_rest import OneVsRest, Score, scores, target
 _LIMIT, _SPACING = 40.0, 0.05
 GRID = np.linspace(-_LIMIT, _LIMIT, round(2 * _LIMIT / _SPACING) + 1)
 BANDWIDTHS = _SPACING * 2.0 ** np.arange(7, -0.5, -0.5)
-"""From 6.4 down to the grid's spacing, by factors of √2."""
-# Twice the grid, so that sums do not reach round the circle.
+"""From 6.4 down to the grid spacing, by factors of √2."""
+# Twice the grid, so that circular sums do not wrap around.
 _LENGTH = next_fast_len(2 * len(GRID), real=True)
-# Sums by Fourier transform are exact to about this.
+# Sums by Fourier transform are accurate to about this.
 _LEAST = 1e-12
 
 
@@ -31,12 +31,12 @@ _LEAST = 1e-12
 class Kernel(OneVsRest[Curve]):
     """(Σ wᵢ tᵢ + p) / (Σ wᵢ + 1), wᵢ = exp(−(s − sᵢ)²/2h²), per class.
 
-    Kernel regression (Nadaraya 1964, Watson 1964). s are log-odds, cut off at ±40, and t the
-    targets; p, the network's own probability, counts as one sample more, so that nothing changes
-    where there is no data. The bandwidth h is that of 15 values from 0.05 to 6.4, but not above
-    the largest standard deviation of s, with the largest leave-one-out likelihood, summed over
-    classes: a class alone may have too few samples to choose. Sums are taken on a grid of spacing
-    0.05.
+    Kernel regression (Nadaraya 1964, Watson 1964). s are log-odds, clipped to ±40, and t the
+    targets; p, the network's own probability, counts as one more sample, so that nothing changes
+    where there is no data. The bandwidth h is the one of 15 values from 0.05 to 6.4, but not
+    above the largest standard deviation of s, with the largest leave-one-out likelihood, summed
+    over classes: a single class may have too few samples to choose. Sums are computed on a grid
+    of spacing 0.05.
     """
 
     description = "Gaussian kernel regression of the log-odds, one-vs-rest"
@@ -69,8 +69,8 @@ class Kernel(OneVsRest[Curve]):
 def leave_one_out(s: Floats, target: Floats) -> Floats:
     """The log-likelihood of all samples for every bandwidth, each left out of its own sums.
 
-    Samples are moved to the nearest point of the grid. A sample weighs 1 at its own place, as
-    much as p does: without it, (Σ w t + p)/(Σ w + 1) becomes (Σ w t − tᵢ + p)/Σ w.
+    Samples are moved to the nearest grid point. A sample has weight 1 at its own position, as
+    p does: without it, (Σ w t + p)/(Σ w + 1) becomes (Σ w t − tᵢ + p)/Σ w.
     """
     nearest = np.rint((s.clip(-_LIMIT, _LIMIT) + _LIMIT) / _SPACING).astype(int)
     met, where = np.unique(nearest, return_inverse=True)
@@ -89,7 +89,7 @@ def leave_one_out(s: Floats, target: Floats) -> Floats:
 @lru_cache(maxsize=1)
 def _transforms() -> Floats:
     """The Fourier transform of the kernel of every bandwidth, (bandwidths, frequencies)."""
-    # An even function on a circle: the distance to 0 the shorter way round.
+    # An even function on a circle: the shorter distance to 0.
     steps = np.minimum(np.arange(_LENGTH), _LENGTH - np.arange(_LENGTH))
     distance = _SPACING * np.where(steps < len(GRID), steps, np.inf)
     transforms: Floats = rfft(np.exp(-0.5 * (distance / BANDWIDTHS[:, None]) ** 2)).real
@@ -97,7 +97,7 @@ def _transforms() -> Floats:
 
 
 def _smooth(left: NDArray[np.int64], right_share: Floats, value: Floats, width: float) -> Floats:
-    """Σ wᵢ valueᵢ at the grid, each sample shared between the two points around it."""
+    """Σ wᵢ valueᵢ on the grid, with each sample split between the two nearest points."""
     mass = np.zeros(len(GRID))
     mass += np.bincount(left, weights=(1 - right_share) * value, minlength=len(GRID))
     mass += np.bincount(left + 1, weights=right_share * value, minlength=len(GRID))

@@ -9,7 +9,7 @@ from calibration.calibrators.calibrator import Floats
 
 MAX_STEPS = 200
 DECREMENT_TOLERANCE = 1e-12
-# Samples at a time, so that what is computed stays in the cache.
+# Samples at a time, so that intermediate results stay in the cache.
 BLOCK = 4096
 MANY, SHARE = 10_000, 10
 
@@ -22,12 +22,12 @@ def logistic_regression(
     *,
     weights: Floats | None = None,
 ) -> tuple[Floats, bool]:
-    """The θ of least objective, and whether Newton's method converged.
+    """The θ that minimises the objective, and whether Newton's method converged.
 
     The objective is the mean binary cross-entropy of σ(θ·f) against targets in [0, 1] plus
     ½ (θ − centre)ᵀ P (θ − centre), for features f (d, N), P = ``penalty`` (d, d). Steps are
     halved until the objective falls; convergence means that a further step would gain less
-    than 1e-12. ``weights`` (N,) weigh the mean.
+    than 1e-12. ``weights`` (N,) are those of the mean.
     """
     weighing = None if weights is None else weights[None]
     theta, converged = logistic_regressions(
@@ -47,13 +47,13 @@ def logistic_regressions(
 ) -> tuple[Floats, NDArray[np.bool_]]:
     """The θ (B, d) of B regressions solved at once, and which of them converged.
 
-    Takes features (B, d, N), targets and weights (B, N); penalty and centre are those of all.
-    ``start`` (B, d) is a θ nearby, if one is known.
+    Takes features (B, d, N), targets and weights (B, N); penalty and centre are shared.
+    ``start`` (B, d) is a nearby θ, if one is known.
     """
     problem = (features, target, penalty, centre, weights)
     found = _start(*problem) if start is None else start.copy()
     converged = np.zeros(len(found), dtype=bool)
-    # Those that are still moving: their numbers, and how much of the last step they took.
+    # Regressions still moving: their numbers, and the fraction of the last step they took.
     moving, scale, theta = np.arange(len(found)), np.ones(len(found)), found
     value, gradient, hessian = _expand(theta, *problem)
     for _ in range(MAX_STEPS):
@@ -82,9 +82,9 @@ def logistic_regressions(
 def _start(
     features: Floats, target: Floats, penalty: Floats, centre: Floats, weights: Floats | None
 ) -> Floats:
-    """0, where the curvature is largest: far out, Newton's steps would be too long.
+    """θ = 0, where the curvature is largest: far away, Newton's steps would be too long.
 
-    Of many samples, the solution of a tenth of them: three steps over all are left of ten.
+    With many samples, the solution for a tenth of them: this leaves three of ten steps over all.
     """
     zero = np.zeros(features.shape[:2])
     few = None if weights is None else weights[:, ::SHARE]
@@ -142,8 +142,8 @@ def _expand(
 
 
 def _newton_step(gradient: Floats, hessian: Floats) -> Floats:
-    # Features of very different size (s and s²) would drown each other in the solve: scale
-    # the Hessian to a unit diagonal first. The jitter only touches the step, not the optimum.
+    # Features of very different scale (s and s²) make the solve ill-conditioned: first scale
+    # the Hessian to a unit diagonal. The jitter affects only the step, not the optimum.
     size = np.sqrt(np.maximum(np.diagonal(hessian, axis1=1, axis2=2), 1e-300))
     system = hessian / (size[:, :, None] * size[:, None, :]) + 1e-12 * np.eye(size.shape[1])
     step: Floats = np.linalg.solve(system, (gradient / size)[..., None])[..., 0] / size

@@ -14,7 +14,7 @@ from calibration.complexity import CalibratorComplexity
 class MatrixScaling(AffineScaling):
     """softmax((I + M) z/T + b), T the best temperature, z centred (Guo et al. 2017).
 
-    Every number of M and b has a standard normal prior, as in ``vector``. K² numbers overfit
+    Every entry of M and b has a standard normal prior, as in ``vector``. K² parameters overfit
     unless N is much larger.
     """
 
@@ -58,7 +58,7 @@ class Dirichlet(AffineScaling):
     """softmax((I + M) log p / T + b), p = softmax(z), T the best temperature (Kull et al. 2019).
 
     Off-diagonal and intercept regularisation (ODIR) with λ = μ = 1e-3:
-    λ‖off-diag M‖² + μ‖b‖², sums as in the authors' code, not means. M is measured against the best
+    λ‖off-diag M‖² + μ‖b‖², sums as in the authors' code, not means. M is relative to the best
     temperature, so that the penalty does not depend on the scale of the logits; its diagonal has
     the prior of ``matrix``.
     """

@@ -34,12 +34,12 @@ class NaturalSplines:
     def by_roughness(self) -> Floats:
         """A basis of coefficients, one per column: f(x) = x, f = 1, and curves with ∫ f″² = 1.
 
-        The integral is taken with x in units of the knots' range; the curves are orthogonal
-        in it, so that the roughness of any spline is the sum of squares of its weights.
+        In the integral, x is in units of the knots' range; the curves are orthogonal under
+        it, so that the roughness of any spline is the sum of squares of its weights.
         """
         second = self.cardinal(self.knots, 2)
         left, right = second[:-1, :, None], second[1:, None, :]
-        # f″ is straight between knots: f″² integrates to h/3·(l² + lr + r²).
+        # f″ is linear between knots: f″² integrates to h/3·(l² + lr + r²).
         cross = left * right
         square = left * second[:-1, None, :] + second[1:, :, None] * right
         width = np.diff(self.knots)[:, None, None]

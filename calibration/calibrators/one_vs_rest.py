@@ -1,4 +1,4 @@
-"""Maps of one score extended to many classes: one map per class, rows normalised.
+"""Maps of one score extended to many classes: one map per class, with normalised rows.
 
 With K = 2 there is one map, for the score of class 1. With K ≥ 3 every class has its own,
 fitted to "this class or another", and each row of results is divided by its sum. A row whose
@@ -32,9 +32,9 @@ class Score:
     log_not_p: Floats
     """log(1 − p), (N,), exact even where p rounds to 1."""
     classes: int
-    """How many classes there are in all."""
+    """The number of all classes."""
     weights: Floats | None = None
-    """How often each sample counts, (N,), when a weighted map is fitted to samples with weights."""
+    """How often each sample counts, (N,), if a weighted map is fitted to weighted samples."""
 
     @cached_property
     def p(self) -> Floats:
@@ -48,7 +48,7 @@ class Score:
 
 
 def scores(logits: Tensor) -> Iterator[Score]:
-    """The score of each class of ``logits`` (N, K); for K = 2 of class 1 only."""
+    """The score of each class of ``logits`` (N, K); for K = 2, of class 1 only."""
     samples, classes = logits.shape
     log_p = np.empty((classes, samples))
     log_not_p = np.empty((classes, samples))
@@ -57,7 +57,7 @@ def scores(logits: Tensor) -> Iterator[Score]:
         z = logits[start : start + rows]
         log_softmax = torch.log_softmax(z, 1)
         log_rest = torch.log1p(-log_softmax.exp())
-        # 1 − p cancels where p is near 1, which only the largest of a row can be.
+        # 1 − p suffers cancellation for p near 1, which only a row's largest p can be.
         top = z.argmax(1, keepdim=True)
         others = log_softmax.scatter(1, top, -torch.inf)
         log_rest.scatter_(1, top, others.logsumexp(1, keepdim=True))
@@ -67,13 +67,13 @@ def scores(logits: Tensor) -> Iterator[Score]:
 
 
 def targets(labels: Tensor, classes: int) -> Iterator[Floats]:
-    """1 for the class and 0 else, (N,), for every class that has a score."""
+    """1 for the class and 0 otherwise, (N,), for every class that has a score."""
     y = labels.numpy()
     return ((y == k).astype(np.float64) for k in mapped(classes))
 
 
 def mapped(classes: int) -> range:
-    """The classes that have a map: all, or class 1 of two."""
+    """The classes that have a map: all, or only class 1 of two."""
     return range(1 if classes == 2 else 0, classes)
 
 
@@ -107,11 +107,11 @@ class OneVsRest(Calibrator, Generic[Map]):
         return rows
 
     def _choose(self, logits: Tensor, labels: Tensor) -> None:
-        """Choose what the maps of all classes share, before the first is fitted."""
+        """Choose the parameters shared by the maps of all classes, before the first is fitted."""
 
     @abstractmethod
     def _fit_map(self, score: Score, target: Floats) -> Map:
-        """The map of one class, fitted to ``target`` (N,), 1 for the class and 0 else."""
+        """The map of one class, fitted to ``target`` (N,), 1 for the class and 0 otherwise."""
 
     @abstractmethod
     def _apply_map(self, fitted: Map, score: Score) -> Floats:

@@ -58,7 +58,7 @@ class PlattLogits(LogisticMap):
 class Quadratic(LogisticMap):
     """σ(a·s + b + c·s²) per class, s the log-odds of the class against the rest.
 
-    An extension of Platt scaling (Platt 1999) by a square.
+    An extension of Platt scaling (Platt 1999) by a quadratic term.
     """
 
     description = "logistic regression on the log-odds and their square, one-vs-rest"

@@ -14,7 +14,7 @@ from calibration.calibrators.one_vs_rest import OneVsRest, Score
 from calibration.complexity import CalibratorComplexity
 
 DEGREE = 7
-# Slopes are required on this many points at first, and then wherever one is below −TOLERANCE.
+# Slopes are constrained at this many points at first, then wherever one is below −TOLERANCE.
 POINTS, ROUNDS, TOLERANCE = 33, 50, 1e-9
 # Pulls the coefficients towards the mean of y: few distinct x would leave them undetermined.
 RIDGE = 1e-9
@@ -32,15 +32,15 @@ _POWERS = np.array(
 
 @CALIBRATORS.register("polynomial")
 class Polynomial(OneVsRest[Floats]):
-    """The non-decreasing polynomial of least squared error per class (Wang et al. 2019).
+    """The non-decreasing polynomial with the least squared error per class (Wang et al. 2019).
 
     min_p mean (y − p(x))² subject to p′ ≥ 0 on [0, 1] and 1/(N+2) ≤ p(0), p(1) ≤ 1 − 1/(N+2):
-    as sure as N observations allow. x is the probability of the class, so that a calibrated
-    network can stay as it is; the degree is 7.
+    as certain as N observations allow. x is the probability of the class, so that a calibrated
+    network can stay unchanged; the degree is 7.
 
-    The paper writes p′ ≥ 0 as a semidefinite program. Here the same convex problem is solved
-    with p′ ≥ 0 at finitely many points, to which the least slopes found are added until none is
-    below −1e-9; each of these problems is a least-distance program (Lawson and Hanson 1974).
+    The paper formulates p′ ≥ 0 as a semidefinite program. Here the same convex problem is solved
+    with p′ ≥ 0 at finitely many points, to which the points of least slope are added until none
+    is below −1e-9; each of these problems is a least-distance program (Lawson and Hanson 1974).
     """
 
     description = "non-decreasing polynomial of the probability, one-vs-rest (Wang et al. 2019)"
@@ -89,7 +89,7 @@ def monotone_polynomial(x: Floats, y: Floats, weights: Floats | None = None) -> 
         if slope >= -TOLERANCE:
             return coefficients, True
         points = np.append(points, lowest)
-    # Ascending coefficients make an ascending polynomial, if not the best.
+    # Ascending coefficients give an ascending polynomial, though not the best.
     return np.maximum.accumulate(coefficients.clip(least, 1 - least)), False
 
 
@@ -100,7 +100,7 @@ def slopes(points: Floats) -> Floats:
 
 
 def least_distance(matrix: Floats, bounds: Floats) -> Floats:
-    """The shortest u with ``matrix`` u ≥ ``bounds``, which must be possible."""
+    """The shortest u with ``matrix`` u ≥ ``bounds``, which must be feasible."""
     system = np.vstack([matrix.T, bounds])
     goal = np.append(np.zeros(matrix.shape[1]), 1.0)
     weights, _ = nnls(system, goal, maxiter=100 * len(bounds))

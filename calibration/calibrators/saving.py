@@ -1,10 +1,10 @@
-"""Fitted calibrators as plain JSON values, and back: the same to the bit, and nothing unpickled.
+"""Fitted calibrators as plain JSON values and back, bit for bit; nothing is unpickled.
 
-A calibrator is saved as its class and its attributes. Numbers, texts, lists, tuples, dicts,
+A calibrator is saved as its class and its attributes. Numbers, strings, lists, tuples, dicts,
 tensors and arrays are written as values; objects inside it only if their class belongs to this
 package or to the calibrator's own module, so that only known classes can be instantiated from a
 file.
-A class with other attributes gives plain ones by ``__getstate__`` and takes them back by
+A class with other attributes converts them to plain ones in ``__getstate__`` and back in
 ``__setstate__``, as for pickling.
 """
 
@@ -33,11 +33,11 @@ ABOUT = "about"
 _DEEPEST = 50
 PLAIN = (type(None), bool, int, str)
 ROW_BYTES = 64
-"""Bytes that a calibrator takes for each class of a row that it is tried on."""
+"""Bytes that a calibrator needs per class for a row that it is tried on."""
 
 
 def save_calibrator(calibrator: Calibrator) -> dict[str, Any]:
-    """A fitted calibrator as values that JSON can hold; ``load_calibrator`` gives it back.
+    """A fitted calibrator as JSON values; ``load_calibrator`` is the inverse.
 
     {"format": 2, "calibrator": its registered name or "module:Class", "classes": K,
     "state": its attributes}. Raises ``ValueError`` if it is not fitted or holds something that
@@ -58,7 +58,7 @@ def save_calibrator(calibrator: Calibrator) -> dict[str, Any]:
 def load_calibrator(saved: Mapping[str, Any]) -> Calibrator:
     """The calibrator that ``save_calibrator`` turned into these values.
 
-    Where it has not a registered name but "module:Class", that module is imported.
+    If it has "module:Class" instead of a registered name, that module is imported.
     Raises ``ValueError`` naming the entry that is missing, unknown or damaged.
     """
     if not isinstance(saved, Mapping):
@@ -86,13 +86,13 @@ def load_calibrator(saved: Mapping[str, Any]) -> Calibrator:
         _give_state(loaded, _decode(saved["state"], kind, "state"), "state")
     except ValueError:
         raise
-    except Exception as error:  # too deep, a key that cannot be one, a number out of range
+    except Exception as error:  # too deep, an invalid key, a number out of range
         raise ValueError(f"state: damaged: {type(error).__name__}: {error}") from error
     if loaded._classes != classes:
         raise ValueError(f"classes: found {classes}, but the state is for {loaded._classes}")
     try:
         loaded(torch.zeros(1, classes))
-    except Exception as error:  # attributes of the wrong kind may fail in any way
+    except Exception as error:  # attributes of the wrong type may raise anything
         raise ValueError(f"state: not that of a working {saved['calibrator']}: {error}") from error
     return loaded
 
@@ -107,7 +107,7 @@ def _calibrator_class(name: object) -> type[Calibrator]:
 
 
 def _encode(value: Any, kind: type, at: str, depth: int = 0) -> Any:
-    """``value`` as JSON; what JSON does not know becomes an object of one entry, its kind."""
+    """``value`` as JSON; types unknown to JSON become an object with one entry, the type."""
     if depth > _DEEPEST:
         raise ValueError(f"{at}: nested deeper than {_DEEPEST}, or it holds itself")
 
@@ -141,7 +141,7 @@ def _encode(value: Any, kind: type, at: str, depth: int = 0) -> Any:
 
 
 def _decode(value: Any, kind: type, at: str) -> Any:
-    """The inverse of ``_encode``. Raises ``ValueError`` for whatever it cannot have written."""
+    """The inverse of ``_encode``. Raises ``ValueError`` for anything it cannot have written."""
     if type(value) in (*PLAIN, float):
         return value
     if isinstance(value, list):
@@ -168,7 +168,7 @@ def _decode(value: Any, kind: type, at: str) -> Any:
 
 
 def _is_pair(value: object) -> bool:
-    """A key and its value; lists, dicts and arrays cannot be keys."""
+    """Whether it is a key and its value; lists, dicts and arrays cannot be keys."""
     if not isinstance(value, list) or len(value) != 2:
         return False
     return not isinstance(value[0], list | dict) or next(iter(value[0]), "") in ("float", "tuple")
@@ -196,11 +196,11 @@ def _give_state(made: object, state: Any, at: str) -> None:
         if hasattr(made, "__setstate__"):
             made.__setstate__(state)
             return
-        # Python's own form: attributes, or those of the dict and those of the slots.
+        # Python's own form: attributes, or a pair of those in the dict and those in slots.
         for attributes in state if isinstance(state, tuple) else (state,):
             for name, value in (attributes or {}).items():
                 object.__setattr__(made, name, value)
-    except Exception as error:  # a user's __setstate__ may fail in any way
+    except Exception as error:  # a user's __setstate__ may raise anything
         raise ValueError(f"{at}: not the attributes of a {type(made).__name__}: {error}") from error
 
 
@@ -227,13 +227,13 @@ def _array(stored: Any, at: str) -> np.ndarray[Any, Any]:
         if kind.kind not in "biuf" or any(length < 0 for length in shape):
             raise ValueError(f"no numbers of type {kind} and shape {shape}")
         unpacked = zlib.decompressobj()
-        # One byte more than is wanted tells whether there is too much, however much there is.
+        # One byte more than expected shows that there is too much, however much that is.
         raw = unpacked.decompress(base64.b64decode(stored["zlib"], validate=True), size + 1)
         if len(raw) != size or not unpacked.eof:
             raise ValueError(f"{len(raw)} bytes where {size} are expected")
     except Exception as error:  # types, sizes, base64 and zlib each fail in their own way
         raise ValueError(f"{at}: damaged numbers: {error}") from error
-    # A copy: what frombuffer gives cannot be written to, and torch wants that it can.
+    # A copy: the result of frombuffer is read-only, and torch expects writable arrays.
     return np.frombuffer(raw, kind).reshape(shape).copy()
 
 
@@ -247,7 +247,7 @@ def _class_path(kind: type, at: str) -> str:
 
 
 def _check_allowed(found: type, kind: type, at: str) -> None:
-    """Raise ``ValueError`` unless the class is ours or from the module of the calibrator."""
+    """Raise ``ValueError`` unless the class is ours or from the calibrator's module."""
     module = found.__module__
     ours = module.split(".")[0] == PACKAGE or module == kind.__module__
     # Python's own containers and members of an enumeration are more than their attributes.
@@ -268,7 +268,7 @@ def _class_of(path: str, kind: type, at: str) -> Any:
         found: Any = reduce(getattr, name.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{at}: there is no {path!r}: {error}") from error
-    # What a module of ours has only imported is not ours.
+    # A class that one of our modules only imports is not ours.
     if not isinstance(found, type) or found.__module__ != module:
         raise ValueError(f"{at}: {path!r} is not a class defined there")
     return found

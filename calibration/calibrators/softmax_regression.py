@@ -5,9 +5,9 @@ With features x (N, K) and parameters θ the calibrated logits are x + Aθ, so t
 
     mean NLL of softmax(x + Aθ) + Σ ridge · θ²  (by weight, if rows have weights)
 
-is convex, and has exactly one minimum where the ridge is positive. It is minimised by a
-trust-region Newton method with conjugate gradients, which never goes uphill and needs of
-the Hessian only products Hv = Aᵀ(p ⊙ u − p·(pᵀu))/N + 2 ridge v, u = Av.
+is convex, with exactly one minimum where the ridge is positive. It is minimised by a
+trust-region Newton method with conjugate gradients, which never increases it and needs
+only Hessian products Hv = Aᵀ(p ⊙ u − p·(pᵀu))/N + 2 ridge v, u = Av.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FullLogits(AffineLogits):
 
 
 class PenalisedNLL:
-    """The objective, its gradient and its Hessian's products, as functions of θ."""
+    """The objective, its gradient and its Hessian products, as functions of θ."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class PenalisedNLL:
 
     def hessian_product(self, at: Floats, direction: Floats) -> Floats:
         """Hv at ``at``."""
-        # After a rejected step the probabilities kept belong to the point that was rejected.
+        # After a rejected step, the stored probabilities are those of the rejected point.
         if not np.array_equal(at, self.at):
             self.value_and_gradient(at)
         v = torch.from_numpy(direction)
@@ -169,12 +169,12 @@ class AffineScaling(Calibrator):
 
     @abstractmethod
     def _ridge(self, classes: int) -> Tensor:
-        """The penalty on the square of every number of θ."""
+        """The penalty on the square of every entry of θ."""
 
     def _centred(self, logits: Tensor) -> Tensor:
         """(z − mean z)/T per row.
 
-        Probabilities fix logits only up to one number per row; without it a map means the
+        Probabilities determine logits only up to a constant per row; without it a map is the
         same on logits and on log-probabilities.
         """
         return (logits - logits.mean(1, keepdim=True)) / self.temperature

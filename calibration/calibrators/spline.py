@@ -21,7 +21,7 @@ _KNOTS = 10
 _FOLDS = 5
 AT_ONCE = 2**22
 SMOOTHINGS = (1e-4, 1e-6, 1e-8, 1e-9, 1e-10, 1e-11, 1e-12)
-"""From the stiffest, in effect a straight line, to the loosest."""
+"""From the stiffest, effectively a straight line, to the most flexible."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SplineMap:
 class Spline(OneVsRest[SplineMap]):
     """σ(a·s + b + f(s)) per class, f a natural cubic spline of the log-odds s.
 
-    f has 10 knots, at even quantiles with the same weight on the class and the rest. Mean NLL +
+    f has 10 knots, at even quantiles with equal weight on the class and the rest. Mean NLL +
     λ ∫ f″² is minimised, a and b with the prior of ``platt_logits``. λ is chosen from seven
     values between 1e-12 and 1e-4 (s in units of its range), one for all classes, by the NLL of
     whole rows in 5-fold cross-validation.
@@ -95,12 +95,12 @@ class SplineBasis:
 
     @property
     def straight(self) -> Floats:
-        """The weights that change nothing."""
+        """The weights of the identity map."""
         weights: Floats = np.eye(len(self.features))[0]
         return weights
 
     def penalty(self, smoothing: float, samples: float | None = None) -> Floats:
-        """λ on the curves; on the lines a prior worth one of ``samples``, by default all N."""
+        """λ on the curves; on the lines a prior worth one of ``samples``, by default of all N."""
         size = len(self.features)
         prior = 1 / (samples or self.features.shape[1])
         return np.diag([prior] * 2 + [2 * smoothing] * (size - 2))
@@ -109,10 +109,10 @@ class SplineBasis:
 def out_of_fold(
     classes: Sequence[tuple[Floats, Floats]], fold: NDArray[np.int64]
 ) -> Iterator[Floats]:
-    """For each class its new log-odds (smoothings, N), by splines fitted without a sample's fold.
+    """New log-odds (smoothings, N) of each class, by splines fitted without the sample's fold.
 
-    Takes the log-odds and the target (N) of each class. The folds of several classes are fitted
-    at once, as long as these have as many splines.
+    Takes the log-odds and the target (N) of each class. The folds of classes with equally many
+    splines are fitted together.
     """
     bases = [SplineBasis(*one) for one in classes]
     inside = fold == np.arange(_FOLDS)[:, None]
@@ -138,7 +138,7 @@ def _out_of_fold(
     samples = others.shape[1] * (_FOLDS - 1) / _FOLDS
     found, theta = [], None
     for smoothing in SMOOTHINGS:
-        # The solution for a stiffer spline is nearby.
+        # The solution for the stiffer spline is nearby.
         theta, _ = logistic_regressions(
             features,
             targets_,
@@ -147,17 +147,17 @@ def _out_of_fold(
             weights=others,
             start=theta,
         )
-        # A sample belongs to one fold: of the five log-odds the others are masked.
+        # A sample belongs to one fold: its other four of the five log-odds are masked.
         log_odds = (theta[:, None, :] @ features)[:, 0].reshape(len(bases), _FOLDS, -1)
         found.append(np.where(inside, log_odds, 0).sum(1))
     return iter(np.stack(found, axis=1))
 
 
 def random_folds(logits: Tensor, labels: Tensor) -> NDArray[np.int64]:
-    """A fold for every row, drawn at random with every class spread evenly.
+    """A random fold for every row, with every class spread evenly.
 
-    The draw is always the same, and is made of the rows sorted by label and by the
-    probability of the label: their order does not matter.
+    The draw is always the same, from the rows sorted by label and by the probability of
+    the label: their original order does not matter.
     """
     of_label = torch.log_softmax(logits, 1).gather(1, labels[:, None]).squeeze(1)
     y = labels.numpy()
@@ -168,7 +168,7 @@ def random_folds(logits: Tensor, labels: Tensor) -> NDArray[np.int64]:
 
 
 def balanced_quantiles(s: Floats, target: Floats, number: int) -> Floats:
-    """At most ``number`` and at least 2 ascending quantiles, classes weighing the same."""
+    """At most ``number`` and at least 2 ascending quantiles, with equal weight on both classes."""
     order = np.argsort(s)
     positives = target.sum()
     weight = np.where(target > 0, 1 / max(positives, 1), 1 / max(len(s) - positives, 1))[order]
@@ -176,7 +176,7 @@ def balanced_quantiles(s: Floats, target: Floats, number: int) -> Floats:
     at = np.linspace(0, 1, number)
     knots: Floats = np.unique(s[order][np.searchsorted(share, at[1:-1]).clip(0, len(s) - 1)])
     knots = np.unique(np.concatenate([[s.min()], knots, [s.max()]]))
-    # Knots closer than this to their neighbour would make the spline's equations singular.
+    # Knots closer together than this would make the spline's equations singular.
     apart = np.concatenate([[True], np.diff(knots) > 1e-6 * (1 + knots[-1] - knots[0])])
     knots = knots[apart]
     return knots if len(knots) > 1 else knots[0] + np.array([-1.0, 1.0])

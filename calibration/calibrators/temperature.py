@@ -23,10 +23,10 @@ class Temperature(Calibrator):
     NLL is convex in 1/T; its derivative's root is bracketed and found by Brent's method.
     T lies in [1e-8, 1e8]. ``converged`` is False where NLL has no minimum in that range:
 
-    - where every fitting sample is ranked right, NLL falls for ever as T → 0. Then T is the
-      value at which NLL is 1/(N+1) above its limit, about as sure as N successes in a row
-      allow one to be; or 1 if NLL is below that already;
-    - where the logits carry nothing about the labels, T ends at its upper bound.
+    - if every fitting sample is ranked correctly, NLL keeps falling as T → 0. Then T is the
+      value at which NLL is 1/(N+1) above its limit, about as certain as N successes in a row
+      allow; or 1 if NLL is already below that;
+    - if the logits carry no information about the labels, T ends at its upper bound.
     """
 
     description = "one temperature for all logits (Guo et al. 2017)"
@@ -70,14 +70,14 @@ class EnsembleTemperature(Calibrator):
         ).numpy()
 
         def loss(free: Floats) -> tuple[float, Floats]:
-            # The uniform part's weight is what the others leave: no equality constraint.
+            # The uniform part has the remaining weight: no equality constraint.
             mixed = np.maximum(true[:, 2] + (true[:, :2] - true[:, 2:]) @ free, 1e-300)
             slope = (true[:, :2] - true[:, 2:]) / mixed[:, None]
             if share is not None:
                 return -float(share @ np.log(mixed)), -(share @ slope)
             return -float(np.log(mixed).mean()), -slope.mean(axis=0)
 
-        # From inside the simplex: at its corner an underflowed likelihood has no slope.
+        # Start inside the simplex: in a corner an underflowed likelihood has no slope.
         found = optimize.minimize(
             loss,
             np.array([0.8, 0.1]),
@@ -107,7 +107,7 @@ class EnsembleTemperature(Calibrator):
 def best_temperature(
     logits: Tensor, labels: Tensor, weights: Tensor | None = None
 ) -> tuple[float, bool]:
-    """The T in [1e-8, 1e8] of least NLL, and whether NLL has a minimum there."""
+    """The T in [1e-8, 1e8] with the least NLL, and whether NLL has a minimum there."""
     gaps = logits - logits.amax(1, keepdim=True)
     true = gaps.gather(1, labels[:, None])
     if not bool(true.any()):
@@ -125,7 +125,7 @@ def best_temperature(
         return float(expected.sum() if weight is None else weight @ expected.sum(1))
 
     def slope(log_inverse: float) -> float:
-        """dNLL/d(1/T), which rises with 1/T."""
+        """dNLL/d(1/T), which increases with 1/T."""
         inverse = math.exp(log_inverse)
         pieces = zip(blocks, shares, strict=True)
         expected = sum(within(block, weight, inverse) for block, weight in pieces)

@@ -13,8 +13,8 @@ from calibration.calibrators.softmax_regression import AffineScaling, DiagonalLo
 class VectorScaling(AffineScaling):
     """softmax((1 + v) ⊙ z/T + b), T the best temperature, z centred (Guo et al. 2017).
 
-    Every number of v and b has a standard normal prior: worth one observation, it keeps the
-    optimum finite where classes are absent or separable.
+    Every entry of v and b has a standard normal prior: worth one observation, it keeps the
+    optimum finite if classes are absent or separable.
     """
 
     description = "a weight and an intercept per class (Guo et al. 2017)"

@@ -24,7 +24,7 @@ class VennAbersBounds:
 class VennAbers(OneVsRest[VennAbersBounds]):
     """p₁/(1 − p₀ + p₁) per class (Vovk et al. 2015).
 
-    p₀ and p₁ are what isotonic regression says of the new sample's own score when it is
+    p₀ and p₁ are the values of isotonic regression at the new sample's score when it is
     added to the fitting data with target 0 and with target 1; the result is their
     minimax merger for NLL.
     """
@@ -53,10 +53,10 @@ def levels_with_one_added(count: NDArray[np.int64], ones: NDArray[np.int64]) -> 
     Groups come in ascending order of their score, with their size and number of ones.
     Isotonic regression is the slope of the greatest convex minorant of the cumulative sums
     P₀…P_m (Barlow et al. 1972). An added 1 moves all points behind it by (1, 1); the slope
-    over it is that of the line which touches the points before and the moved points behind
-    from below. As i grows, the line stays until P_i, having come before, lies below it; it
-    touches before at P_i then, and behind never further left than it did. So one pass is
-    enough. Integers keep every comparison exact.
+    over it is that of the line which touches from below the points before and the moved points
+    behind. As i grows, the line stays until P_i, now among the points before, lies below it;
+    it then touches those at P_i, and the points behind never further left than previously. One
+    pass is therefore enough. Integers keep every comparison exact.
     """
     x: list[int] = [0, *np.cumsum(count).tolist()]
     y: list[int] = [0, *np.cumsum(ones).tolist()]
@@ -81,7 +81,7 @@ def levels_with_one_added(count: NDArray[np.int64], ones: NDArray[np.int64]) -> 
 
 
 def _convex_minorant_links(x: list[int], y: list[int]) -> list[int]:
-    """For every point the next corner of the convex minorant of it and those behind it."""
+    """For every point, the next corner of the convex minorant of it and the points after it."""
     after = [len(x)] * len(x)
     for i in range(len(x) - 2, -1, -1):
         j = i + 1

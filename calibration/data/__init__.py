@@ -1,7 +1,7 @@
-"""Datasets: what there is to train on, how it is divided, and what is kept for testing.
+"""Datasets: training data, how it is split, and what is held back for testing.
 
-One file per dataset or format. The first name that is taken from the package registers them
-all. Importing the package does nothing, so that those who only read files need no torch.
+One file per dataset or format. The first access to a name of the package registers them all;
+importing the package alone does nothing, so that code which only reads files needs no torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """What ``calibration.data.registered`` has of this name."""
+    """The attribute of this name in ``calibration.data.registered``."""
     if not name.startswith("_"):
         registered = import_module("calibration.data.registered")
         if name in registered.__all__:

@@ -28,25 +28,25 @@ _KEYS = (
     ("X", "y", "test_X", "test_y"),
     ("x_train", "y_train", "x_test", "y_test"),
 )
-"""What the arrays of an NPZ file may be called."""
+"""Names that the arrays of an NPZ file may have."""
 _ROWS = 1024
-"""Looked at together: what is mapped need not fit into memory."""
+"""Rows checked at a time: a mapped array need not fit into memory."""
 
 
 @DATASETS.register("arrays")
 class Arrays(DatasetOptions):
     """Arrays of an NPZ file: inputs and labels (or X and y), and test_… for a test part.
 
-    Or inputs in an NPY file, and ``labels`` in another one. What is large and not compressed
-    stays on the disk and is read batch by batch.
+    Alternatively, inputs in an NPY file and ``labels`` in another. Large uncompressed arrays
+    stay on disk and are read batch by batch.
 
-    Inputs (N, D) are a table, NaN meaning missing; (N, H, W), (N, C, H, W) and
+    Inputs (N, D) are a table, where NaN means missing; (N, H, W), (N, C, H, W) and
     (N, H, W, C) with 1 or 3 channels are images. Labels are integers, booleans or
-    texts. An array ``class_names`` names the classes 0…K−1. Without a test part
+    strings. An array ``class_names`` names the classes 0…K−1. Without a test part
     ``test_share`` of the rows is set aside.
 
-    ``group``, ``time``, ``fold`` and ``weight`` name arrays with a value per row, which say what
-    the columns of a ``table`` of the same role say; a test part has its own, ``test_…``.
+    ``group``, ``time``, ``fold`` and ``weight`` name arrays with one value per row, with the same
+    meaning as the columns of a ``table`` in that role; a test part has its own, ``test_…``.
     """
 
     path: Path
@@ -85,7 +85,7 @@ class Arrays(DatasetOptions):
     def _described(
         self, roles: Roles, labels: Sequence[NDArray[Any]], origin: str
     ) -> list[dict[str, Tensor]]:
-        """What the arrays with a role say of the rows, and of those of a test part."""
+        """The fields of ``Part`` from the arrays with a role, for the rows and the test rows."""
         check_roles(roles, origin, {name: "read as data" for keys in _KEYS for name in keys})
         check_fold_alone(self, origin)
         if self.fold is not None and len(labels) == 2:
@@ -112,7 +112,7 @@ class Arrays(DatasetOptions):
 
 
 def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
-    """Return inputs and labels (and the test part's) and class names; nothing is unpickled.
+    """Return inputs, labels (also of a test part) and class names; nothing is unpickled.
 
     Raises ``ValueError`` if the file is absent, damaged, or lacks the arrays.
     """
@@ -134,14 +134,14 @@ def read_npz(path: Path) -> tuple[list[NDArray[Any]], tuple[str, ...] | None]:
 
 
 def read_npy(path: Path) -> NDArray[Any]:
-    """The array of an NPY file, mapped; nothing is unpickled.
+    """The array of an NPY file, memory-mapped; nothing is unpickled.
 
     Raises ``ValueError`` if the file is absent, damaged or holds objects.
     """
     check_file(path)
     try:
         found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # the header is parsed as Python: it may fail in any way
+    except Exception as error:  # the header is parsed as Python: any error is possible
         raise ValueError(f"{path}: not a readable NPY file of plain numbers: {error}") from None
     return found
 
@@ -158,7 +158,7 @@ def dataset_of_arrays(
     """Make a dataset of (inputs, labels) or (inputs, labels, test inputs, test labels).
 
     ``described`` has further fields of ``Part`` for the rows, and for the test rows.
-    Raises ``ValueError`` naming ``origin`` for shapes, types or values that do not fit.
+    Raises ``ValueError`` naming ``origin`` for invalid shapes, types or values.
     """
     if len(arrays) not in (2, 4):
         raise ValueError(f"{origin}: 2 or 4 arrays are expected, found {len(arrays)}")
@@ -195,7 +195,7 @@ def as_inputs(array: NDArray[Any], origin: str) -> Tensor:
     """Return raw inputs: a table as float64, images as (N, C, H, W), uint8 or float32.
 
     Raises ``ValueError`` naming ``origin`` for other shapes and types, infinite
-    values, and images with values missing.
+    values, and images with missing values.
     """
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{origin} must be numbers, found the type {array.dtype}")
@@ -217,7 +217,7 @@ def as_inputs(array: NDArray[Any], origin: str) -> Tensor:
     dtype = torch.uint8 if array.dtype == np.uint8 else torch.float32
     if file is not None and (array.ndim == 3 or array.shape[1] in (1, 3)):
         return MappedRows(file, dtype, shape=(*channels, *array.shape[1:]))
-    if isinstance(array, np.memmap):  # not read yet, and not in an order to be mapped
+    if isinstance(array, np.memmap):  # not read yet, and its axis order rules out mapping
         check_fits(array.nbytes, f"{origin} of the shape {array.shape} take")
     if array.ndim == 3:
         array = array[:, None]

@@ -1,7 +1,7 @@
 """Blood alcohol concentration (BAC): may this person drive, by the Widmark formula?
 
-A simulation in place of the data of Nugent and Cunningham, which Sanguin et al. 2024
-(BO4SC) use.
+A simulation that replaces the data of Nugent and Cunningham used by Sanguin et al. 2024
+(BO4SC).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class BloodAlcohol(Source):
     """y = [BAC + N(0, noise²) > limit], BAC = 10·units·f / (r·weight) − β·hours, in g/L.
 
     Sexes are equally likely; r = .68 and weight ~ N(78, 12) kg for men, .55 and
-    N(65, 11) for women; 0–10 units of 10 g alcohol; a meal of level 0, 1 or 2 leaves
-    the share f = 1, .9 or .75 to be absorbed; 0.25–6 hours have passed; β = .15 per hour.
+    N(65, 11) for women; 0–10 units of 10 g of alcohol, of which a fraction f = 1, .9 or .75
+    is absorbed after a meal of level 0, 1 or 2; 0.25–6 hours elapsed; β = .15 per hour.
     """
 
     noise: float = 0.02

@@ -13,7 +13,7 @@ from calibration.data.dataset import DATASETS, Dataset, Kind
 from calibration.data.drawn import DrawnDataset, DrawnOptions, Source
 
 # The centres of make_blobs(centers=5, center_box=(-10, 10), random_state=35). The paper
-# does not give its own; accuracy varies from .83 to .99 over states, and this one matches.
+# does not give its own; accuracy varies from .83 to .99 over states, and this state matches.
 CENTRES = np.random.RandomState(35).uniform(-10, 10, (5, 2))
 
 

@@ -14,7 +14,7 @@ from calibration.data.protocol import Share
 
 
 class BundledOptions(DatasetOptions):
-    """The share of rows set aside as test part."""
+    """The share of rows set aside as the test part."""
 
     test_share: Share = TEST_SHARE
 
@@ -71,7 +71,7 @@ def _table(name: str, test_share: Share) -> Dataset:
 
 
 def _bundled(name: str) -> Any:
-    # Imported here: scikit-learn takes long to import and other datasets do not need it.
+    # Imported here: scikit-learn is slow to import, and other datasets do not need it.
     import sklearn.datasets
 
     return getattr(sklearn.datasets, f"load_{name}")()

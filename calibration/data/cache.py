@@ -1,9 +1,9 @@
-"""What is made of files once, and found by every later reading.
+"""A cache of what is derived from files once and reused by later reads.
 
-A cache entry is a directory named by a hash of what it was made of: the files' names, sizes and
-times, and how they are read. It is written beside its place and moved there whole, so that
-of several processes one succeeds and the others use its work. What a killed process has begun is
-removed by the next that writes. Entries can be deleted at any time.
+A cache entry is a directory named by a hash of its sources: the files' names, sizes and times, and
+how they are read. It is written to a temporary directory and renamed into place, so that one of
+several processes succeeds and the others use its result. What a killed process left unfinished is
+removed by the next writer. Entries can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _DRAFT = ".draft-"
 
 
 def cache_directory() -> Path:
-    """Where entries are kept: $CALSWEEP_CACHE, else the user's cache directory."""
+    """The directory of all entries: $CALSWEEP_CACHE, else the user's cache directory."""
     own = os.environ.get("CALSWEEP_CACHE")
     usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(own) if own else Path(usual) / "calsweep"
 
 
 def file_identity(paths: Iterable[Path], root: Path, remedy: str) -> list[list[object]]:
-    """Names, sizes and times of files. Raises ``DataFileError`` for one that is not there."""
+    """Names, sizes and times of files. Raises ``DataFileError`` if one is missing."""
     found: list[list[object]] = []
     for path in paths:
         try:
@@ -51,10 +51,10 @@ def made_once(
     read: Callable[[Path], Content | None],
     write: Callable[[Path], None],
 ) -> Content:
-    """What ``read`` finds in the entry of ``identity``, which ``write`` has filled if need be.
+    """What ``read`` returns for the entry of ``identity``, filled by ``write`` if necessary.
 
-    ``kind`` is the plural of what is kept. ``identity`` can be written as JSON and changes with the
-    content; ``read`` returns None for an entry that is absent or damaged. Raises
+    ``kind`` is a plural noun for what is cached. ``identity`` is JSON-serialisable and changes
+    with the content; ``read`` returns None for an absent or damaged entry. Raises
     ``DataFileError`` if the cache cannot be written, and whatever ``write`` raises.
     """
     written = json.dumps(identity, sort_keys=True)
@@ -82,7 +82,7 @@ def _fill(
         draft.mkdir(mode=0o700)
         write(draft)
         draft.chmod(0o755)
-        if place.exists():  # damaged, or somebody was faster, whose work is as good
+        if place.exists():  # damaged, or another process was faster
             if read(place) is not None:
                 return
             shutil.rmtree(place, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from the official python and binary archives, packed or not."""
+"""CIFAR-10 and CIFAR-100 from the official Python and binary archives, packed or not."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SITE = "https://www.cs.toronto.edu/~kriz/cifar.html"
 
 @dataclass(frozen=True)
 class Layout:
-    """One official packing: its folder, archive and files.
+    """One official distribution: its folder, archive and files.
 
-    Binary records are ``label_bytes`` bytes of labels, the last of them the fine one,
+    A binary record has ``label_bytes`` bytes of labels, the last of them the fine one,
     then the pixels; None means pickled batches with the labels under ``labels``.
     """
 
@@ -208,7 +208,7 @@ _ALLOWED = {
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Loads containers, numbers, texts and numpy arrays; whatever else is refused."""
+    """Loads containers, numbers, strings and NumPy arrays; refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
@@ -218,7 +218,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 def _unpickle(content: bytes, path: Path) -> object:
     try:
-        # Written by Python 2, whose texts are bytes; latin1 also restores array buffers.
+        # Written by Python 2, whose strings are bytes; latin1 also restores array buffers.
         loaded = _PlainUnpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # damaged pickles raise almost anything
         raise DataFileError(

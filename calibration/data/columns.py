@@ -2,7 +2,7 @@
 
 Raw inputs of a table are one float64 tensor: a numeric column holds its value, NaN
 where missing; a categorical one the position of its value in the column's
-``categories``, or ``MISSING_CODE`` or ``UNKNOWN_CODE``. A column of texts stands alone; its
+``categories``, or ``MISSING_CODE`` or ``UNKNOWN_CODE``. A text column is the only input; its
 raw inputs are bytes (``calibration.data.text_inputs``).
 """
 
@@ -30,7 +30,7 @@ MOST_CATEGORIES = 1000
 
 
 class Column(NamedTuple):
-    """One input column; ``categories`` are the texts of a categorical one, sorted."""
+    """One input column; ``categories`` are the sorted values of a categorical one, as strings."""
 
     name: str
     kind: Literal["numeric", "categorical", "text"]
@@ -40,11 +40,11 @@ class Column(NamedTuple):
 def infer_columns(
     frame: pd.DataFrame, names: Iterable[str], categorical: Iterable[str], origin: str
 ) -> tuple[Column, ...]:
-    """Find out which of the columns ``names`` are numbers and which categories.
+    """Decide which of the columns ``names`` are numeric and which categorical.
 
-    Numbers, booleans and wholly empty columns are numeric, texts categorical, and so
+    Numbers, booleans and entirely empty columns are numeric; strings are categorical, as
     are the columns named in ``categorical``. Raises ``ValueError`` naming the column
-    for anything else (dates, lists) and for more than ``MOST_CATEGORIES`` texts.
+    for anything else (dates, lists) and for more than ``MOST_CATEGORIES`` strings.
     """
     return infer_from_chunks([frame], names, categorical, origin)
 
@@ -52,9 +52,9 @@ def infer_columns(
 def infer_from_chunks(
     chunks: Iterable[pd.DataFrame], names: Iterable[str], categorical: Iterable[str], origin: str
 ) -> tuple[Column, ...]:
-    """The same for a table that comes in several pieces."""
+    """``infer_columns`` for a table in several chunks."""
     forced = set(categorical)
-    # None as long as there are only numbers.
+    # None as long as all values are numbers.
     found: dict[str, set[str] | None] = {n: set() if n in forced else None for n in names}
     for chunk in chunks:
         for name, known in found.items():
@@ -72,7 +72,7 @@ def infer_from_chunks(
 
 
 def _texts(series: pd.Series[Any], name: str, forced: bool, origin: str) -> set[str] | None:
-    """The categories in a column, or None if it has numbers."""
+    """The categories in a column, or None if it is numeric."""
     present = series.dropna()
     if not forced and (_is_number(series) or are_truths(present)):
         return None
@@ -94,7 +94,7 @@ def _check_number(texts: Collection[str], name: str, origin: str) -> None:
 
 
 def holds_texts(present: pd.Series[Any]) -> bool:
-    """Whether these values, none of them missing, are all texts or categories."""
+    """Whether these values, none of them missing, are all strings or categories."""
     if isinstance(present.dtype, pd.StringDtype | pd.CategoricalDtype):
         return True
     return bool(present.map(type).isin((str,)).all())
@@ -102,7 +102,7 @@ def holds_texts(present: pd.Series[Any]) -> bool:
 
 def are_truths(present: pd.Series[Any]) -> bool:
     """Whether these values, none of them missing, are all true or false."""
-    if isinstance(present.dtype, pd.StringDtype):  # without a look at every row
+    if isinstance(present.dtype, pd.StringDtype):  # without looking at every row
         return present.empty
     return bool(present.map(type).isin((bool, np.bool_)).all())
 
@@ -117,10 +117,10 @@ def _is_number(series: pd.Series[Any]) -> bool:
 def encode_columns(
     frame: pd.DataFrame, columns: tuple[Column, ...], origin: str, first: int = 0
 ) -> Tensor:
-    """Return the raw inputs (N, columns) of ``frame``; columns not asked for are ignored.
+    """Return the raw inputs (N, columns) of ``frame``; other columns are ignored.
 
-    ``first`` is what messages call its first row. Raises ``ValueError`` naming a column that is
-    absent, infinite or not numeric.
+    ``first`` is the number of its first row in messages. Raises ``ValueError`` naming a column
+    that is absent, infinite or not numeric.
     """
     check_names((column.name for column in columns), frame, origin, "input")
     if columns[0].kind == "text":

@@ -1,4 +1,4 @@
-"""What a dataset is: parts to train and select on, and a test part kept away from both."""
+"""The interface of a dataset: parts to train and select on, and a test part kept from both."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Kind = Literal["points", "table", "image", "text"]
 
 
 class Part(NamedTuple):
-    """Some rows of a dataset: inputs as they were read or drawn, labels as int64.
+    """Some rows of a dataset: inputs as read or drawn, labels as int64.
 
     Where the data has them: ``groups`` (int64 codes; rows of a group belong together), ``times``
     (int64 ranks; equal stamps have equal ranks), ``folds`` (int64, the position in
     ``FOLD_NAMES`` of the part that the data assigns a row to) and ``weights`` (float64, how much
-    a row counts, of any scale).
+    a row counts, on any scale).
     """
 
     inputs: Tensor
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     weights: Tensor | None = None
 
     def take(self, rows: Tensor | slice) -> Part:
-        """The given rows, with all that is known of them."""
+        """The given rows, with all their fields."""
         return Part(*(None if values is None else values[rows] for values in self))  # type: ignore[arg-type]
 
     def transformed(self, transform: Transform) -> Part:
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
     @property
     def described(self) -> list[str]:
-        """What is known of the rows beside inputs and labels: names of fields."""
+        """The names of the fields that the rows have besides inputs and labels."""
         return [name for name in self._fields[2:] if getattr(self, name) is not None]
 
 
@@ -62,7 +62,7 @@ FOLD_NAMES = ("train", "validation", "test", "meta")
 class Transform(typing.Protocol):
     """Turns raw inputs into the float32 inputs of a network.
 
-    It is fitted on the training part alone, holds plain values and can be pickled.
+    It is fitted on the training part only, holds plain values and can be pickled.
     """
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -72,12 +72,12 @@ class Transform(typing.Protocol):
 
 @dataclass(frozen=True)
 class Splits:
-    """The rows that are not test data, which are kept elsewhere on purpose.
+    """All parts except the test part, which is deliberately kept elsewhere.
 
-    ``validation`` stops training and guides the search. ``apart`` are the rows that the
-    protocol sets apart for calibrators and for choosing the winner, if it does; training
-    never looks at them. ``train_transform`` is a user's own: it changes each training row
-    whenever it is used, and draws from torch's global generator, which follows the seed.
+    ``validation`` is for early stopping and guides the search. ``apart`` are the rows, if any,
+    that the protocol sets apart for calibrators and for choosing the winner; training never
+    sees them. ``train_transform`` is a user's own: it is applied to a training row every time
+    the row is used, and draws from torch's global generator, which follows the seed.
     """
 
     train: Part
@@ -89,32 +89,32 @@ class Splits:
 
     @property
     def learned_from(self) -> list[Part]:
-        """Training and validation rows, and those held out for a method if there are any."""
+        """Training and validation rows, and any rows held out for a method."""
         parts = (self.train, self.validation, self.meta_validation)
         return [part for part in parts if part is not None]
 
     @cached_property
     def prepared(self) -> list[Part]:
-        """The rows of ``learned_from`` as a network takes them, made once for all networks."""
+        """The rows of ``learned_from`` as network inputs, computed once for all networks."""
         return [part.transformed(self.transform) for part in self.learned_from]
 
     @property
     def choice(self) -> Part:
-        """What calibrators are fitted on and the winner is chosen by."""
+        """The rows on which calibrators are fitted and the winner is chosen."""
         return self.validation if self.apart is None else self.apart
 
 
 class Dataset(ABC):
-    """A labelled dataset with a fixed way of dividing it.
+    """A labelled dataset with a fixed way of splitting it.
 
-    ``fingerprint`` is a SHA-256 over the content: equal data have equal fingerprints.
-    With ``independent_draws`` every seed draws fresh data, its own test part included;
-    otherwise the test part is the same rows whatever the seed or the protocol. With
-    ``fixed_split`` the data says which rows validate, too (``fold``, ``time``): seeds then
-    differ in the training alone. ``test_groups`` is how many groups the test rows belong to,
-    None if rows belong to none. ``weighted``: rows have weights, which training, metrics and
+    ``fingerprint`` is a SHA-256 of the content: equal data have equal fingerprints.
+    With ``independent_draws`` every seed draws fresh data, including its own test part;
+    otherwise the test rows are the same for every seed and protocol. With ``fixed_split``
+    the data also determines the validation rows (``fold``, ``time``): seeds then differ in
+    training only. ``test_groups`` is the number of groups among the test rows, None if the
+    data has no groups. ``weighted``: rows have weights, which training, metrics and
     calibrators follow.
-    ``kind`` "points" means points of the plane; of "text" a network sees embeddings alone.
+    ``kind`` "points" means points in the plane; of "text" a network sees only embeddings.
     """
 
     name: str
@@ -140,22 +140,22 @@ class Dataset(ABC):
     def split(self, protocol: Protocol, seed: int, *, held_out: bool) -> Splits:
         """Divide the rows that are not test data, stratified by class.
 
-        No group is in two parts; with times, training comes before meta-validation,
-        validation, rows set apart, and test; rows with a fold are where it says.
-        The validation rows depend on the protocol and the seed only, and rows set apart
-        for the choice among fixed data on the protocol alone. ``held_out``
-        says whether the method learns on held-out data: if so, meta-validation rows
-        are taken out of the training share; if not, they stay there, unless the
-        protocol wants the same training rows for all.
+        No group is split between parts; with times, training comes before meta-validation,
+        validation, rows set apart, and test; rows with a fold go where it assigns them.
+        The validation rows depend only on the protocol and the seed; in fixed data, the rows
+        set apart for the choice depend only on the protocol. ``held_out`` says whether the
+        method learns on held-out data: if so, meta-validation rows are taken from the
+        training share; if not, they stay there, unless the protocol requires the same
+        training rows for all methods.
         Raises ``ValueError`` if a part would be empty or there are too few rows.
         """
 
     @abstractmethod
     def test(self, seed: int) -> Part:
-        """Return the test part: the only way to test data."""
+        """Return the test part: the only access to test data."""
 
     def large_test(self, seed: int, rows: int) -> Part | None:
-        """Return ``rows`` further test rows where they can be drawn at will, else None."""
+        """Return ``rows`` additional test rows if the dataset can draw them, else None."""
         return None
 
     def posterior(self, inputs: Tensor) -> Tensor | None:
@@ -163,7 +163,7 @@ class Dataset(ABC):
         return None
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
-        """Return the raw inputs of a user's own rows, found by column name.
+        """Return the raw inputs of a user's own rows; columns are matched by name.
 
         Raises ``ValueError`` if the dataset has no named columns or ``frame`` lacks one.
         """

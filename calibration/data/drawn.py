@@ -25,8 +25,8 @@ Count = Annotated[int, Field(ge=10, le=10_000_000)]
 class Source(ABC):
     """A joint distribution of inputs and labels with a known posterior.
 
-    Write it as a frozen dataclass: its ``repr`` names every parameter and enters the
-    fingerprint.
+    Write it as a frozen dataclass: its ``repr``, which names every parameter, is part of
+    the fingerprint.
     """
 
     kind: Kind
@@ -45,7 +45,7 @@ class Source(ABC):
 
 
 class DrawnOptions(DatasetOptions):
-    """How many points to draw: to train and validate on, and to test on."""
+    """How many points to draw for training and validation, and for testing."""
 
     points: Count = 1000
     test_points: Count = 1000

@@ -1,4 +1,4 @@
-"""A dataset seen through a pretrained network: the same rows, with embeddings for inputs."""
+"""A dataset seen through a pretrained network: the same rows, with embeddings as inputs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from calibration.data.fixed import FixedDataset
 
 
 class EmbeddedDataset(FixedDataset):
-    """The rows of ``rows``, divided as there; ``embed`` is called for test rows when they are read.
+    """The rows of ``rows``, split in the same way; ``embed`` is called when test rows are read.
 
-    Its fingerprint is that of the rows: what embeds them is named elsewhere.
+    Its fingerprint is that of the rows: the embedding network is recorded elsewhere.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class EmbeddedDataset(FixedDataset):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the rows as they were before."""
+        """SHA-256 of the rows before embedding."""
         return self._rows.fingerprint
 
     def test(self, seed: int) -> Part:

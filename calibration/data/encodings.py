@@ -1,8 +1,8 @@
-"""How the numbers of a table can enter a network: fitted maps of its numeric columns.
+"""Encodings of a table's numeric columns for a network, fitted to the data.
 
 Networks learn slowly from skewed columns and from thresholds, which trees find at once. TabM
-(Gorishniy et al. 2025) takes piecewise-linear encodings or quantiles, RealMLP (Holzmüller et al.
-2024) scales robustly and bends outliers. All are fitted on training rows, without labels.
+(Gorishniy et al. 2025) uses piecewise-linear encodings or quantiles, RealMLP (Holzmüller et al.
+2024) robust scaling with smooth clipping. All are fitted on training rows, without labels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 NumericInputs = Literal["standard", "robust", "quantile", "piecewise"]
 
 ColumnBlocks = Tensor | Iterable[Tensor]
-"""A table's columns: together (N, D), or in blocks of some columns."""
+"""A table's columns: all together (N, D), or in blocks of a few columns."""
 
 MOST_QUANTILES = 1000
 _TAIL = 1e-7  # beyond it Φ⁻¹ says more about rounding than about the data
@@ -27,9 +27,9 @@ _BEND = 3.0
 
 @dataclass(frozen=True, eq=False)
 class Robust:
-    """(x − median) / interquartile range, bent smoothly so that it stays within ±3.
+    """(x − median) / interquartile range, smoothly clipped to ±3.
 
-    Where the quartiles coincide, half the range takes their place.
+    If the quartiles coincide, half the range replaces the interquartile range.
     """
 
     median: Tensor
@@ -50,9 +50,9 @@ class Robust:
 
 @dataclass(frozen=True, eq=False)
 class Quantiles:
-    """Φ⁻¹ of the share of training values below x: every column becomes standard normal.
+    """Φ⁻¹ of the fraction of training values below x: every column becomes standard normal.
 
-    Between ``quantiles`` (Q, D) shares are linear; of tied values, the middle share counts.
+    Fractions are linear between ``quantiles`` (Q, D); tied values get the middle fraction.
     """
 
     quantiles: Tensor
@@ -73,10 +73,10 @@ class Quantiles:
 
 @dataclass(frozen=True, eq=False)
 class PiecewiseLinear:
-    """For each bin between two quantiles of a column, how far x has come in it, from 0 to 1.
+    """For each bin between two quantiles of a column, the position of x in it, from 0 to 1.
 
-    A linear layer on it is a piecewise-linear function of the column (Gorishniy et al. 2022);
-    beyond the training values it is constant. ``edges`` holds those of every column.
+    A linear layer on it is a piecewise-linear function of the column (Gorishniy et al. 2022),
+    constant beyond the training values. ``edges`` holds the bin edges of every column.
     """
 
     edges: tuple[Tensor, ...]
@@ -85,7 +85,7 @@ class PiecewiseLinear:
     def fit(cls, values: ColumnBlocks, bins: int) -> Self:
         """Fit on training values (N, D) without gaps; equal edges become one."""
         columns = (column.unique() for column in _quantiles(values, bins + 1).T)
-        # A column that is constant in training gets a bin of its own all the same.
+        # Even a column that is constant in training gets a bin.
         return cls(tuple(c if len(c) > 1 else torch.cat([c, c + 1]) for c in columns))
 
     def __call__(self, values: Tensor) -> Tensor:
@@ -100,19 +100,19 @@ class PiecewiseLinear:
 def _quantiles(values: ColumnBlocks, count: int, *, fewer: bool = False) -> Tensor:
     """``count`` evenly spaced quantiles (count, D) of the columns, in float64.
 
-    With ``fewer``, of few rows as many as there are rows, and two at least.
+    With ``fewer``, at most as many as there are rows, but at least two.
     """
     found = []
     for block in [values] if isinstance(values, Tensor) else values:
         levels = np.linspace(0, 1, max(2, min(count, len(block))) if fewer else count)
         quantiles = np.quantile(block.double().numpy(), levels, axis=0)
-        # Rounding in the interpolation must not put one below its predecessor.
+        # Rounding in the interpolation must not make a quantile smaller than its predecessor.
         found.append(torch.from_numpy(np.maximum.accumulate(quantiles, axis=0)))
     return torch.cat(found, dim=1)
 
 
 def _share(x: Tensor, known: Tensor) -> Tensor:
-    """The share of each x (D, N) by its column's quantiles (D, Q): of tied ones the highest."""
+    """The fraction for each x (D, N) by its column's quantiles (D, Q): for ties, the highest."""
     steps = known.shape[1] - 1
     place = torch.searchsorted(known, x, right=True).clamp(1, steps) - 1
     low, high = known.gather(1, place), known.gather(1, place + 1)

@@ -24,11 +24,11 @@ class DataFileError(ValueError):
 
 
 class AbsentDataError(DataFileError):
-    """Raised when a dataset's files are nowhere to be found."""
+    """Raised when none of a dataset's files is found."""
 
 
 class DownloadedOptions(DatasetOptions):
-    """Where the files lie: ``data_dir``, else $CALSWEEP_DATA, else ./data.
+    """Where the files are: ``data_dir``, else $CALSWEEP_DATA, else ./data.
 
     ``train_rows`` and ``test_rows`` take a fixed, class-balanced subset of each part.
     """
@@ -38,7 +38,7 @@ class DownloadedOptions(DatasetOptions):
     test_rows: _Rows | None = None
 
     def load(self) -> Dataset:
-        """Read the files and take the rows that are wanted. Raises ``DataFileError``."""
+        """Read the files and select the requested rows. Raises ``DataFileError``."""
         return self.read().subset(self.train_rows, self.test_rows)
 
     @abstractmethod
@@ -47,14 +47,14 @@ class DownloadedOptions(DatasetOptions):
 
     @property
     def folder(self) -> Path:
-        """The data directory that applies."""
+        """The data directory in effect."""
         return self.data_dir or Path(os.environ.get("CALSWEEP_DATA") or "data")
 
 
 def absent(
     dataset: str, folder: Path, expected: Sequence[str], also: Sequence[Path], remedy: str
 ) -> AbsentDataError:
-    """Return the error for files that are nowhere: where was looked, for what, what to do."""
+    """Return the error for files not found: where it looked, for what, and what to do."""
     elsewhere = f" (nor in {', '.join(map(str, also))})" if also else ""
     return AbsentDataError(
         f"{dataset}: not found in {folder.absolute()}{elsewhere}; expected "
@@ -66,8 +66,8 @@ def absent(
 def verify(dataset: str, path: Path, file: str, content: bytes) -> None:
     """Compare a file's (uncompressed) content with the official MD5.
 
-    An unknown sum is a warning: the file may be a legitimate subset or variant. Raises
-    ``DataFileError`` if the sum is that of another known file.
+    An unknown checksum only warns: the file may be a legitimate subset or variant. Raises
+    ``DataFileError`` if the checksum is that of another known file.
     """
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if found == MD5.get(dataset, {}).get(file):

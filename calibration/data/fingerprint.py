@@ -13,10 +13,10 @@ _ROWS = 1024
 
 
 def fingerprint(description: object, tensors: Iterable[Tensor]) -> str:
-    """Return a SHA-256 (hex) of a JSON-able description and of tensors' types, shapes and bytes."""
+    """SHA-256 (hex) of a JSON-serialisable description and of tensors' types, shapes and bytes."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for tensor in tensors:
-        # Piece by piece: rows may lie in a file that is larger than memory.
+        # In pieces: rows may be in a file that is larger than memory.
         for place, piece in enumerate(tensor.split(_ROWS) if tensor.dim() else (tensor,)):
             array = np.ascontiguousarray(piece.numpy())
             if not place:

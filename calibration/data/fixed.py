@@ -1,4 +1,4 @@
-"""Datasets whose rows are given once and for all."""
+"""Datasets with a fixed set of rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TEST_SHARE = 0.25
 
 
 class FixedDataset(Dataset):
-    """Rows in memory, with an official test part or a share set aside for it.
+    """Rows in memory, with an official test part or a share set aside as one.
 
-    The share is drawn from a constant stream: which rows are test data depends on the
-    data alone. Raises ``ValueError`` for fewer than two classes, labels outside
-    0…K−1, lengths that differ, or test inputs of another shape.
+    The share is drawn from a constant stream: which rows are test data depends only on the
+    data. Raises ``ValueError`` for fewer than two classes, labels outside
+    0…K−1, different lengths, or test inputs of another shape.
     """
 
     independent_draws = False
@@ -69,7 +69,7 @@ class FixedDataset(Dataset):
 
     @property
     def pool(self) -> Part:
-        """All rows but the test part."""
+        """All rows except the test part."""
         return self._pool
 
     def _set_aside(self, rows: Part, share: Share) -> tuple[Part, Part]:
@@ -83,9 +83,9 @@ class FixedDataset(Dataset):
         return take(rows, without(everything, held)), take(rows, held)
 
     def subset(self, train_rows: int | None, test_rows: int | None) -> FixedDataset:
-        """The same dataset with fewer rows, every class in proportion; None keeps a part whole.
+        """The dataset with fewer rows, every class in proportion; None keeps a part whole.
 
-        Which rows depends on the data alone. Raises ``ValueError`` if there are too few.
+        The choice depends only on the data. Raises ``ValueError`` if there are too few rows.
         """
         pool = self._fewer(self._pool, train_rows, "training")
         test = self._fewer(self._test, test_rows, "test")
@@ -106,12 +106,12 @@ class FixedDataset(Dataset):
     def fingerprint(self) -> str:
         """SHA-256 of all rows, class names, columns and the size of the test part.
 
-        Groups, times, folds and weights belong to the rows.
+        Groups, times, folds and weights count as part of the rows.
         """
         description: list[object] = [self.kind, self.class_names, self.columns, self._test_share]
-        if self._pool.described:  # only then: data without them keeps its fingerprint
+        if self._pool.described:  # only then, so that data without them keeps its fingerprint
             description.append(self._pool.described)
-        if self.train_transform is not None:  # another transform makes other trials
+        if self.train_transform is not None:  # another transform means other trials
             description.append({"train_transform": described(self.train_transform)})
         tensors = (*self._pool, *self._test)
         return fingerprint(description, [values for values in tensors if values is not None])
@@ -144,7 +144,7 @@ class FixedDataset(Dataset):
 
 
 def described(transform: Callable[[Tensor], Tensor]) -> str:
-    """What tells a user's transform from another. Raises ``ValueError`` if nothing does."""
+    """A text that identifies a user's transform. Raises ``ValueError`` if there is none."""
     named = isinstance(transform, FunctionType) and "<" not in transform.__qualname__
     text = f"{transform.__module__}.{transform.__qualname__}" if named else repr(transform)
     if " at 0x" in text:

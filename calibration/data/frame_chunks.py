@@ -1,4 +1,4 @@
-"""A table read some rows at a time, as reading it whole would give them."""
+"""A table read in chunks of rows, with the same result as reading it whole."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from calibration.data.parquet import rows_at_once
 from calibration.memory import IN_MEMORY_BYTES, check_fits
 
 CHUNK_BYTES = 32 * 10**6
-"""Of a chunk's values, at 8 bytes each."""
+"""Size of a chunk's values, at 8 bytes each."""
 CHUNK_ROWS = 16_384
-"""At most: texts take more than 8 bytes."""
+"""The most rows of a chunk: texts take more than 8 bytes."""
 
 _Kind = Literal["empty", "whole", "number", "truth", "text", "other"]
 
 
 class Frames(Protocol):
-    """A table's rows: together, or in several chunks."""
+    """A table's rows, in one or several chunks."""
 
     @property
     def head(self) -> pd.DataFrame:
@@ -32,11 +32,11 @@ class Frames(Protocol):
         ...
 
     def decide(self, names: Sequence[str]) -> None:
-        """Find out what these columns hold, before chunks of them are read."""
+        """Determine the types of these columns before chunks of them are read."""
         ...
 
     def chunks(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """The rows in order, with these columns at least."""
+        """The rows in order, with at least these columns."""
         ...
 
 
@@ -47,7 +47,7 @@ class WholeFrame:
         self.head = frame
 
     def decide(self, names: Sequence[str]) -> None:
-        """It is decided."""
+        """Do nothing: the frame has its types."""
 
     def chunks(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
         """The frame."""
@@ -72,13 +72,13 @@ class FrameChunks:
 
     @property
     def head(self) -> pd.DataFrame:
-        """The columns, without any rows."""
+        """The columns, without rows."""
         return pd.DataFrame(columns=self.names)
 
     def decide(self, names: Sequence[str]) -> None:
-        """Find the types of these columns in a CSV file, as all rows together decide them.
+        """Determine the types of these columns in a CSV file from all rows.
 
-        Raises ``ValueError`` for whole numbers beyond 64 bits, of which rows elsewhere decide.
+        Raises ``ValueError`` for integers beyond 64 bits, whose type depends on the other rows.
         """
         if is_parquet(self.path):
             return
@@ -96,12 +96,12 @@ class FrameChunks:
             self._types[name] = _type(kinds)
 
     def chunks(self, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """These columns, some rows at a time."""
+        """These columns, a chunk of rows at a time."""
         with reading(self.path):
             if not is_parquet(self.path):
                 given = {name: kind for name, kind in self._types.items() if name in names}
                 options = csv_options(self.path, self.separator)
-                # By position: a name may be one that pandas gives to repeated or nameless columns.
+                # By position: pandas makes up names for repeated and nameless columns.
                 places = [place for place, name in enumerate(self._all) if name in set(names)]
                 with (
                     opened_text(self.path, by_rows=True) as text,
@@ -131,7 +131,7 @@ class FrameChunks:
             return list(first.columns)
         import pyarrow.parquet as pq
 
-        # What pandas has written as an index is not a column.
+        # An index written by pandas is not a column.
         return list(pq.read_schema(self.path).empty_table().to_pandas().columns)
 
     def _numbered(self) -> bool:
@@ -147,7 +147,7 @@ class FrameChunks:
 
 
 def together(chunks: Iterable[pd.DataFrame], what: str) -> pd.DataFrame:
-    """All rows. Raises ``TooLargeError``, which begins with ``what``, if they do not fit."""
+    """All rows. Raises ``TooLargeError``, beginning with ``what``, if they do not fit."""
     found, size = [], 0
     for chunk in chunks:
         found.append(chunk)
@@ -160,7 +160,7 @@ def together(chunks: Iterable[pd.DataFrame], what: str) -> pd.DataFrame:
 
 
 def _kind(series: pd.Series[Any]) -> _Kind:
-    """What pandas has taken a chunk of a CSV column for."""
+    """The type that pandas inferred for a chunk of a CSV column."""
     present = series.dropna()
     if present.empty:
         return "empty"
@@ -172,10 +172,10 @@ def _kind(series: pd.Series[Any]) -> _Kind:
 
 
 def _type(kinds: set[_Kind]) -> Any:
-    """The type that the column would have if it were read whole, or one that is encoded alike."""
+    """The type of the column if it were read whole, or one with the same encoding."""
     there = kinds - {"empty"}
     if there == {"truth"}:
-        return "boolean"  # with or without gaps
+        return "boolean"  # with or without missing values
     if kinds == {"whole"}:
         return "int64"
     return "float64" if there <= {"whole", "number"} else str

@@ -1,4 +1,4 @@
-"""CSV and Parquet files, read as they are."""
+"""Reading CSV and Parquet files unchanged."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from calibration.data.paths import check_file
 from calibration.memory import TooLargeError, check_fits
 
 ROW_NUMBERS = "Unnamed: 0"
-"""What pandas calls a first column without a name."""
+"""The name that pandas gives to an unnamed first column."""
 _CELL_BYTES = 8
 _SAMPLED_ROWS = 200
 _BEFORE_3_1 = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
 EXACT_NUMBERS: dict[str, Any] = {"float_precision": "round_trip"} if _BEFORE_3_1 else {}
-"""Asks ``pandas.read_csv`` for numbers to the bit: from 3.1 on the default, and asking warns."""
+"""Makes ``pandas.read_csv`` parse numbers exactly: the default since 3.1, which warns if asked."""
 
 
 def read_frame(path: Path) -> pd.DataFrame:
     """Read a CSV (``.csv``, ``.tsv``, ``.txt``, also compressed) or Parquet file.
 
-    The separator is a tab in ``.tsv``, and else a comma; or a semicolon or tab if the first line
-    has that, but no comma (what stands in quotes does not count). Raises
-    ``ValueError`` naming the file if it is absent, empty, not UTF-8, not of these formats or too
-    large for the memory that is available.
+    The separator is a tab in ``.tsv``, otherwise a comma; or a semicolon or tab if the first
+    line contains one and no comma (quoted text does not count). Raises ``ValueError`` naming
+    the file if it is absent, empty, not UTF-8, in another format or too large for the
+    available memory.
     """
     size = bytes_in_memory(path, None)
     with reading(path):
@@ -44,7 +44,7 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 
 def read_whole(path: Path, separator: str | None) -> pd.DataFrame:
-    """``read_frame`` of a file that is known to fit into memory; ``separator`` None: found."""
+    """``read_frame`` for a file known to fit into memory; ``separator`` None means detect it."""
     with reading(path):
         if is_parquet(path):
             frame = pd.read_parquet(path)
@@ -61,7 +61,7 @@ def read_whole(path: Path, separator: str | None) -> pd.DataFrame:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Errors that name the file, for whatever a file that was written by others may hold."""
+    """Turn whatever an unknown file's content may raise into errors that name the file."""
     check_file(path)
     try:
         if not is_parquet(path) and not _kinds(path) & {".csv", ".tsv", ".txt"}:
@@ -80,14 +80,14 @@ def reading(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: there is not enough memory to read it") from None
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: cannot be read: {_line(error)}") from error
-    except Exception as error:  # what unpacks or parses a damaged file raises whatever it meets
+    except Exception as error:  # unpackers and parsers raise anything on a damaged file
         kind = type(error).__name__
         raise ValueError(f"{path}: cannot be read: {kind}: {_line(error)}") from error
 
 
 def csv_options(path: Path, separator: str | None) -> dict[str, Any]:
-    """How pandas is asked to read a file of text."""
-    # utf-8-sig also reads files without the mark that spreadsheets put in front.
+    """The options with which pandas reads a text file."""
+    # utf-8-sig also reads files without the byte-order mark that spreadsheets write.
     return {
         "sep": separator or _separator(path),
         "encoding": "utf-8-sig",
@@ -97,7 +97,7 @@ def csv_options(path: Path, separator: str | None) -> dict[str, Any]:
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is read as Parquet, by its name."""
+    """Whether a file is read as Parquet, judging by its name."""
     return bool(_kinds(path) & {".parquet", ".pq"})
 
 
@@ -106,10 +106,10 @@ def _kinds(path: Path) -> set[str]:
 
 
 def bytes_in_memory(path: Path, separator: str | None) -> int:
-    """What a table that is read whole takes: 8 bytes for each value, and its texts.
+    """The memory of a table read whole: 8 bytes per value, plus its texts.
 
-    Of a CSV file it is an estimate by its first rows. What is packed is unpacked to be counted, as
-    far as it would fit.
+    For a CSV file it is estimated from the first rows. Compressed data is unpacked to be counted,
+    but only as much as would fit into memory.
     """
     with reading(path):
         if is_parquet(path):
@@ -123,7 +123,7 @@ def bytes_in_memory(path: Path, separator: str | None) -> int:
 
 
 def _shape(path: Path) -> tuple[int, int]:
-    """Rows and columns, by what the footer of a Parquet file says."""
+    """Rows and columns according to the footer of a Parquet file."""
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     about = pq.read_metadata(path)
@@ -131,9 +131,9 @@ def _shape(path: Path) -> tuple[int, int]:
 
 
 def read_texts(path: Path, frame: pd.DataFrame, names: list[str]) -> dict[str, Any]:
-    """Columns of a file that was read as ``frame``, as they stand in it.
+    """Columns of a file that was read as ``frame``, as written in the file.
 
-    Those of a CSV are texts: an id 007 stays what it is.
+    Those of a CSV file are strings: an id 007 stays 007.
     """
     if is_parquet(path) or not names:
         return {name: frame[name].array for name in names}
@@ -154,7 +154,7 @@ def _line(error: Exception) -> str:
 
 
 def repeated_names(path: Path) -> dict[str, int]:
-    """The names that several columns of a CSV file have, and how many; pandas renames these.
+    """Column names that occur more than once in a CSV file, with counts; pandas renames these.
 
     For files that ``read_frame`` could read.
     """
@@ -167,7 +167,7 @@ def repeated_names(path: Path) -> dict[str, int]:
 def _separator(path: Path) -> str:
     if ".tsv" in _kinds(path):
         return "\t"
-    # No file has this control character: the line comes whole, whatever the compression.
+    # No file contains this control character, so the line is read whole, compressed or not.
     line = "".join(_first_row(path, "\x1f", csv.QUOTE_NONE))
     outside = re.sub(r'"[^"]*("|$)', "", line)
     other = max(";\t", key=outside.count)
@@ -192,8 +192,8 @@ def _first_row(path: Path, separator: str, quoting: Literal[0, 3] = csv.QUOTE_MI
 def numbers_rows(frame: pd.DataFrame, first: int) -> bool:
     """Whether the first column only numbers the rows, from ``first`` on.
 
-    A nameless first column 0, 1, 2, … is pandas' own row number. As an input it would
-    give the labels away wherever rows are sorted by class.
+    An unnamed first column 0, 1, 2, … is pandas' own row index. As an input it would
+    give the labels away where rows are sorted by class.
     """
     rows = np.arange(first, first + len(frame))
     return frame.columns[0] == ROW_NUMBERS and np.array_equal(frame[ROW_NUMBERS], rows)

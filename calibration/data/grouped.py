@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 _Rows = NDArray[np.int64]
 
 FEWEST_GROUPS = 3
-"""A class that fewer groups have stays in the training part, with all rows of these groups."""
+"""A class found in fewer groups stays in the training part, with all rows of these groups."""
 
 
 def draw_groups(
@@ -17,9 +17,9 @@ def draw_groups(
     """Draw the row numbers of whole groups, about ``size`` rows with every class in proportion.
 
     Groups are taken in random order as long as they fit, class by class; then those that
-    bring the classes' numbers nearest to their shares. Every class keeps rows outside.
-    Raises ``ValueError`` naming ``what`` if no choice of groups comes to half of ``size``
-    or more and twice of it or less.
+    bring the class counts closest to their targets. Every class keeps rows outside.
+    Raises ``ValueError`` naming ``what`` if no choice of groups has between half and twice
+    ``size`` rows.
     """
     present, codes = np.unique(groups, return_inverse=True)
     classes, encoded = np.unique(labels, return_inverse=True)
@@ -44,7 +44,7 @@ def draw_groups(
 
 
 def _fill(counts: _Rows, target: NDArray[np.float64], whole: _Rows) -> NDArray[np.bool_]:
-    """Which of the groups, in this order, come near ``target`` rows of every class."""
+    """Which of the groups, taken in this order, give about ``target`` rows of every class."""
     room = target.copy()
     taken = np.zeros(len(counts), dtype=bool)
     while len(fitting := np.flatnonzero(~taken & (counts <= room).all(1))):
@@ -54,7 +54,7 @@ def _fill(counts: _Rows, target: NDArray[np.float64], whole: _Rows) -> NDArray[n
         room -= sums[first - 1]
     scale = np.maximum(target, 1e-9)
     while True:
-        # No class may leave the rest.
+        # Every class must remain in the rest.
         open_groups = np.flatnonzero(~taken & (target - room + counts < whole).all(1))
         off = (np.square(room - counts[open_groups]) / scale).sum(1)
         if not len(off) or off.min() >= (np.square(room) / scale).sum():
@@ -65,9 +65,9 @@ def _fill(counts: _Rows, target: NDArray[np.float64], whole: _Rows) -> NDArray[n
 
 
 def latest_rows(times: _Rows, size: int, what: str) -> _Rows:
-    """The row numbers of the latest stamps: as near to ``size`` rows as whole stamps allow.
+    """The row numbers of the latest times: as close to ``size`` rows as whole times allow.
 
-    At least one stamp is taken and one is left. Raises ``ValueError`` naming ``what`` if
+    At least one time is taken and one is left. Raises ``ValueError`` naming ``what`` if
     there is only one.
     """
     stamps, rows = np.unique(times, return_counts=True)
@@ -76,6 +76,6 @@ def latest_rows(times: _Rows, size: int, what: str) -> _Rows:
             f"{what} cannot be taken: {len(times)} rows are left, all of one time; more "
             "distinct times are needed, or smaller shares"
         )
-    since = rows[::-1].cumsum()[::-1][1:]  # the rows from each stamp on
+    since = rows[::-1].cumsum()[::-1][1:]  # the rows from each time on
     first = stamps[1:][np.abs(since - size).argmin()]
     return np.flatnonzero(times >= first)

@@ -95,8 +95,8 @@ def _read_part(name: str, folder: Path, files: tuple[str, str]) -> Part:
 def _content(path: Path) -> bytes:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            # One byte more than its header announces tells whether there is too much,
-            # however much there is.
+            # One byte beyond the announced length shows that there is too much, however
+            # much that is.
             header = file.read(4)
             header += file.read(4 * header[3]) if len(header) == 4 else b""
             announced = math.prod(_dimensions(header))
@@ -107,7 +107,7 @@ def _content(path: Path) -> bytes:
 
 
 def _dimensions(content: bytes) -> tuple[int, ...]:
-    """The shape that an idx file's header announces; () if it is cut short."""
+    """The shape that an idx file's header announces; () if the header is truncated."""
     whole = content[4 : 4 + 4 * content[3]] if len(content) >= 4 else b""
     return tuple(int(size) for size in np.frombuffer(whole[: len(whole) // 4 * 4], dtype=">u4"))
 

@@ -1,4 +1,4 @@
-"""Images decoded and resized once, into a file that every later reading maps."""
+"""Images decoded and resized once, into a file that later reads memory-map."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from calibration.data.mapped import MappedFile, mapped_rows
 from calibration.prefetch import ahead
 
 CACHE_VERSION = 1
-"""Raise it when images are decoded to other values."""
+"""Increase it when decoding gives other values."""
 _PIXELS, _ABOUT = "pixels.bin", "about.json"
 _EIGHT_BITS = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr")
 
@@ -33,11 +33,11 @@ ImageSource = Path | bytes
 
 @dataclass(frozen=True)
 class ImageForm:
-    """What images are made into: uint8 of (C, height, width).
+    """The form of decoded images: uint8 of (C, height, width).
 
-    Without a ``size`` all have that of the first. ``crop`` scales an image until it covers the
-    size and cuts the middle out; ``stretch`` changes its proportions; with ``exact`` only images
-    of the size are taken.
+    Without a ``size`` all must have that of the first. ``crop`` scales an image until it covers
+    the size and crops the centre; ``stretch`` changes its proportions; ``exact`` accepts only
+    images of the size.
     """
 
     size: tuple[int, int] | None
@@ -45,7 +45,7 @@ class ImageForm:
     fit: Literal["crop", "stretch", "exact"] = "crop"
 
     def decode(self, source: ImageSource) -> NDArray[np.uint8]:
-        """The pixels. Raises ``ValueError`` or whatever the decoder of a damaged image raises."""
+        """The pixels. Raises ``ValueError`` or whatever the decoder raises on a damaged image."""
         opened: Any = io.BytesIO(source) if isinstance(source, bytes) else source
         with Image.open(opened) as image:
             if image.mode not in _EIGHT_BITS:
@@ -53,8 +53,8 @@ class ImageForm:
                     f"pixels of the mode {image.mode} have more than 8 bits; save it with 8"
                 )
             if self.fit == "exact":
-                self._check(image.size)  # before it is decoded: it may announce any size
-            # An image with transparency loses it: colours stay as they are stored.
+                self._check(image.size)  # before decoding: it may announce any size
+            # Transparency is dropped: colours stay as stored.
             upright = ImageOps.exif_transpose(image).convert(
                 "RGB" if self.colours == "rgb" else "L"
             )
@@ -75,7 +75,7 @@ class ImageForm:
 
 
 class Cached(NamedTuple):
-    """The images that could be read, and the positions they had among all."""
+    """The images that could be read, and their positions among all."""
 
     images: Tensor
     rows: NDArray[np.int64]
@@ -92,8 +92,8 @@ def cached_images(
     """All images in one array: from the cache, or decoded into it.
 
     ``identity`` changes with the images; ``sources`` gives their names and contents in order and
-    is called if they are not cached. Raises ``DataFileError`` naming the first that cannot be
-    read, unless those are to be skipped, which is warned of.
+    is called only if they are not cached. Raises ``DataFileError`` naming the first unreadable
+    image, unless such images are to be skipped, with a warning.
     """
 
     def write(draft: Path) -> None:
@@ -128,7 +128,7 @@ def _decode(
     on_error: OnError,
     remedy: str,
 ) -> dict[str, Any]:
-    """Decode all into ``target``, by as many threads as there are processors."""
+    """Decode all into ``target``, with one thread per processor."""
 
     def decoded(named: tuple[str, ImageSource]) -> tuple[str, NDArray[np.uint8] | str]:
         name, source = named

@@ -1,4 +1,4 @@
-"""Images in folders: a directory for every class."""
+"""Images in folders: one directory per class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ImageSize = Annotated[
 
 
 class ImageOptions(DatasetOptions):
-    """How images are decoded: what ``image_folder`` and ``image_table`` have in common."""
+    """How images are decoded: options shared by ``image_folder`` and ``image_table``."""
 
     size: ImageSize | None = None
     fit: Literal["crop", "stretch"] = "crop"
@@ -40,13 +40,13 @@ class ImageOptions(DatasetOptions):
 
     @property
     def form(self) -> ImageForm:
-        """What images are made into."""
+        """The form of decoded images."""
         return ImageForm(self.size, self.colours, self.fit)
 
     def dataset(
         self, name: str, parts: list[Part], class_names: tuple[str, ...], origin: Path
     ) -> Dataset:
-        """The dataset of these rows, and of test rows of their own if there are some."""
+        """The dataset of these rows, with separate test rows if given."""
         for part in parts[:1]:
             counts = torch.bincount(part.labels, minlength=len(class_names))
             for place in torch.nonzero(counts == 0).flatten().tolist():
@@ -67,18 +67,18 @@ class ImageOptions(DatasetOptions):
 class ImageFolder(ImageOptions):
     """JPEG, PNG and WebP images in a directory for every class, which names it.
 
-    ``path`` holds the directories; ``test_path`` those of a test part, else ``test_share`` of
-    the images is set aside. Images are scaled and cropped to ``size`` (a number of pixels, or
-    [height, width]) or, with ``fit`` stretch, distorted to it; without a size all must be
-    equally large. They are decoded once, into $CALSWEEP_CACHE. ``on_error`` skip leaves images
-    that cannot be read out, with a warning.
+    ``path`` contains the directories, ``test_path`` those of a test part; without it
+    ``test_share`` of the images is set aside. Images are scaled and cropped to ``size`` (a
+    number of pixels, or [height, width]) or, with ``fit`` stretch, stretched to it; without a
+    size all must have the same. They are decoded once, into $CALSWEEP_CACHE. ``on_error`` skip
+    leaves out unreadable images, with a warning.
     """
 
     path: Path
     test_path: Path | None = None
 
     def load(self) -> Dataset:
-        """Decode the images, or find them decoded. Raises ``DataFileError`` naming a bad one."""
+        """Decode the images or read the cache. Raises ``DataFileError`` naming a bad image."""
         class_names = _classes(self.path)
         parts = [self._part(self.path, class_names)]
         if self.test_path is not None:
@@ -113,7 +113,7 @@ class ImageFolder(ImageOptions):
 
 
 def part_of(found: Cached, labels: Any) -> Part:
-    """The images that could be read with their labels, int64."""
+    """The images that could be read, with their labels, int64."""
     return Part(
         found.images, torch.as_tensor(labels, dtype=torch.int64)[torch.from_numpy(found.rows)]
     )
@@ -133,7 +133,7 @@ def _classes(root: Path) -> tuple[str, ...]:
 
 
 def _images(directory: Path) -> list[Path]:
-    """The images in a class's directory and those below it, by name."""
+    """The images in a class's directory and its subdirectories, by name."""
     found = sorted(
         path
         for path in directory.rglob("*")

@@ -27,10 +27,11 @@ _ROWS_AT_ONCE = 256
 class ImageTable(ImageOptions):
     """Images (JPEG, PNG, WebP) in a column of a Parquet or Arrow file, classes in another.
 
-    The column ``image`` holds encoded images, or, as Hugging Face's datasets write them, records
-    with a field ``bytes``; names of classes that such a file has are used. ``test_path`` is a
-    file of test rows; else ``test_share`` is set aside. ``size``, ``fit``, ``colours`` and
-    ``on_error`` are those of ``image_folder``; images are decoded once, into $CALSWEEP_CACHE.
+    The column ``image`` holds encoded images or, as written by Hugging Face's ``datasets``,
+    records with a field ``bytes``; class names stored in such a file are used. ``test_path`` is
+    a file of test rows; without it ``test_share`` is set aside. ``size``, ``fit``, ``colours``
+    and ``on_error`` are those of ``image_folder``; images are decoded once, into
+    $CALSWEEP_CACHE.
     """
 
     path: Path
@@ -39,7 +40,7 @@ class ImageTable(ImageOptions):
     test_path: Path | None = None
 
     def load(self) -> Dataset:
-        """Decode the images, or find them decoded. Raises ``ValueError`` naming file and row."""
+        """Decode the images or read the cache. Raises ``ValueError`` naming file and row."""
         files = [self.path, *([self.test_path] if self.test_path is not None else [])]
         tables = [_File(path, self.image, self.target) for path in files]
         labels = [table.labels() for table in tables]
@@ -63,7 +64,7 @@ class ImageTable(ImageOptions):
 
 
 class _File:
-    """A file with a column of images and one of classes, read a few rows at a time."""
+    """A file with a column of images and a column of classes, read a few rows at a time."""
 
     def __init__(self, path: Path, image: str, target: str) -> None:
         self.path, self.image, self.target = path, image, target
@@ -79,7 +80,7 @@ class _File:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The names that Hugging Face's datasets store beside numbered classes."""
+        """The names that Hugging Face's ``datasets`` stores for numbered classes."""
         try:
             about = json.loads((self.schema.metadata or {})[b"huggingface"])
             names = about["info"]["features"][self.target]["names"]
@@ -96,12 +97,12 @@ class _File:
         return found[self.target]
 
     def images(self) -> Iterator[tuple[str, ImageSource]]:
-        """Every row's name in messages and its encoded image."""
+        """For every row, its name in messages and its encoded image."""
         row = 0
         for batch in self._batches(self.image):
             for value in batch.column(0).to_pylist():
                 content = value.get("bytes") if isinstance(value, dict) else value
-                # Nothing is decoded of nothing: it is named like any damaged image.
+                # An empty value fails to decode, and is reported like any damaged image.
                 encoded = content if isinstance(content, bytes) else b""
                 yield f"{self.path}, row {row} (counted from 0)", encoded
                 row += 1
@@ -127,7 +128,7 @@ class _File:
                 yield whole.slice(start, _ROWS_AT_ONCE)
 
     def _arrow(self) -> Any:
-        """Record batches of either form of Arrow files, mapped."""
+        """Record batches of either Arrow format (file or stream), memory-mapped."""
         source = pa.memory_map(str(self.path))
         try:
             file = pa.ipc.open_file(source)
@@ -141,7 +142,7 @@ class _File:
 
 
 class _FileBatches:
-    """An Arrow file's batches in order, as a stream has them."""
+    """An Arrow file's batches in order, with the interface of a stream."""
 
     def __init__(self, file: Any) -> None:
         self.file, self.schema = file, file.schema

@@ -14,7 +14,7 @@ from calibration.data.texts import as_text
 
 
 def class_names_of(values: pd.Series[Any], origin: str) -> tuple[str, ...]:
-    """Return the distinct labels as texts: numbers by size, all else in text order.
+    """Return the distinct labels as strings: numbers by value, all else in string order.
 
     Raises ``ValueError`` naming ``origin`` for missing labels, fractions (a regression
     target) and fewer than two classes.

@@ -22,12 +22,12 @@ QUICK_SECONDS = 1.0
 def load_dataset(name: str, options: dict[str, Any]) -> Dataset:
     """Load a registered dataset, or one made by a callable ``package.module:factory``.
 
-    The callable gets the options as keyword arguments and returns a ``Dataset``, a
+    The callable takes the options as keyword arguments and returns a ``Dataset``, a
     tuple of arrays (inputs, labels) or (inputs, labels, test inputs, test labels), or a
-    ``torch.utils.data.Dataset`` of (input, label) pairs, the same at every call; if it has
-    ``classes``, they name the labels, and if it has a ``train_transform``, training rows go through
-    it (one at a time, whenever one is used) and no others. Raises
-    ``ValueError`` saying what is wrong with the name, the options or what was returned.
+    ``torch.utils.data.Dataset`` of (input, label) pairs, the same at every call. Its
+    ``classes``, if any, name the labels; its ``train_transform``, if any, is applied to
+    training rows only (one at a time, whenever a row is used). Raises ``ValueError`` saying
+    what is wrong with the name, the options or the returned value.
     """
     entry: object = DATASETS[name]
     if isinstance(entry, type) and issubclass(entry, DatasetOptions):
@@ -36,7 +36,7 @@ def load_dataset(name: str, options: dict[str, Any]) -> Dataset:
         raise ValueError(f"dataset {name!r} is a {type(entry).__name__}, not a callable")
     began = time.monotonic()
     made = _call(name, entry, options)
-    # Called again unless that takes long: what it draws may change, and not only what it reads.
+    # Called again unless that takes long: random draws may change, not only the files it reads.
     quick = time.monotonic() - began < QUICK_SECONDS
     return _as_dataset(name, made, _call(name, entry, options) if quick else made)
 
@@ -67,7 +67,7 @@ def _as_dataset(name: str, made: object, again: object) -> Dataset:
         transform = getattr(made, "train_transform", None)
         if transform is not None and isinstance(dataset, FixedDataset):
             dataset.train_transform = transform
-            described(transform)  # or it is refused now
+            described(transform)  # raises if it cannot be identified
         return dataset
     raise ValueError(
         f"{origin}: the callable returned a {type(made).__name__}; return a Dataset, a tuple of "
@@ -76,7 +76,7 @@ def _as_dataset(name: str, made: object, again: object) -> Dataset:
 
 
 def _class_names(made: object, labels: NDArray[Any]) -> tuple[str, ...] | None:
-    """The ``classes`` of a dataset as torchvision's have them, if its labels number them."""
+    """The ``classes`` of a dataset, as in torchvision, if its labels number them."""
     while isinstance(made, torch.utils.data.Subset):
         made = made.dataset
     names = getattr(made, "classes", None)
@@ -87,7 +87,7 @@ def _class_names(made: object, labels: NDArray[Any]) -> tuple[str, ...] | None:
 
 
 def _stacked(pairs: torch.utils.data.Dataset[Any], origin: str) -> tuple[Any, Any]:
-    # A map-style dataset need not stop iteration by itself.
+    # A map-style dataset need not end its iteration itself.
     length = getattr(pairs, "__len__", None)
     items = (pairs[i] for i in range(length())) if length else cast("Iterable[Any]", pairs)
     inputs, labels = [], []

@@ -1,9 +1,9 @@
-"""Rows that stay in their file until they are computed with.
+"""Rows that stay in their file until their values are needed.
 
-``MappedRows`` is a tensor to whoever looks at its shape or takes some of its rows: taking rows
-keeps numbers of rows, not their content. The first operation that needs values reads them, so
-everything that works on tensors works on it, and a batch costs a batch of memory. Rows that are
-in memory, but too many for a GPU, are ``MappedRows`` too: they are sent batch by batch.
+``MappedRows`` is a tensor whose shape is known and whose rows can be indexed without reading
+them: indexing keeps row numbers, not contents. The first operation that needs values reads them,
+so everything that works on tensors works on it, and a batch takes the memory of a batch. Rows in
+memory that do not fit on a GPU are ``MappedRows`` too, and are sent batch by batch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ from calibration.transfer import pinned, sent
 
 _ROWS = 4096
 SHIPPED_BYTES = 2 * 10**9
-"""Rows up to this size travel to other machines with their dataset; larger ones need a file there.
-"""
+"""Rows up to this size are sent to other machines with their dataset; larger need a file there."""
 
 
 @dataclass(frozen=True)
 class MappedFile:
-    """An array in a file: where it begins, its shape and its type."""
+    """An array in a file: its offset, shape and type."""
 
     path: Path
     offset: int
@@ -42,8 +41,8 @@ class MappedFile:
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> MappedFile | None:
-        """The file behind a whole array that NumPy has mapped; None of any other array."""
-        # A view of one would give the offset of the whole.
+        """The file behind a whole array mapped by NumPy; None for any other array."""
+        # A view would report the offset of the whole array.
         whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
         if not whole or not array.flags.c_contiguous or not array.dtype.isnative:
             return None
@@ -56,16 +55,16 @@ class MappedFile:
 
     @property
     def by_column(self) -> MappedFile:
-        """Where the same table may lie column after column.
+        """The file that may hold the same table column by column.
 
-        To read one column of a file of rows is to read the whole of it.
+        Reading one column of a row-wise file means reading all of it.
         """
         path = self.path.with_name(f"{self.path.name}.columns")
         return MappedFile(path, 0, self.shape[::-1], self.dtype)
 
     @property
     def is_there(self) -> bool:
-        """Whether the file lies on this machine and is long enough."""
+        """Whether the file exists on this machine and is long enough."""
         size = math.prod(self.shape) * np.dtype(self.dtype).itemsize
         try:
             return self.path.stat().st_size >= self.offset + size
@@ -74,9 +73,9 @@ class MappedFile:
 
 
 class MappedRows(Tensor):
-    """Some rows of a mapped file, in an order of their own, as a tensor of ``dtype``.
+    """Some rows of a mapped file, in any order, as a tensor of ``dtype``.
 
-    ``file`` is None of rows that lie in memory alone.
+    ``file`` is None for rows that are only in memory.
     """
 
     file: MappedFile | None
@@ -97,7 +96,7 @@ class MappedRows(Tensor):
         content: NDArray[Any] | None = None,
         target: torch.device | None = None,
     ) -> MappedRows:
-        """``shape``: of one row as a tensor; ``content``: the array where the file is elsewhere."""
+        """``shape`` is that of one row; ``content`` the array, if the file is elsewhere."""
         if content is None:
             assert file is not None, "rows without a file are given"
             content = file.opened()
@@ -134,13 +133,13 @@ class MappedRows(Tensor):
         return func(*args, **kwargs)
 
     def load(self) -> Tensor:
-        """The values in the host's memory, ready to be sent where they are wanted."""
+        """The values in host memory, ready to be sent to the target device."""
         taken = np.take(self.content, self.rows, axis=0)
         values = torch.from_numpy(taken).reshape(len(self.rows), *self.shaped).to(self.kind)
         return pinned(values, self.target)
 
     def read(self) -> Tensor:
-        """The values, where they are wanted."""
+        """The values on the target device."""
         return sent(self.load(), self.target)
 
     def with_rows(self, rows: NDArray[np.int64]) -> MappedRows:
@@ -168,7 +167,7 @@ def _arrived(
     shape: tuple[int, ...],
     shipped: NDArray[Any] | None,
 ) -> MappedRows:
-    """Rows that were pickled: from their file where it is there, else as they were sent."""
+    """Unpickled rows: from their file if it exists here, else as they were sent."""
     if file is not None and file.is_there:
         return MappedRows(file, dtype, rows=rows, shape=shape)
     if shipped is None:
@@ -181,7 +180,7 @@ def _arrived(
 
 
 def mapped_rows(file: MappedFile, dtype: torch.dtype) -> Tensor:
-    """The rows of a file: in memory if they are few, else read when they are needed."""
+    """The rows of a file: in memory if they are few, else read on demand."""
     rows = MappedRows(file, dtype)
     return rows if rows.content.nbytes > IN_MEMORY_BYTES else rows.read()
 
@@ -192,29 +191,29 @@ def is_mapped(values: Tensor) -> bool:
 
 
 def in_memory(values: Tensor) -> Tensor:
-    """The same rows, read if they lie in a file."""
+    """The same rows, read into memory if they are in a file."""
     return values.read() if isinstance(values, MappedRows) else values
 
 
 def read_ahead(values: Tensor, batches: Iterable[Tensor]) -> Iterator[Tensor]:
-    """The rows of each batch in memory; those that lie in a file are read while others are used."""
+    """The rows of each batch in memory; rows in a file are prefetched while others are used."""
     taken = (values[rows] for rows in batches)
     return _loaded_ahead(taken, values.target) if isinstance(values, MappedRows) else taken
 
 
 def in_pieces(values: Tensor, size: int) -> Iterator[Tensor]:
-    """All rows in order, ``size`` at a time, read ahead where they lie in a file."""
+    """All rows in order, ``size`` at a time, prefetched if they are in a file."""
     pieces = iter(values.split(size))
     return _loaded_ahead(pieces, values.target) if isinstance(values, MappedRows) else pieces
 
 
 def _loaded_ahead(pieces: Iterator[Any], target: torch.device) -> Iterator[Tensor]:
-    # Threads read and pin; the copy itself is asked for here, in the order of what is computed.
+    # Threads read and pin; the copy itself is issued here, in the order of the computation.
     return (sent(loaded, target) for loaded in ahead(MappedRows.load, pieces))
 
 
 def column_blocks(values: Tensor, places: Sequence[int]) -> Iterator[Tensor]:
-    """These columns of a table, all rows of each: at once, or a few at a time from a file."""
+    """These columns of a table, with all rows: at once, or a few at a time from a file."""
     if not isinstance(values, MappedRows):
         yield values[:, places]
         return
@@ -233,7 +232,7 @@ def column_blocks(values: Tensor, places: Sequence[int]) -> Iterator[Tensor]:
 
 
 def kept_on(values: Tensor, device: torch.device) -> Tensor:
-    """All rows on a device; those of a file pass through the host's memory in pieces."""
+    """All rows on a device; rows of a file pass through host memory in pieces."""
     if not isinstance(values, MappedRows):
         return values.to(device)
     whole = torch.empty(values.shape, dtype=values.kind, device=device)
@@ -243,7 +242,7 @@ def kept_on(values: Tensor, device: torch.device) -> Tensor:
 
 
 def sent_by_batch(values: Tensor, device: torch.device) -> Tensor:
-    """The same rows, to stay in the host's memory or in their file until a batch needs them."""
+    """The same rows, kept in host memory or in their file until a batch needs them."""
     if not isinstance(values, MappedRows):
         values = MappedRows(None, values.dtype, content=values.numpy())
     return values.to(device)
@@ -295,7 +294,7 @@ _LAZY: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     Tensor.device.__get__: lambda values: values.target,
 }
-"""Operations on rows that need not read any of them."""
+"""Operations that do not need to read any rows."""
 _ABOUT = {
     Tensor.__len__,
     Tensor.size,

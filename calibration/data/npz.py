@@ -1,8 +1,8 @@
-"""The one reader of NPZ files: nothing is unpickled, and nothing in a file is believed.
+"""The only reader of NPZ files: nothing is unpickled, and no file is trusted.
 
-An NPZ file is a zip archive of arrays, as ``numpy.savez`` writes it. A damaged or hostile one may
-announce arrays of any size, lie about it, or hold something else. Its directory and the
-header of every array that is asked for are compared before memory is taken for the content.
+An NPZ file is a zip archive of arrays, as written by ``numpy.savez``. A damaged or malicious one
+may announce arrays of any size, truthfully or not, or hold something else. The archive's directory
+and the header of every requested array are compared before memory is allocated for the content.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from calibration.memory import IN_MEMORY_BYTES, TooLargeError, check_fits
 
 _CHUNK = 2**20
 CLASS_NAMES = "class_names"
-"""What an array that names the classes is called."""
+"""The name of an array of class names."""
 COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Those that NumPy writes; the others of zip cannot be unpacked piece by piece."""
+"""Those that NumPy writes; zip's others cannot be unpacked in pieces."""
 
 
 class NpzFile:
-    """The arrays of an NPZ file by name; only those that are asked for are read.
+    """The arrays of an NPZ file by name; only requested arrays are read.
 
     Raises ``ValueError`` naming the file and what is wrong with it, here and in ``arrays``.
     """
@@ -38,12 +38,12 @@ class NpzFile:
     def __init__(self, path: Path) -> None:
         check_file(path)
         self.path = path
-        # NumPy itself takes anything else for a pickle and advises loading it as one.
+        # NumPy itself takes anything else for a pickle and advises unpickling it.
         with _complaints(path), _opened(path) as archive:
             self.names = tuple(name.removesuffix(".npy") for name in archive.namelist())
 
     def arrays(self, wanted: Iterable[str]) -> dict[str, NDArray[Any]]:
-        """The arrays of these names; texts that are stored as bytes are decoded."""
+        """The arrays of these names; strings stored as bytes are decoded."""
         with _complaints(self.path), _opened(self.path) as archive:
             members = {name: self._member(archive, name) for name in dict.fromkeys(wanted)}
             headers = {name: _header(archive, info, name) for name, info in members.items()}
@@ -62,7 +62,7 @@ class NpzFile:
     def columns(
         self, rows: int, without: Iterable[str]
     ) -> tuple[dict[str, NDArray[Any]], list[str]]:
-        """The other arrays with one value for each of ``rows``, and those that cannot be read."""
+        """The other arrays with one value for each of ``rows``, and the unreadable ones."""
         found: dict[str, NDArray[Any]] = {}
         unreadable = []
         for name in self.names:
@@ -108,7 +108,7 @@ def _complaints(path: Path) -> Iterator[None]:
         raise ValueError(f"{path}: there is not enough memory to read it") from None
     except ValueError as error:
         raise ValueError(f"{wrong}: {error}") from None
-    except Exception as error:  # zipfile, zlib and NumPy's parser raise whatever they meet
+    except Exception as error:  # zipfile, zlib and NumPy's parser may raise anything
         message = str(error) or "it is damaged"
         raise ValueError(f"{wrong}: {type(error).__name__}: {message}") from error
 
@@ -133,7 +133,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> _Head
             raise ValueError(f"{name!r} has the format {version}; keep numbers and texts")
         try:
             shape, fortran, dtype = read(member)
-        except Exception:  # the header is parsed as Python: it may fail in any way
+        except Exception:  # the header is parsed as Python: any error is possible
             raise ValueError(f"the header of {name!r} is damaged") from None
         length = member.tell()
     if dtype.hasobject:
@@ -151,12 +151,12 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> _Head
 def _read(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, name: str
 ) -> NDArray[Any]:
-    """The array, unpacked piece by piece into as much memory as its header announces."""
+    """The array, unpacked in pieces into as much memory as its header announces."""
     content = np.empty(header.size, np.uint8)
     rest = content.data
     with archive.open(info) as member:
         member.read(header.length)
-        while piece := member.read(_CHUNK):  # its end is where the checksum is compared
+        while piece := member.read(_CHUNK):  # the checksum is compared at its end
             rest[: len(piece)] = piece
             rest = rest[len(piece) :]
     if len(rest):
@@ -165,7 +165,7 @@ def _read(
 
 
 def _can_be_mapped(info: zipfile.ZipInfo, header: _Header) -> bool:
-    """Whether a large array lies in the archive as it is, and not packed."""
+    """Whether a large array is stored uncompressed in the archive."""
     plain = not header.fortran and header.dtype.kind in "biuf" and header.dtype.isnative
     return plain and header.size > IN_MEMORY_BYTES and info.compress_type == zipfile.ZIP_STORED
 
@@ -173,20 +173,20 @@ def _can_be_mapped(info: zipfile.ZipInfo, header: _Header) -> bool:
 def _map(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, path: Path
 ) -> NDArray[Any]:
-    """The array where it lies in the archive; its checksum is compared all the same."""
+    """The array mapped in place in the archive; its checksum is compared nevertheless."""
     with archive.open(info) as member:
         while member.read(_CHUNK):
             pass
     with path.open("rb") as file:
         file.seek(info.header_offset)
-        local = file.read(30)  # ends with the lengths of the name and of what follows it
+        local = file.read(30)  # ends with the lengths of the name and the extra field
     before = 30 + int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
     start = info.header_offset + before + header.length
     return np.memmap(path, header.dtype, "r", start, header.shape)
 
 
 def _as_texts(array: NDArray[Any], name: str) -> NDArray[Any]:
-    """Texts as such: bytes decoded, and letters that there are; other arrays as they are."""
+    """Strings, decoded and checked for invalid characters; other arrays unchanged."""
     if array.dtype.kind not in "SU":
         return array
     try:

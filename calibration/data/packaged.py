@@ -1,4 +1,4 @@
-"""Real tables that other Python packages ship; their files are read, the packages not imported."""
+"""Real tables shipped in other Python packages: the files are read without importing them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from calibration.data.protocol import Share
 
 
 class PackagedOptions(DatasetOptions):
-    """The share of rows set aside as test part.
+    """The share of rows set aside as the test part.
 
-    ``file`` lies in the folder of ``package``. ``left_out`` are columns that give the target
-    away or only number the rows; ``categories`` those whose numbers are names.
+    ``file`` is in the folder of ``package``. ``left_out`` are columns that leak the target
+    or only number the rows; ``categories`` those whose numbers are codes.
     """
 
     name: ClassVar[str]
@@ -94,7 +94,7 @@ class CatholicSchools(PackagedOptions):
     left_out = ("id",)
 
     def classes(self, frame: pd.DataFrame) -> pd.Series[str]:
-        """Whether the school is a Catholic one."""
+        """Whether the school is Catholic."""
         return frame[self.target].map({0: "other", 1: "Catholic"})
 
 
@@ -107,7 +107,7 @@ class Affairs(PackagedOptions):
     categories = ("occupation", "occupation_husb")
 
     def classes(self, frame: pd.DataFrame) -> pd.Series[str]:
-        """Whether any time was spent in one."""
+        """Whether any time was spent in an affair."""
         return (frame[self.target] > 0).map({False: "none", True: "some"})
 
 

@@ -1,6 +1,6 @@
-"""Files of text, packed or not: unpacked as they are read, and never believed to be small.
+"""Text files, compressed or not: unpacked while they are read, and never assumed to be small.
 
-A few megabytes may unpack to more than any memory, and nothing in a packed file tells how much.
+A few megabytes may unpack to more than any memory, and a compressed file does not say how much.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from calibration.memory import IN_MEMORY_BYTES, TooLargeError, fits, readable, r
 _PACKERS = {".gz", ".bz2", ".zip", ".xz", ".zst", ".tar"}
 _PIECE = 2**20
 LONGEST_LINE = IN_MEMORY_BYTES
-"""Bytes: a parser holds a line as one, however few of them it is asked for."""
+"""In bytes: a parser holds a whole line in memory, however few lines are requested."""
 
 
 @contextmanager
 def opened_text(path: Path, *, by_rows: bool = False) -> Iterator[io.BufferedReader[_Bounded]]:
-    """What pandas reads a file of text from: its bytes, unpacked.
+    """A text file for pandas to read: its bytes, unpacked.
 
-    With ``by_rows`` only some rows are asked for at a time; whoever got them sets ``raw.taken``
-    to 0. Reading raises ``TooLargeError`` at a line that is none of a table, and at rows that
-    memory cannot hold: after a quotation mark that is not closed, all the rest is one row.
+    With ``by_rows`` only some rows are requested at a time, and the caller then sets
+    ``raw.taken`` to 0. Reading raises ``TooLargeError`` at a line too long for a table, and at
+    rows that do not fit into memory: after an unclosed quotation mark, all the rest is one row.
     """
-    # As pandas itself opens it: of an archive, the only member.
+    # As pandas itself opens it: for an archive, its only member.
     from pandas.io.common import get_handle  # type: ignore[import-not-found]
 
     with get_handle(path, "rb", compression="infer", is_text=False) as opened:
@@ -36,7 +36,7 @@ def opened_text(path: Path, *, by_rows: bool = False) -> Iterator[io.BufferedRea
 
 
 def text_bytes(path: Path) -> int:
-    """The bytes of a file's text; packed text is unpacked as far as would fit into memory."""
+    """The bytes of a file's text; compressed text is unpacked as far as would fit into memory."""
     if not _is_packed(path):
         return path.stat().st_size
     size = 0

@@ -1,7 +1,7 @@
-"""What the values of a Parquet file take in memory, found before they are read.
+"""The memory that the values of a Parquet file need, computed before they are read.
 
-A text that many rows have is stored once, in a dictionary: a file of kilobytes may hold
-terabytes, and its footer tells the number of values only.
+A text that occurs in many rows is stored once, in a dictionary: a file of kilobytes may hold
+terabytes, and its footer gives only the number of values.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _VALUE_BYTES = 8
 
 
 def parquet_bytes(path: Path) -> int:
-    """What a file takes that is read whole: 8 bytes for each value, and the bytes of its texts.
+    """The memory of a file read whole: 8 bytes per value, plus the bytes of its texts.
 
-    They are counted as far as would fit into memory.
+    Counting stops at what would fit into memory.
     """
     about = pq.read_metadata(path)
     columns = [
@@ -41,10 +41,10 @@ def parquet_bytes(path: Path) -> int:
 
 
 def rows_at_once(path: Path, names: Sequence[str], most: int) -> int:
-    """How many rows of these columns are read at a time: ``most``, or fewer if texts are long.
+    """How many rows of these columns to read at a time: ``most``, or fewer if texts are long.
 
-    A text counts as long as the longest in the dictionary; those in none are all really in the
-    file, and count by their mean.
+    A text in a dictionary counts as long as the longest there; texts outside dictionaries are
+    all stored in the file, and count with their mean length.
     """
     about = pq.read_metadata(path)
     longest: dict[str, int] = {}
@@ -53,7 +53,7 @@ def rows_at_once(path: Path, names: Sequence[str], most: int) -> int:
             name = column.path_in_schema
             if any(f"{name}.".startswith(f"{wanted}.") for wanted in names):
                 mean = column.total_uncompressed_size // max(1, column.num_values)
-                # The first row comes with the whole dictionary.
+                # The first row is read with the whole dictionary.
                 each = (longest for _, longest in _texts(file, group, column, 1))
                 found = max(each, default=0) if _is_incremental(column) else next(each, 0)
                 longest[name] = max(longest.get(name, 0), mean, found)
@@ -61,9 +61,9 @@ def rows_at_once(path: Path, names: Sequence[str], most: int) -> int:
 
 
 def _texts(file: Any, group: int, column: Any, rows: int) -> Iterator[tuple[int, int]]:
-    """Of so many rows at a time the bytes of all texts, and of the longest or a mean one."""
+    """For every ``rows`` rows, the bytes of all their texts, and of the longest or a mean one."""
     if _is_incremental(column):
-        # A text may repeat the one before it, and is no longer than all that is stored.
+        # A text may repeat the previous one, and is no longer than everything stored.
         rows = IN_MEMORY_BYTES // max(1, column.total_uncompressed_size)
     name = column.path_in_schema
     for batch in file.iter_batches(max(1, rows), row_groups=[group], columns=[name]):
@@ -80,7 +80,7 @@ def _texts(file: Any, group: int, column: Any, rows: int) -> Iterator[tuple[int,
 
 
 def _with_dictionaries(path: Path, about: Any) -> Any:
-    """The file, to be read without unpacking dictionaries."""
+    """The file, opened to be read without unpacking dictionaries."""
     found = list(_text_columns(about))
     unreadable = {column.path_in_schema for _, column in found if _is_incremental(column)}
     names = {column.path_in_schema for _, column in found} - unreadable
@@ -90,12 +90,12 @@ def _with_dictionaries(path: Path, about: Any) -> Any:
 
 
 def _is_incremental(column: Any) -> bool:
-    """Whether texts are stored as differences, of which pyarrow makes no dictionaries."""
+    """Whether texts are delta-encoded, for which pyarrow makes no dictionaries."""
     return any(encoding.startswith("DELTA") for encoding in column.encodings)
 
 
 def _text_columns(about: Any) -> Iterator[tuple[int, Any]]:
-    """The columns of texts, with the number of their row group."""
+    """The text columns, with the number of their row group."""
     for group in range(about.num_row_groups):
         for place in range(about.num_columns):
             column = about.row_group(group).column(place)

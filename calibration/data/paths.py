@@ -1,4 +1,4 @@
-"""Files that are named by a user."""
+"""Files named by a user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ def check_file(path: Path) -> None:
     """Raise ``ValueError`` if ``path`` is not a file that can be read."""
     try:
         found = path.is_file()
-    except (OSError, ValueError) as error:  # too long a name, a directory that is closed to us
+    except (OSError, ValueError) as error:  # a name that is too long, a directory without access
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(f"{path}: cannot be read: {reason}") from None
     if not found:

@@ -26,16 +26,16 @@ _TEST = "test_"
 
 @dataclass(frozen=True)
 class Reading:
-    """What a user says of a file, where it does not speak for itself.
+    """What a user declares about a file that it does not say itself.
 
-    ``label`` names the column of labels of a table. A binary problem needs one score only: the
-    column or array ``score`` (found where there is but one), whose ``kind`` and ``positive``
-    class, the one it speaks for, are never guessed. ``remembered`` are these two as they were
-    declared when a calibrator was fitted, ``classes`` its classes: they count where the user says
-    nothing else. ``drop_unlabelled`` leaves out rows without a label.
+    ``label`` names a table's column of labels. A binary problem needs only one score: the
+    column or array ``score`` (optional if there is only one), whose ``kind`` and ``positive``
+    class, to which it refers, are never guessed. ``remembered`` are these two as declared when a
+    calibrator was fitted, ``classes`` its classes: they apply unless the user says otherwise.
+    ``drop_unlabelled`` leaves out rows without a label.
 
-    ``weight`` and ``group`` name columns or arrays with a value per row: how much it counts, and
-    what it belongs to. ``aside`` are columns that are not scores, if they are there.
+    ``weight`` and ``group`` name columns or arrays with one value per row: how much it counts,
+    and what it belongs to. ``aside`` are columns that are not scores, if present.
     """
 
     label: str | None = None
@@ -57,22 +57,22 @@ class Reading:
 
     @property
     def declares_score(self) -> bool:
-        """Whether anything is said of a single score."""
+        """Whether anything is declared about a single score."""
         return any(said is not None for said in (self.score, self.kind, self.positive))
 
     @property
     def single(self) -> tuple[DeclaredKind | None, str | None]:
-        """The kind of a single score and the class it speaks for, as far as they are known."""
+        """The kind of a single score and the class it refers to, as far as known."""
         kind, positive = self.remembered or (None, None)
         return self.kind or kind, self.positive or positive
 
 
 @dataclass(frozen=True)
 class Found:
-    """Arrays as they lie in a file, not yet checked; ``kind`` is None where it is not said.
+    """Arrays as stored in a file, not yet checked; ``kind`` is None if not declared.
 
-    ``carried`` are further columns or arrays of one value per row, which stay with the rows;
-    ``roles`` those that describe rows, by role: the name, and the values.
+    ``carried`` are other columns or arrays with one value per row, which stay with the rows;
+    ``roles`` those that describe rows, by role: the name and the values.
     """
 
     path: Path
@@ -90,12 +90,12 @@ class Found:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is one score per row, not one for every class."""
+        """Whether there is one score per row rather than one per class."""
         return self.scores.ndim == 1 or (self.scores.ndim == 2 and self.scores.shape[1] == 1)
 
 
 def npz_parts(path: Path, reading: Reading, *, labelled: bool) -> list[Found]:
-    """The one set of predictions in an NPZ file, or the validation and the test set.
+    """The only set of predictions in an NPZ file, or the validation and the test set.
 
     Nothing is unpickled. Raises ``ValueError`` if the file is damaged or arrays are missing.
     """
@@ -113,7 +113,7 @@ def npz_parts(path: Path, reading: Reading, *, labelled: bool) -> list[Found]:
             replace(part, roles=_npz_roles(stored, prefix, reading, part))
             for part, prefix in zip(parts, prefixes, strict=True)
         ]
-    # With labels something is fitted, and rows go nowhere that anything could stay with.
+    # With labels something is fitted, and no rows are written for other arrays to stay with.
     return parts if labelled else [_with_carried(stored, part) for part in parts]
 
 
@@ -127,7 +127,7 @@ def _with_carried(stored: NpzFile, part: Found) -> Found:
 
 
 def _npz_prefixes(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
-    """How the names of each set of predictions begin."""
+    """The prefix of the names of each set of predictions."""
     for prefix in VALIDATION:
         if any(f"{prefix}{name}" in names for name in wanted):
             both = any(f"{_TEST}{name}" in names for name in wanted)
@@ -138,7 +138,7 @@ def _npz_prefixes(names: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
 def _npz_choice(
     stored: NpzFile, prefix: str, wanted: tuple[str, ...], labelled: bool
 ) -> tuple[str, str | None]:
-    """The arrays of scores and, where they are wanted, of labels."""
+    """The arrays of scores and, if requested, of labels."""
     scores = next((prefix + name for name in wanted if prefix + name in stored.names), None)
     if scores is None:
         lacking = f"is no array {prefix + wanted[0]!r}, which --score names"
@@ -161,8 +161,8 @@ def _npz_choice(
 def _npz_roles(
     stored: NpzFile, prefix: str, reading: Reading, part: Found
 ) -> dict[str, tuple[str, NDArray[Any]]]:
-    """The arrays that describe rows, whose names begin as those of the scores do."""
-    from calibration.data.roles import Roles, check_roles  # pandas takes a second
+    """The arrays that describe rows, named with the prefix of the scores."""
+    from calibration.data.roles import Roles, check_roles  # importing pandas takes a second
 
     names = {role: prefix + name for role, name in reading.roles.items()}
     used = {part.labels_name: "the labels", part.scores_name: "the scores"}

@@ -1,4 +1,4 @@
-"""The labels beside stored predictions: class numbers, names, and missing ones."""
+"""The labels of stored predictions: class numbers, names, and missing ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ LEAST_ROWS = 10
 
 
 def given_labels(found: Found, rows: int) -> NDArray[Any]:
-    """One label for each row, missing ones included, as they lie in the file."""
+    """One label for each row, including missing ones, as stored in the file."""
     origin = f"{found.path}: {found.labels_name}"
     labels = found.labels
-    if labels is None:  # the files' readers have asked for them
+    if labels is None:  # the readers have required them
         raise ValueError(f"{found.path}: there are no labels")
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
@@ -54,7 +54,7 @@ def without_missing(found: Found, rows: int, *, drop: bool) -> tuple[Found, str]
         )
     kept = labels[~missing]
     if kept.dtype.kind == "f" and (kept == np.rint(kept)).all():
-        kept = kept.astype(np.int64)  # whole numbers, made fractions by those that are missing
+        kept = kept.astype(np.int64)  # integers, turned into floats by missing ones
     said = f"{found.path}: {number} of {rows} rows have no label and are left out"
     roles = {role: (name, values[~missing]) for role, (name, values) in found.roles.items()}
     return replace(found, labels=kept, scores=found.scores[~missing], roles=roles), said
@@ -87,11 +87,11 @@ def class_numbers(found: Found, names: tuple[str, ...]) -> tuple[NDArray[np.int6
 def _codes(
     labels: NDArray[Any], names: tuple[str, ...], origin: str, column: bool
 ) -> tuple[NDArray[np.int64], str]:
-    """Class numbers, and in words how the labels were read.
+    """Class numbers, and a text on how the labels were read.
 
-    The classes' names alone decide how, never the labels that happen to occur, or two files of
-    one classifier might be read differently. Labels that are numbers are numbers of classes,
-    unless the classes are themselves called by numbers.
+    Only the class names decide how, never the labels that happen to occur, or two files of one
+    classifier might be read differently. Numeric labels are class numbers, unless the class
+    names are themselves numbers.
     """
     if labels.dtype.kind == "f":
         raise ValueError(
@@ -131,7 +131,7 @@ def _codes(
 
 
 def is_number(name: str) -> bool:
-    """Whether a class is called by what a label that is a number might mean."""
+    """Whether a class name might be what a numeric label means."""
     if name.lower() in ("true", "false"):
         return True
     try:

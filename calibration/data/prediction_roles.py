@@ -1,4 +1,4 @@
-"""Groups and weights of rows beside stored predictions."""
+"""Groups and weights of the rows of stored predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from calibration.data.texts import as_text
 
 
 class Described(NamedTuple):
-    """The groups of rows, as text, and their weights; None where there are none."""
+    """The groups of rows, as strings, and their weights; None where there are none."""
 
     groups: NDArray[np.str_] | None
     weights: NDArray[np.float64] | None
@@ -22,10 +22,10 @@ class Described(NamedTuple):
 
 
 def described_rows(found: Found, labels: NDArray[np.int64], names: tuple[str, ...]) -> Described:
-    """What the columns or arrays that the user names say of the rows.
+    """The groups and weights in the columns or arrays that the user names.
 
-    Raises ``ValueError`` naming the file, the column and the value that cannot be: a weight that
-    is negative or missing, a row without a group, one group only, or weight in one class only.
+    Raises ``ValueError`` naming the file, the column and the invalid value: a negative or missing
+    weight, a row without a group, only one group, or only one class with weight.
     """
     origin = str(found.path)
     columns = {

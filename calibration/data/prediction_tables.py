@@ -22,17 +22,17 @@ PREFIXES: dict[str, ScoreKind] = {
 LONE_SCORES = ("logit", "logits", "prob", "probs", "probability", "p", "score", "scores")
 _REMEDY = "call the columns of scores logit_CLASS or prob_CLASS"
 NOT_SCORES = ("id", "index", "row", "predicted", "prediction", "confidence", "class")
-"""Columns that tables of predictions often have beside those of the classes."""
+"""Columns that tables of predictions often have besides the scores of the classes."""
 
 
 def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
     """The predictions in a CSV or Parquet file.
 
-    Scores are the columns whose names begin with ``logit_``, ``prob_`` or ``p_`` and go on
-    with the class. Where there are none, they are the columns of numbers, which must then be
-    called like the labels, or 0…K−1 if those are numbers: a column such as an age is not a class.
-    A single one is taken for that of a binary problem. Raises ``ValueError`` naming the column
-    that is missing, too many or of the wrong kind.
+    Scores are the columns named ``logit_``, ``prob_`` or ``p_`` followed by the class. Without
+    any, they are the numeric columns, which must then be named like the labels, or 0…K−1 if
+    those are numbers: a column such as an age is not a class. A single one is taken as the score
+    of a binary problem. Raises ``ValueError`` naming the column that is missing, superfluous or
+    of the wrong kind.
     """
     frame = read_frame(path)
     for role, given in {"label": reading.label, "score": reading.score, **reading.roles}.items():
@@ -40,7 +40,7 @@ def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
             check_names([given], frame, str(path), role)
     target = reading.label or _label_column(frame, path, labelled)
     if reading.roles:
-        from calibration.data.roles import Roles, check_roles  # torch takes seconds
+        from calibration.data.roles import Roles, check_roles  # importing torch takes seconds
 
         used_otherwise = {target: "the labels", reading.score: "the score"}
         named = {name: use for name, use in used_otherwise.items() if name}
@@ -72,7 +72,7 @@ def table_part(path: Path, reading: Reading, *, labelled: bool) -> Found:
         taken=shown,
         notes=unused if labelled else (),
         column=True,
-        # With labels something is fitted, and rows go nowhere that anything could stay with.
+        # With labels something is fitted, and no rows are written for other columns to stay with.
         carried={} if labelled else read_texts(path, frame, kept),
         roles=described,
     )
@@ -86,7 +86,7 @@ def _score_columns(
     reading: Reading,
     labelled: bool,
 ) -> tuple[ScoreKind | None, list[str], str]:
-    """The columns of scores, their kind where it is said, and what stands before the classes."""
+    """The columns of scores, their kind if it is known, and the prefix of the class names."""
     if reading.score is not None:
         return None, [reading.score], ""
     kind, names, prefix = _prefixed(others)
@@ -148,7 +148,7 @@ def _prefixed(names: list[str]) -> tuple[ScoreKind | None, list[str], str]:
 def _unprefixed(
     numbers: list[str], names: list[str], labels: NDArray[Any] | None, path: Path
 ) -> list[str]:
-    """Columns of scores that no prefix marks; ``labels`` are None where none are wanted."""
+    """Columns of scores without a prefix; ``labels`` is None if none are needed."""
     values = set() if labels is None else set(labels.astype(str).tolist()) - {""}
     if labels is not None and labels.dtype.kind in "bUO" and values <= set(names):
         beside = [name for name in numbers if name not in values]
@@ -175,12 +175,12 @@ def _unprefixed(
 
 
 def _lone(numbers: list[str], labels: NDArray[Any] | None, reading: Reading) -> str | None:
-    """The one column that looks like scores, or is the only one of numbers."""
+    """The one column that looks like scores, or is the only numeric one."""
     if labels is not None and labels.dtype.kind in "bUO":
         values = set(labels.astype(str).tolist()) - {""}
-        if values <= set(numbers):  # columns called like the classes
+        if values <= set(numbers):  # columns named like the classes
             return None
-    # Without labels to tell, p may be a class.
+    # Without labels to decide, p may be a class.
     told = labels is not None or reading.single != (None, None)
     marks = [mark for mark in PREFIXES if told or mark != "p_"]
     alone = [name for name in LONE_SCORES if told or name != "p"]
@@ -192,7 +192,7 @@ def _lone(numbers: list[str], labels: NDArray[Any] | None, reading: Reading) -> 
 
 def _label_values(column: pd.Series[Any]) -> NDArray[Any]:
     if column.isna().any() and not types.is_numeric_dtype(column):
-        # Left to be an unknown class it would be called 'nan'.
+        # Otherwise it would be reported as an unknown class 'nan'.
         column = column.astype(object).where(column.notna(), "")
     if types.is_bool_dtype(column) or types.is_integer_dtype(column):
         return column.to_numpy()

@@ -2,8 +2,8 @@
 
 NPZ: an array ``logits`` (N, K), or ``probs`` or ``probabilities``, and ``labels`` (N); or two
 such sets, named ``val_logits``, ``val_labels``, ``test_logits``, ``test_labels``. Tables: a
-column of labels, and a column of scores for each class. Of two classes one score is enough, in
-a column or an array (N), if ``Reading`` declares what it is.
+column of labels, and a column of scores for each class. For two classes one score is enough, in
+a column or an array (N), if ``Reading`` declares its meaning.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MOST_LOGIT = 1e6
 class StoredPredictions:
     """Checked predictions of one file.
 
-    Probabilities have become logits: their logarithms. ``class_names`` are those of the
-    file's columns, or the numbers 0…K−1; ``notes`` say what was taken and what was changed.
-    ``carried`` are the file's other columns or arrays of one value per row; ``score`` is what was
-    declared of a single score, if there was one. ``groups`` (N,) names what each row belongs to,
-    ``weights`` (N,) is how much it counts; None where the user said nothing of them.
+    Probabilities have been converted to logits by taking logarithms. ``class_names`` are those of
+    the file's columns, or the numbers 0…K−1; ``notes`` say what was used and what was changed.
+    ``carried`` are the file's other columns or arrays with one value per row; ``score`` is what
+    was declared about a single score, if there was one. ``groups`` (N,) names what each row
+    belongs to, ``weights`` (N,) is how much it counts; None if the user did not name any.
     ``roles`` are the columns or arrays that they came from.
     """
 
@@ -59,7 +59,7 @@ class StoredPredictions:
 
 
 def read_predictions(path: Path, reading: Reading | None = None) -> StoredPredictions:
-    """The predictions in a file; labels are ignored, whatever they are.
+    """The predictions in a file; any labels are ignored.
 
     Raises ``ValueError`` naming the file, the array or column, and what would be right.
     """
@@ -76,7 +76,7 @@ def read_predictions(path: Path, reading: Reading | None = None) -> StoredPredic
 def read_labelled_predictions(
     path: Path, reading: Reading | None = None
 ) -> tuple[StoredPredictions, StoredPredictions | None]:
-    """The labelled predictions in a file, and the test set's if the file holds both.
+    """The labelled predictions in a file, and those of the test set if the file has both.
 
     Raises ``ValueError`` naming the file, the array or column, and what would be right.
     """
@@ -89,9 +89,9 @@ def read_labelled_predictions(
 
 
 def check_both(one: StoredPredictions, other: StoredPredictions, first: str, second: str) -> None:
-    """Raise ``ValueError`` unless both have the same classes in the same order, and no group both.
+    """Raise ``ValueError`` unless the classes and their order agree and no group is in both.
 
-    Measured on a group that it was fitted on, a calibrator would not meet a new one.
+    A calibrator evaluated on a group that it was fitted on would not be tested on new groups.
     """
     if one.groups is not None and other.groups is not None:
         shared = np.intersect1d(one.groups, other.groups)
@@ -116,10 +116,10 @@ def check_both(one: StoredPredictions, other: StoredPredictions, first: str, sec
 
 
 def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
-    """The first class whose names differ.
+    """The first class whose name differs.
 
-    Mere numbers 0…K−1 do not count as names, unless the others are numbers too: a class 1 must not
-    be the first in one file and the second in the other.
+    Plain numbers 0…K−1 do not count as names, unless the others are numbers too: a class 1 must
+    not come first in one file and second in the other.
     """
     numbers = tuple(str(k) for k in range(len(one)))
     for names, others in ((one, other), (other, one)):
@@ -131,7 +131,7 @@ def names_differ(one: tuple[str, ...], other: tuple[str, ...]) -> int | None:
 def _found(path: Path, reading: Reading, *, labelled: bool) -> list[Found]:
     if path.suffix.lower() != ".npz":
         check_file(path)
-        from calibration.data.prediction_tables import table_part  # pandas takes a second
+        from calibration.data.prediction_tables import table_part  # importing pandas takes a second
 
         return [table_part(path, reading, labelled=labelled)]
     if reading.label is not None:
@@ -156,7 +156,7 @@ def _checked(found: Found, reading: Reading, *, labelled: bool) -> StoredPredict
         labels, way = class_numbers(found, names)
         taken += f", labels as {way}"
     if labels is not None and found.roles:
-        from calibration.data.prediction_roles import described_rows  # pandas takes a second
+        from calibration.data.prediction_roles import described_rows  # importing pandas: a second
 
         groups, weights, of_rows = described_rows(found, labels, names)
         taken += of_rows
@@ -224,7 +224,7 @@ def _scores(array: NDArray[Any], origin: str) -> NDArray[Any]:
 
 
 def _guessed_kind(scores: NDArray[Any], origin: str) -> ScoreKind:
-    """Rows that are not negative and sum to 1 are probabilities."""
+    """Non-negative rows that sum to 1 are probabilities."""
     if scores.min() < 0 or scores.max() > 1 + SUM_TOLERANCE:
         return "logits"
     sums = scores.sum(1, dtype=np.float64)
@@ -241,7 +241,7 @@ def _guessed_kind(scores: NDArray[Any], origin: str) -> ScoreKind:
 
 
 def _check_logits(scores: NDArray[Any], origin: str) -> None:
-    """Beyond some size the calibrators' powers and products overflow."""
+    """Reject logits so large that the calibrators' powers and products would overflow."""
     beyond = np.abs(scores) > MOST_LOGIT
     if beyond.any():
         row, place = (int(at) for at in np.argwhere(beyond)[0])

@@ -1,4 +1,4 @@
-"""How the rows of a dataset are shared out between training and selection."""
+"""How the rows of a dataset are divided between training and selection."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ def _check_share(share: object) -> object:
 
 
 Share = Annotated[int | float, BeforeValidator(_check_share)]
-"""A fraction of the rows there are (0.15), or a number of rows (300)."""
+"""A fraction of the rows (0.15), or a number of rows (300)."""
 
 
 class Protocol(Settings):
-    """A named way to divide the rows that are not test data.
+    """A named way of dividing the rows that are not test data.
 
-    Every share is taken out of the whole pool (all rows but the test part). The
-    validation part selects hyperparameters and fits calibrators; the
-    meta-validation part is what methods that learn on held-out data may look at.
+    Every share refers to the whole pool (all rows except the test part). The
+    validation part serves to select hyperparameters and fit calibrators; the
+    meta-validation part is for methods that learn on held-out data.
 
     With ``choice``, a share of the validation rows (or a number of them) is set apart for
-    calibrators and for the choice among trained networks; the others stop training and
-    guide the search. Of fixed data these are the same rows whatever the seed, as test
-    rows are: no trial of a sweep, searched with another seed, has seen them.
+    calibrators and for the choice among trained networks; the others are for early stopping
+    and guide the search. In fixed data, the rows set apart are the same for every seed, like
+    test rows: no trial of a sweep, whatever its seed, has seen them.
 
     ``drawn_validation`` replaces ``validation`` for datasets that draw fresh points
-    from a known distribution. With ``share_validation`` the validation part serves
-    as meta-validation too: selection then looks at data the method has learned
-    from, so use it to repeat published numbers only. With ``same_training_rows``
-    the meta-validation part is set aside for every method, also for those that make
-    no use of it: all train on the same rows, and a comparison tells methods apart
-    rather than amounts of data.
+    from a known distribution. With ``share_validation`` the validation part is also
+    the meta-validation part: selection then uses data the method has learned from, so
+    use it only to reproduce published numbers. With ``same_training_rows`` the
+    meta-validation part is set aside for every method, even one that does not use it:
+    all train on the same rows, and a comparison is between methods rather than
+    amounts of data.
     """
 
     name: str
@@ -56,7 +56,7 @@ HONEST = Protocol(name="honest", drawn_validation=0.3)
 meta-validation where a method asks for it) and 300 to validate of 1000 drawn ones."""
 
 BO4SC = Protocol(name="bo4sc", validation=0.3, share_validation=True)
-"""Sanguin et al. 2024: 700/300 points, the 300 being the outer problem's data too."""
+"""Sanguin et al. 2024: 700/300 points; the 300 are also the data of the outer problem."""
 
 META_REGULARIZATION = Protocol(
     name="meta_regularization", validation=0.1, meta_validation=0.1, same_training_rows=True
@@ -64,8 +64,8 @@ META_REGULARIZATION = Protocol(
 """Meta-Regularization's 8:1:1 of the official training set, for every row of its tables."""
 
 NESTED = Protocol(name="nested", validation=0.2, drawn_validation=0.3, choice=0.5)
-"""No row both guides the search and judges what it found: 80/10/10 of fixed data; 700 points
-to train, 150 to stop and search and 150 to choose by of 1000 drawn ones."""
+"""No row both guides the search and evaluates its result: 80/10/10 of fixed data; of 1000 drawn
+points 700 to train, 150 for early stopping and the search, and 150 for the choice."""
 
 PROTOCOLS: dict[str, Protocol] = {
     protocol.name: protocol for protocol in (HONEST, BO4SC, META_REGULARIZATION, NESTED)

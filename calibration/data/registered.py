@@ -1,4 +1,4 @@
-"""Every dataset, imported and so registered, and the names that users of datasets need."""
+"""Every dataset, registered by importing it, and the names that users of datasets need."""
 
 from calibration.data import (
     arrays,

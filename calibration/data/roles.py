@@ -1,7 +1,7 @@
-"""Columns that say how rows belong together (groups, times and folds), and how much they count.
+"""Columns that say which rows belong together (groups, times, folds) and how much they count.
 
-They are never inputs. What they say is checked where the data is read, with the names that the
-user knows; what the parts lack because of them, where the parts are made.
+They are never inputs. Their values are checked when the data is read, with the names that the
+user knows; what the parts lack because of them is checked when the parts are made.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from calibration.data.columns import holds_texts
 from calibration.data.dataset import FOLD_NAMES, DatasetOptions, Part
 from calibration.data.texts import as_text
 
-_Column = pd.Series  # of any type: a column of a table, or an array of an NPZ file
+_Column = pd.Series  # of any type: a table's column or an array of an NPZ file
 _Reader = Callable[[Sequence[_Column], Sequence[str]], Sequence[NDArray[Any]]]
 
 
 class Roles(NamedTuple):
-    """The names of the columns that have a role, None where there is none."""
+    """The name of the column for each role, None where there is none."""
 
     group: str | None = None
     time: str | None = None
@@ -34,14 +34,14 @@ class Roles(NamedTuple):
 
     @property
     def named(self) -> dict[str, str]:
-        """The column of each role that there is."""
+        """The column of each role that is assigned."""
         return {role: name for role, name in self._asdict().items() if name is not None}
 
 
 def check_roles(roles: Roles, origin: str, others: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` for roles that cannot be together, or a column with two of them.
+    """Raise ``ValueError`` for incompatible roles, or a column with two roles.
 
-    ``others`` are columns that are used otherwise, and how.
+    ``others`` are columns with another use, and that use.
     """
     if roles.time is not None and (roles.fold is not None or roles.group is not None):
         other = "fold" if roles.fold is not None else "group"
@@ -62,7 +62,7 @@ def check_roles(roles: Roles, origin: str, others: Mapping[str, str]) -> None:
 
 
 def check_fold_alone(options: DatasetOptions, origin: str) -> None:
-    """Raise ``ValueError`` for options that say, beside ``fold``, which rows are test data."""
+    """Raise ``ValueError`` if options besides ``fold`` say which rows are test data."""
     set_here = options.model_fields_set & {"test_path", "test_share"}
     if "fold" in options.model_fields_set and getattr(options, "fold", None) and set_here:
         raise ValueError(
@@ -73,10 +73,10 @@ def check_fold_alone(options: DatasetOptions, origin: str) -> None:
 def read_roles(
     columns: Sequence[Mapping[str, _Column]], origins: Sequence[str]
 ) -> list[dict[str, Tensor]]:
-    """Fields of ``Part`` for the rows, and those of the test part if it has a file of its own.
+    """Fields of ``Part`` for the rows, and for the test part if it has its own file.
 
-    ``columns`` has the column of each role for either, ``origins`` what errors call them.
-    Raises ``ValueError`` for values that cannot have the role, a group in two parts, and test
+    ``columns`` has the column of each role for either, ``origins`` their names in errors.
+    Raises ``ValueError`` for values not valid in their role, a group in two parts, and test
     rows that are not later than all others.
     """
     found: list[dict[str, Tensor]] = [{} for _ in columns]
@@ -126,7 +126,7 @@ def _times(columns: Sequence[_Column], named: Sequence[str]) -> list[NDArray[np.
 
 
 def _stamps(column: _Column, where: str) -> NDArray[Any]:
-    """Numbers as they are, dates as numbers. Raises ``ValueError`` for what has no order."""
+    """Numbers unchanged, dates as numbers. Raises ``ValueError`` for values without an order."""
     if types.is_bool_dtype(column.dtype):
         raise ValueError(f"{where}: true and false have no order in time; write numbers or dates")
     if types.is_numeric_dtype(column.dtype):
@@ -134,7 +134,7 @@ def _stamps(column: _Column, where: str) -> NDArray[Any]:
         if not np.isfinite(values.astype(np.float64)).all():
             raise ValueError(f"{where}: times must be finite")
         return values.astype(np.float64) if values.dtype.kind == "f" else values.astype(np.int64)
-    # Only what can be read in one way: whether 03/04/2020 is in March or April, a file knows best.
+    # Only unambiguous dates: 03/04/2020 may be in March or in April.
     form = "ISO8601" if holds_texts(column) else None
     parsed = pd.to_datetime(column, utc=True, errors="coerce", format=form)
     wrong = column[parsed.isna()]
@@ -169,7 +169,7 @@ def _weights(columns: Sequence[_Column], named: Sequence[str]) -> list[NDArray[n
 
 
 def _numbers(column: _Column, where: str) -> NDArray[np.float64]:
-    """Weights as they are. Raises ``ValueError`` for what cannot weigh a row."""
+    """Weights unchanged. Raises ``ValueError`` for values that are not valid weights."""
     values: NDArray[np.float64] = np.asarray(
         pd.to_numeric(column.astype(object), errors="coerce"), dtype=np.float64
     )
@@ -201,7 +201,7 @@ def _check_files(
     found: Sequence[Mapping[str, Tensor]],
     origins: Sequence[str],
 ) -> None:
-    """What a test part of its own must keep to."""
+    """Check the roles of a test part in its own file."""
     (rows, test), (first, second) = found, columns
     if "group" in first:
         shared = np.isin(test["groups"].numpy(), rows["groups"].numpy())
@@ -223,11 +223,11 @@ def _divided(values: NDArray[np.int64], columns: Sequence[_Column]) -> list[NDAr
 
 
 def check_part(part: Part, what: str, class_names: Sequence[str], *, judges: bool) -> None:
-    """Raise ``ValueError`` naming ``what`` if it lacks what its use needs.
+    """Raise ``ValueError`` naming ``what`` if the part lacks what its use requires.
 
-    One trained on needs every class. One that ``judges`` needs two classes at least, and two
-    groups or times, or nothing could be cross-fitted or resampled. Rows that belong to
-    nothing are drawn so that none of this happens; those without weight do not count.
+    A training part needs every class. One that ``judges`` needs at least two classes, and two
+    groups or times, or nothing could be cross-fitted or resampled. Rows without groups or times
+    are drawn so that this always holds; rows without weight do not count.
     """
     if not part.described:
         return

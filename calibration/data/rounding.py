@@ -1,4 +1,4 @@
-"""Probabilities that were written with few digits: what they may have been before."""
+"""Probabilities written with few digits, and what they may have been before rounding."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from numpy.typing import NDArray
 
 LEAST_PROBABILITY = 1e-12
 SUM_TOLERANCE = 2.0**-8
-"""A softmax rounded to bfloat16 (8 significant bits) misses 1 by up to this."""
+"""A softmax rounded to bfloat16 (8 significant bits) has a sum that is off 1 by up to this."""
 MOST_OFF = 0.1
-"""A sum of rounded probabilities that misses 1 by more is a mistake, however many there are."""
+"""A sum of rounded probabilities that is off 1 by more is an error, however many there are."""
 MOST_DECIMALS = 6
 MOST_DECIMALS_FLOAT32 = 4
-"""Further ones are within what a float32 is rounded by itself."""
+"""More decimals are within the rounding of a float32 itself."""
 
 
 class Rounding(NamedTuple):
-    """Probabilities are multiples of 10**-decimals; None: they are not known to be rounded."""
+    """Probabilities are multiples of 10**-decimals; None if they are not known to be rounded."""
 
     decimals: int | None
 
     @property
     def half_unit(self) -> float:
-        """The largest number that is rounded to 0."""
+        """The largest number that rounds to 0."""
         assert self.decimals is not None, "asked of rounded probabilities only"
         return float(0.5 * 10.0**-self.decimals)
 
     def tolerance(self, classes: int) -> float:
-        """How far from 1 a row of probabilities may sum: each is off by half a unit at most."""
+        """How far a row's sum may be from 1: each probability is off by at most half a unit."""
         if self.decimals is None:
             return SUM_TOLERANCE
         return max(SUM_TOLERANCE, min(MOST_OFF, classes * self.half_unit + 1e-9))
 
 
 def rounding_of(probabilities: NDArray[Any]) -> Rounding:
-    """To how many decimals all probabilities are rounded, if it is to few.
+    """The number of decimals to which all probabilities are rounded, if it is small.
 
-    Certain predictions, all of them 0 or 1, are not called rounded: nothing says to what.
+    Predictions that are all 0 or 1 are not considered rounded: nothing shows to how many.
     """
     most = MOST_DECIMALS_FLOAT32 if probabilities.dtype == np.float32 else MOST_DECIMALS
     values = np.asarray(probabilities, dtype=np.float64)
@@ -51,11 +51,11 @@ def rounding_of(probabilities: NDArray[Any]) -> Rounding:
 
 
 def logarithms(probabilities: NDArray[Any], path: object) -> tuple[NDArray[np.float64], list[str]]:
-    """log p, float64, and what was changed for it.
+    """log p in float64, and notes on what was changed for it.
 
-    A 0 has no logarithm. Where probabilities are rounded it counts as half the rounding unit;
-    else as the least that occurs in the file, or 1e-12 where that is less. Rows that sum to
-    something else than 1 because they are rounded are scaled, which the softmax of logits does.
+    A 0 has no logarithm. If probabilities are rounded it counts as half the rounding unit,
+    otherwise as the smallest positive value in the file or 1e-12, whichever is smaller. Rows
+    that do not sum to 1 because of rounding are rescaled, as the softmax of logits does.
     """
     values = np.asarray(probabilities, dtype=np.float64)
     rounding = rounding_of(probabilities)

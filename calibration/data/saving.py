@@ -1,6 +1,6 @@
-"""Fitted transforms as plain JSON values, and back, exact to the bit.
+"""Fitted transforms as plain JSON values and back, bit for bit.
 
-A transform is a dataclass of tensors, numbers, texts, tuples and further dataclasses. A user's
+A transform is a dataclass of tensors, numbers, strings, tuples and other dataclasses. A user's
 own is saved like those of the package, under its import path.
 """
 
@@ -21,7 +21,7 @@ from calibration.data.dataset import Transform
 def save_transform(transform: Transform) -> dict[str, Any]:
     """A transform as JSON values for ``load_transform``.
 
-    Raises ``ValueError`` if it is not a dataclass, or holds what JSON has no exact form for.
+    Raises ``ValueError`` if it is not a dataclass, or holds values without an exact JSON form.
     """
     if not dataclasses.is_dataclass(transform) or isinstance(transform, type):
         raise ValueError(
@@ -33,10 +33,10 @@ def save_transform(transform: Transform) -> dict[str, Any]:
 
 
 def load_transform(saved: Mapping[str, Any]) -> Transform:
-    """The transform that ``save_transform`` was given.
+    """The inverse of ``save_transform``.
 
-    Raises ``ValueError`` for values that it did not make, ``ImportError`` or ``AttributeError``
-    if the transform's class is not there.
+    Raises ``ValueError`` for values that it did not write, ``ImportError`` or ``AttributeError``
+    if the transform's class is not found.
     """
     transform: Transform = _load(saved)
     return transform
@@ -58,7 +58,7 @@ def _save(value: Any, place: str) -> Any:
         return {"tuple": [_save(item, f"{place}[{i}]") for i, item in enumerate(value)]}
     if value is None or isinstance(value, bool | int | str):
         return value
-    # Python writes a float with as many digits as it takes to read the same one again.
+    # Python writes a float with as many digits as are needed to read it back exactly.
     if isinstance(value, float) and math.isfinite(value):
         return value
     raise ValueError(f"{place} cannot be saved: found {value!r} of type {type(value).__name__}")

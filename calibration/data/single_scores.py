@@ -1,4 +1,4 @@
-"""One score per row: of two classes that is enough, once it is declared what it means."""
+"""One score per row: enough for two classes, if its meaning is declared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWN = 10
 
 
 class TwoClasses(NamedTuple):
-    """The scores of both classes (N, 2), their names and kind, and what to say of them."""
+    """The scores of both classes (N, 2), their names and kind, and a note about them."""
 
     scores: NDArray[np.float64]
     names: tuple[str, str]
@@ -28,8 +28,8 @@ def two_classes(found: Found, reading: Reading) -> TwoClasses:
     """Both classes' scores from one: p becomes (1 − p, p), log-odds z become (0, z).
 
     The positive class is the second, unless ``reading.classes`` has it first. Raises
-    ``ValueError`` with the option to give where the kind or the positive class is not declared,
-    and where scores or labels do not fit what is.
+    ``ValueError``, with the option to use, if the kind or the positive class is not declared,
+    and if scores or labels contradict the declaration.
     """
     kind, positive = _declared(found, reading)
     score = _numbers(found)
@@ -52,11 +52,11 @@ def two_classes(found: Found, reading: Reading) -> TwoClasses:
 
 
 def undeclared(found: Found, reading: Reading) -> str:
-    """The options that are missing, as they are to be written."""
+    """The missing options, as the user would write them."""
     options = []
     kind, positive = reading.single
     if kind is None:
-        # A name may suggest it, but what a column is called is not what it holds.
+        # A column's name may suggest it, but does not prove what the column holds.
         likely = "logit" if "logit" in found.scores_name.lower() else "probability"
         other = "probability" if likely == "logit" else "logit"
         options.append(f"--score-kind {likely} (or {other})")
@@ -103,7 +103,7 @@ def _check_probabilities(score: NDArray[np.float64], found: Found) -> None:
 
 
 def _names(found: Found, reading: Reading, positive: str) -> tuple[str, str]:
-    """The two classes; labels, where there are any, must be these."""
+    """The two classes; labels, if any, must be among them."""
     there = sorted(_by_frequency(found))
     known = reading.classes or found.class_names
     if known is not None and len(known) == 2:
@@ -126,7 +126,7 @@ def _names(found: Found, reading: Reading, positive: str) -> tuple[str, str]:
 
 
 def _by_frequency(found: Found) -> tuple[str, ...]:
-    """The labels, the rarest first."""
+    """The labels, rarest first."""
     if found.labels is None:
         return ()
     values, counts = np.unique(found.labels.reshape(-1), return_counts=True)

@@ -53,7 +53,7 @@ class Spiral(Source):
         t = TURN * (nodes + 1) / 2
         log_weights = torch.from_numpy(np.log(weights * t)).to(inputs.device)
         arm = torch.from_numpy(_arm(t)).to(inputs.device)
-        # In chunks, since every point meets every node.
+        # In chunks, since every point is paired with every node.
         return torch.cat(
             [self._rows(rows, arm, log_weights) for rows in torch.split(inputs, _CHUNK)]
         )

@@ -17,11 +17,11 @@ from calibration.data.protocol import Protocol, Share
 _Rows = NDArray[np.int64]
 
 FEWEST_ROWS = 3
-"""A class with fewer rows stays in the training part whole."""
+"""A class with fewer rows stays entirely in the training part."""
 
 
 def stream(*words: str | int) -> np.random.Generator:
-    """Return the random stream that ``words`` name: equal words, equal numbers.
+    """Return the random stream named by ``words``: equal words give equal numbers.
 
     Raises ``ValueError`` for a negative seed.
     """
@@ -34,9 +34,9 @@ def stream(*words: str | int) -> np.random.Generator:
 
 
 def part_size(share: Share, labels: _Rows, what: str) -> int:
-    """Return the number of rows that ``share`` means; classes too rare to divide do not count.
+    """Return the number of rows in ``share``; classes too rare to divide do not count.
 
-    Raises ``ValueError`` naming ``what`` if it comes to none.
+    Raises ``ValueError`` naming ``what`` if it is zero.
     """
     if isinstance(share, int):
         return share
@@ -68,7 +68,7 @@ def draw_rows(labels: _Rows, size: int, rng: np.random.Generator, what: str) -> 
     taken = np.minimum(np.floor(quota).astype(np.int64), room)
     while (missing := size - int(taken.sum())) > 0:
         open_classes = np.flatnonzero(taken < room)
-        # Ties at random: in class order, the first classes would always give more.
+        # Random ties: in class order, the first classes would always give more rows.
         tie_break = rng.random(len(open_classes))
         order = np.lexsort((tie_break, (taken - quota)[open_classes]))
         taken[open_classes[order[:missing]]] += 1
@@ -79,10 +79,10 @@ def draw_rows(labels: _Rows, size: int, rng: np.random.Generator, what: str) -> 
 
 
 def draw_part(part: Part, among: _Rows, size: int, rng: np.random.Generator, what: str) -> _Rows:
-    """Draw about ``size`` of the rows ``among``, as the data allows it.
+    """Draw about ``size`` of the rows ``among``, as the data allows.
 
-    Of rows with times these are the latest, of rows in groups whole groups. Raises
-    ``ValueError`` naming ``what`` if there are too few.
+    Rows with times give the latest, rows in groups whole groups. Raises ``ValueError``
+    naming ``what`` if there are too few.
     """
     labels = part.labels.numpy()[among]
     if part.times is not None:
@@ -98,7 +98,7 @@ def take(part: Part, rows: _Rows) -> Part:
 
 
 def without(rows: _Rows, taken: _Rows) -> _Rows:
-    """Return ``rows`` less ``taken``."""
+    """Return ``rows`` without ``taken``."""
     return np.setdiff1d(rows, taken, assume_unique=True)
 
 
@@ -112,7 +112,7 @@ def split_pool(
     fit: Callable[[Tensor], Transform],
     name: str,
 ) -> Splits:
-    """Divide ``pool`` by ``protocol`` and fit the transform on its training part.
+    """Split ``pool`` by ``protocol`` and fit the transform on its training part.
 
     Raises ``ValueError`` naming the dataset and the part that cannot be filled.
     """
@@ -134,7 +134,7 @@ def split_pool(
     apart: Part | None = None
     if protocol.choice is not None:
         chosen = _choice_size(protocol.choice, size, called("choice"))
-        # No seed: a row that one trial trains on must not judge another.
+        # No seed: a row that one trial trains on must not evaluate another.
         choice = drawn(("choice",), chosen, "choice", rows if fixed is None else fixed)
         apart, rows = take(pool, choice), without(rows, choice)
         fixed = None if fixed is None else without(fixed, choice)
@@ -157,7 +157,7 @@ def split_pool(
 
 
 def _choice_size(share: Share, validation: int, what: str) -> int:
-    """The rows that ``share`` of the validation rows means; both parts get some."""
+    """The number of rows in ``share`` of the validation rows; neither part is empty."""
     size = share if isinstance(share, int) else round(share * validation)
     if not 0 < size < validation:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Whether a user's own dataset is the same when it is read again.
+"""Check that a user's own dataset is the same when it is read again.
 
-A trial is found again by the content of its data. If that changes with every reading, what a
-sweep has trained is never found, and everything is trained anew.
+A stored trial is looked up by the content of its data. If that changes with every read, stored
+trials are never found, and everything is trained again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _REMEDY = (
 
 
 def check_stable(origin: str, read: Sequence[NDArray[Any]], again: object) -> None:
-    """Raise ``ValueError`` if ``again`` does not give the arrays that were ``read`` before.
+    """Raise ``ValueError`` if ``again`` differs from the arrays ``read`` before.
 
-    ``again`` is a tuple of as many arrays, or a torch dataset of (input, label) pairs. A few rows
-    of it are looked at, always the same: a large dataset costs no more than a small one.
+    ``again`` is a tuple of as many arrays, or a torch dataset of (input, label) pairs. Only a few
+    rows, always the same, are compared: a large dataset costs no more than a small one.
     """
     if isinstance(again, torch.utils.data.Dataset):
         _check_pairs(origin, read, again)
@@ -44,7 +44,7 @@ def check_stable(origin: str, read: Sequence[NDArray[Any]], again: object) -> No
 
 
 def check_fingerprint(origin: str, read: Dataset, again: object) -> None:
-    """The same for a ``Dataset``, which says itself what is in it."""
+    """The same for a ``Dataset``, by its fingerprint."""
     if isinstance(again, Dataset) and again.fingerprint != read.fingerprint:
         raise _changed(origin, "its fingerprint changes")
 
@@ -68,18 +68,18 @@ def _pairs(
 ) -> Iterator[tuple[int, Any]]:
     if mapped:
         return ((row, dataset[row]) for row in _sample(rows))
-    # One that can be read only once gives nothing now, and nothing is compared.
+    # A dataset that can be read only once is empty now, and nothing is compared.
     return enumerate(islice(cast("Iterable[Any]", dataset), min(rows, SAMPLED_ROWS)))
 
 
 def _sample(rows: int) -> list[int]:
-    """Evenly spread, the first and the last included."""
+    """Evenly spaced rows, including the first and the last."""
     count = min(rows, SAMPLED_ROWS)
     return [round(place) for place in np.linspace(0, rows - 1, count).tolist()]
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """To the bit, so that a missing value equals itself; texts by what they say."""
+    """Whether both are equal bit for bit, so that a NaN equals itself; strings by value."""
     first, second = np.asarray(one), np.asarray(other)
     if first.dtype.kind in "OUS":
         return bool(first.tolist() == second.tolist())

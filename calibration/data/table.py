@@ -22,30 +22,30 @@ from calibration.data.text_inputs import longest_text, padded
 from calibration.memory import fits
 
 _NOT_READ = {"path", "test_path", "name", "test_share"}
-"""Options that make no difference to what is read of a file."""
+"""Options that do not affect what is read from a file."""
 
 
 @DATASETS.register("table")
 class Table(DatasetOptions):
     """Rows of a CSV or Parquet file; the target column holds the classes.
 
-    Columns of numbers and booleans are numeric, columns of texts categorical, and so
-    are those named in ``categorical``. ``test_path`` is a second file of test rows;
-    without it ``test_share`` of the rows is set aside. The dataset is called ``name``,
-    or as the file is. ``separator`` is found in the header unless given.
+    Columns of numbers and booleans are numeric; columns of texts, and those named in
+    ``categorical``, are categorical. ``test_path`` is a second file with test rows;
+    without it ``test_share`` of the rows is set aside. The dataset's name is ``name``,
+    by default that of the file. ``separator`` is detected in the header unless given.
 
-    Columns can say which rows belong together; they are not inputs then. ``group``: no group
-    (a patient, a customer) is in two parts, and intervals and tests are about new groups.
-    ``time``: numbers or ISO dates; training comes before validation, and that before the
-    test rows, equal times together. ``fold``: the part of each row, ``train``,
+    Columns can say which rows belong together; they are then not inputs. ``group``: no group
+    (a patient, a customer) is in two parts, and intervals and tests refer to new groups.
+    ``time``: numbers or ISO dates; training rows precede validation rows, and these the
+    test rows, with equal times kept together. ``fold``: the part of each row, ``train``,
     ``validation``, ``test`` or ``meta`` (for methods that learn on held-out data; without
-    any, a share of the training rows); it may be used with ``group``. With ``time`` and
+    any, a share of the training rows); it can be combined with ``group``. With ``time`` and
     ``fold`` the parts are the same for every seed. ``weight``: how much each row counts (0 or
-    more, of any scale), in training and in all metrics and calibrators that can follow it.
+    more, on any scale), in training and in all metrics and calibrators that support weights.
 
-    ``text`` names a column of texts that is the only input, for a model ``hf:NAME``.
+    ``text`` names a text column that is the only input, for a model ``hf:NAME``.
 
-    A table that does not fit into memory is converted once, into $CALSWEEP_CACHE, and read from
+    A table that does not fit into memory is converted once, in $CALSWEEP_CACHE, and read from
     there batch by batch.
     """
 
@@ -93,7 +93,7 @@ class Table(DatasetOptions):
             raise ValueError(f"{self.path}, column {self.target!r}: {found}") from None
 
     def _content(self, files: Sequence[Frames], keep: Keep) -> TableContent:
-        """The rows of the file, and of a second one with the test rows, as numbers."""
+        """The rows of the file, and those of a second file of test rows, as numbers."""
         roles = Roles(self.group, self.time, self.fold, self.weight)
         inputs = self._inputs(files[0].head, roles)
         known = [self.target, *roles.named.values()]

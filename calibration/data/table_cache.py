@@ -1,4 +1,4 @@
-"""Tables beyond memory, converted once into files that every later reading maps."""
+"""Tables larger than memory, converted once into files that later reads memory-map."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from calibration.data.dataset import Part
 from calibration.data.mapped import MappedFile, MappedRows
 
 TABLE_CACHE_VERSION = 1
-"""Raise it when tables are converted to other values."""
+"""Increase it when conversion gives other values."""
 _KNOWN, _ABOUT = "known.npz", "about.json"
 
 Keep = Callable[[int, int, Iterator[Tensor]], Tensor]
-"""Takes the number of a part, that of its rows, and their raw inputs chunk by chunk; returns all.
-"""
+"""Takes a part's number, its number of rows, and their raw inputs in chunks; returns them all."""
 
 
 class TableContent(NamedTuple):
-    """A table as numbers: its rows, and the test rows if they have a file of their own."""
+    """A table as numbers: its rows, and the test rows if they have their own file."""
 
     parts: tuple[Part, ...]
     columns: tuple[Column, ...]
@@ -36,13 +35,13 @@ class TableContent(NamedTuple):
 
 
 def in_memory_whole(number: int, rows: int, pieces: Iterator[Tensor]) -> Tensor:
-    """Keep the inputs of a table that is read as one piece where they are."""
+    """Keep the inputs of a table that is read in one piece in memory."""
     (whole,) = pieces
     return whole
 
 
 def converted_table(identity: object, make: Callable[[Keep], TableContent]) -> TableContent:
-    """A table whose inputs stay on the disk: from the cache, or converted into it by ``make``.
+    """A table whose inputs stay on disk: from the cache, or converted into it by ``make``.
 
     Labels, groups, times, folds and weights are read into memory.
     """
@@ -68,7 +67,7 @@ def _inputs(number: int) -> str:
 
 
 def _written(path: Path, count: int, pieces: Iterator[Tensor]) -> Tensor:
-    """The rows in a file; numbers also column by column, which statistics are computed from."""
+    """The rows in a file; numbers also column by column, for computing statistics."""
     start = 0
     with ExitStack() as files:
         file = files.enter_context(path.open("wb"))
@@ -104,5 +103,5 @@ def _read(place: Path) -> TableContent | None:
             parts.append(Part(MappedRows(file, kind), **fields))  # type: ignore[arg-type]
         columns = (Column(name, kind, tuple(texts)) for name, kind, texts in about["columns"])
         return TableContent(tuple(parts), tuple(columns), tuple(about["classes"]))
-    except Exception:  # a damaged entry fails in any way, and is made again
+    except Exception:  # a damaged entry may raise anything, and is made again
         return None

@@ -1,6 +1,6 @@
 """Texts as raw inputs: their UTF-8 bytes, padded with zeros.
 
-So a text is part of a dataset's content like any number, whatever tokenizer reads it later.
+A text is thus part of a dataset's content like any number, whatever tokenizer reads it later.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 MOST_BYTES = 8192
-"""Of a text; encoders read at most 512 tokens by default, which are fewer bytes."""
+"""Limit per text; encoders read at most 512 tokens by default, which are fewer bytes."""
 
 
 def encode_texts(texts: pd.Series[Any]) -> Tensor:
-    """The texts' bytes (N, longest); a missing one is empty, and a longer one is cut off."""
+    """The texts' bytes (N, longest); a missing text is empty, and too long a text truncated."""
     encoded = [_bytes(text) for text in texts.astype(object).where(texts.notna(), "")]
     longest = max(map(len, encoded), default=1) or 1
     rows = np.zeros((len(encoded), longest), dtype=np.uint8)
@@ -27,12 +27,12 @@ def encode_texts(texts: pd.Series[Any]) -> Tensor:
 
 
 def longest_text(texts: pd.Series[Any]) -> int:
-    """The columns that ``encode_texts`` would give."""
+    """The number of columns that ``encode_texts`` would give."""
     return max((len(_bytes(text)) for text in texts.dropna()), default=1) or 1
 
 
 def decode_texts(inputs: Tensor) -> list[str]:
-    """What ``encode_texts`` was given."""
+    """The inverse of ``encode_texts``."""
     rows = inputs.numpy()
     return [bytes(row).rstrip(b"\0").decode("utf-8", "ignore") for row in rows]
 

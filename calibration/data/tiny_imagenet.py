@@ -64,7 +64,7 @@ def _lines(path: Path) -> list[str]:
 def _class_names(place: Path, ids: Sequence[str]) -> tuple[str, ...]:
     words = dict(line.split("\t", 1) for line in _lines(place / "words.txt") if "\t" in line)
     firsts = [words.get(identity, identity).partition(",")[0] for identity in ids]
-    # Some first names stand for two classes ("crane"): their identifiers tell them apart.
+    # Some first names belong to two classes ("crane"): their identifiers distinguish them.
     return tuple(
         f"{first} ({identity})" if firsts.count(first) > 1 else first
         for first, identity in zip(firsts, ids, strict=True)

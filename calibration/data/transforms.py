@@ -22,7 +22,7 @@ _CHUNK = 256
 
 
 def fit_transform(inputs: Tensor, columns: tuple[Column, ...]) -> Transform:
-    """Fit the transform for a table's columns, or for points or images if there are none."""
+    """Fit the transform for a table's columns, or for points or images without columns."""
     if columns and columns[0].kind == "text":
         return Unreadable()
     return TableTransform.fit(inputs, columns) if columns else Standardise.fit(inputs)
@@ -39,7 +39,7 @@ class Standardise:
     def fit(cls, inputs: Tensor, prepare: Callable[[Tensor], Tensor] = Tensor.double) -> Self:
         """Fit on the training part's raw inputs, with moments in float64.
 
-        ``prepare`` makes what is standardised of some rows.
+        ``prepare`` maps rows to the values that are standardised.
         """
         dims = (0, *range(2, inputs.ndim))
         count = len(inputs) * math.prod(inputs.shape[2:])
@@ -59,7 +59,7 @@ class Standardise:
         if inputs.dtype == torch.float64:
             return ((inputs - mean) / scale).float()
         # Float64 images would take twice the memory and give the same float32 values
-        # but for the last bit.
+        # except for the last bit.
         return (inputs.float() - mean.float()) / scale.float()
 
 
@@ -78,8 +78,8 @@ class TableTransform:
     """Imputed and encoded numbers, missing indicators, then one-hot categories.
 
     A missing number becomes the training median (0 if there is none); a column with
-    values missing in training gets an indicator. A missing category is a category of
-    its own if training had it; one that training had not is all zeros.
+    values missing in training gets an indicator. A missing category is its own
+    category if it occurs in training; one that does not occur there is all zeros.
     """
 
     numeric: tuple[int, ...]
@@ -114,11 +114,11 @@ class TableTransform:
         return tuple(len(codes) for _, codes in self.categories)
 
     def filled(self, inputs: Tensor) -> Tensor:
-        """Return the numeric columns of raw inputs without gaps."""
+        """Return the numeric columns of raw inputs with missing values imputed."""
         return _filled(inputs[:, self.numeric], self.median)
 
     def filled_blocks(self, inputs: Tensor) -> Iterator[Tensor]:
-        """The same, a few columns after the other where the rows lie in a file."""
+        """The same, a few columns at a time if the rows are in a file."""
         start = 0
         for values in column_blocks(inputs, self.numeric):
             end = start + values.shape[1]
@@ -136,7 +136,7 @@ class TableTransform:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """The transform of texts, which a network sees as embeddings only."""
+    """The transform of texts, which a network sees only as embeddings."""
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Raise ``ValueError``."""
@@ -164,9 +164,9 @@ def encoded(splits: Splits, numeric: NumericInputs, bins: int) -> Transform:
 
 
 def on_device(transform: Transform, device: torch.device) -> Transform:
-    """The same with its tensors on a device, so that none is sent there with every batch.
+    """The transform with its tensors on a device, so that none is sent there with every batch.
 
-    A user's own, unless it is a dataclass, is returned as it is.
+    A user's own, unless it is a dataclass, is returned unchanged.
     """
     moved: Transform = _moved(transform, device)
     return moved
@@ -182,7 +182,7 @@ def _moved(value: Any, device: torch.device) -> Any:
 
 
 def category_blocks(transform: Transform) -> tuple[int, ...]:
-    """The sizes of the one-hot blocks that a network's inputs end with; none but for tables."""
+    """The sizes of the one-hot blocks that a network's inputs end with; only tables have any."""
     return transform.category_blocks if isinstance(transform, TableTransform) else ()
 
 

@@ -51,8 +51,8 @@ def signed_focal_loss(logits: Tensor, labels: Tensor, gamma: Tensor) -> Tensor:
 def updated_gamma(gamma: Tensor, gap: Tensor, rate: Tensor) -> Tensor:
     """γ after an epoch with held-out ``gap`` = confidence − accuracy of each bin.
 
-    γ·exp(λ·gap) while γ > 0 and γ·exp(−λ·gap) while γ < 0, so that over-confidence raises γ
-    either way; a γ closer to 0 than 0.2 changes sides, to ∓0.2; cut to [−2, 20].
+    γ·exp(λ·gap) if γ > 0 and γ·exp(−λ·gap) if γ < 0, so that over-confidence raises γ in
+    either case; a γ closer to 0 than 0.2 changes its sign, to ∓0.2; clipped to [−2, 20].
     """
     side = gamma.sign()
     moved = gamma * (side * rate * gap).exp()
@@ -63,8 +63,8 @@ def updated_gamma(gamma: Tensor, gap: Tensor, rate: Tensor) -> Tensor:
 def held_out_bins(seen: Seen, bins: int) -> tuple[Tensor, Tensor]:
     """The inner edges (M−1) of equal-mass bins of confidence, and the gap (M) of each bin.
 
-    Bins are cut by rank; tied confidences share their mean correctness. Where there are fewer
-    samples than bins, the empty bins have the gap 0.
+    Bins are split by rank; tied confidences share their mean correctness. With fewer samples
+    than bins, the empty bins have gap 0.
     """
     confidence, predicted = seen.output.logits.double().softmax(dim=-1).max(dim=-1)
     ranked = rank(confidence, predicted == seen.labels)
@@ -75,14 +75,14 @@ def held_out_bins(seen: Seen, bins: int) -> tuple[Tensor, Tensor]:
 
 @METHODS.register("adafocal")
 class AdaFocal(Method):
-    """Focal loss with a γ for every bin of confidence, adapted to held-out gaps each epoch.
+    """Focal loss with one γ per bin of confidence, adapted to held-out gaps each epoch.
 
     Ghosh, Schaaf and Gormley 2022.
 
     γ_b ← γ_b · exp(λ(conf_b − acc_b)) over equal-mass bins of the held-out data; where γ_b
-    falls below 0.2, the bin goes over to inverse focal loss −(1 + p_y)^|γ_b| log p_y, and back
-    in the same way (``updated_gamma``). A training sample takes the γ of the bin its p_y lies
-    in. In the first epoch the bins have equal width, and γ is ``initial_gamma`` everywhere.
+    falls below 0.2, the bin switches to inverse focal loss −(1 + p_y)^|γ_b| log p_y, and back
+    in the same way (``updated_gamma``). A training sample has the γ of the bin that contains its
+    p_y. In the first epoch the bins have equal width, and γ is ``initial_gamma`` everywhere.
     """
 
     description = "focal loss, γ per confidence bin adapted to held-out over-confidence"
@@ -96,11 +96,11 @@ class AdaFocal(Method):
 
     @property
     def needs_held_out(self) -> bool:
-        """γ is adapted to gaps on data the network was not fitted to."""
+        """γ is adapted to gaps on data that the network was not fitted to."""
         return True
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
-        """Bins of equal width, one γ for all."""
+        """Bins of equal width, with the same γ."""
         edges = torch.arange(1, self.bins, dtype=parameters.dtype, device=parameters.device)
         gamma = torch.full_like(parameters[:1], self.initial_gamma).repeat(self.bins)
         return {"gamma": gamma, "edges": edges / self.bins}

@@ -32,11 +32,11 @@ from calibration.methods.method import (
 from calibration.models import Output
 
 DECAY = 0.99
-"""How much of a class's difficulty one more sample of it leaves: a memory of 100 samples."""
+"""The weight of a class's old difficulty after one more sample: a memory of 100 samples."""
 
 
 class AdaptiveLabelSmoothingHyperparameters(MethodHyperparameters):
-    """``epsilon``: the largest smoothing; ``strength``: how fast it falls towards none."""
+    """``epsilon``: the largest smoothing; ``strength``: how fast it decreases towards 0."""
 
     epsilon: Annotated[float, Field(ge=0, lt=1), Uniform(0.0, 0.3)] = 0.1
     strength: Annotated[float, Field(ge=0, le=10), Uniform(0.0, 3.0)] = 1.0
@@ -54,8 +54,8 @@ def confident_epsilon(logits: Tensor, epsilon: Tensor, strength: Tensor) -> Tens
 class ConfidenceLabelSmoothing(Method):
     """Label smoothing with ε_i = ε · ((max p_i − 1/K) / (1 − 1/K))^strength.
 
-    The more confident a prediction is, the softer its target; confidence is only looked at,
-    no gradient flows through ε_i. The formula is our own: Park et al. 2023 learn theirs.
+    The more confident a prediction, the softer its target; no gradient flows through ε_i. The
+    formula is our own: Park et al. 2023 learn theirs.
     """
 
     description = "label smoothing that grows with the prediction's confidence"
@@ -103,7 +103,7 @@ class ClassLabelSmoothing(Method):
     """Label smoothing with ε_k = ε · (d_k / max_j d_j)^strength for samples of class k.
 
     d_k is the running mean of 1 − p_y over the training samples of class k, with a memory of
-    about 100 samples of that class; it starts at 1 for all classes, as plain smoothing. The
+    about 100 samples of that class; it starts at 1 for all classes, as in plain smoothing. The
     hardest class is smoothed by ε, easier ones by less. The formula is our own: Liu et al. 2023
     learn theirs.
     """
@@ -124,7 +124,7 @@ class ClassLabelSmoothing(Method):
         numbers: Numbers,
         generator: torch.Generator,
     ) -> tuple[TrainState, Records]:
-        """One optimiser step with the ε of before, then the new difficulties."""
+        """One optimiser step with the current ε, then the new difficulties."""
         difficulty = state.method["difficulty"]
         per_class = class_epsilon(difficulty, numbers["epsilon"], numbers["strength"])
 

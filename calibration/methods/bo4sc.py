@@ -42,11 +42,11 @@ from calibration.steady import SteadyLoss
 CHAOTIC_STEPS = 100
 WARM = "warm"
 BY_HAND = "flat_unroll"
-"""The engine that networks of linear layers need no autograd for."""
+"""The engine that needs no autograd for networks of linear layers."""
 AUTOGRAD = "hypergradients by autograd"
-# The most that a weight moves in an outer step. It matters where weights are not projected: within
-# [0, 1] no move is longer. Tighter limits (0.1, 0.25) calibrated worse on Blobs 1.7 from 5 inner
-# steps on.
+# The most that a weight moves in an outer step. It matters if weights are not projected: within
+# [0, 1] no move is longer. Tighter limits (0.1, 0.25) calibrated worse on Blobs 1.7 with 5 or more
+# inner steps.
 LARGEST_MOVE = 1.0
 
 _OUTER_ADAM = Adam()
@@ -59,10 +59,10 @@ class Bo4scHyperparameters(EngineHyperparameters, MethodHyperparameters):
     ``inner_steps``: T. ``outer_optimiser``: the paper names none; gradient descent (``gd``) or
     Adam. ``outer_lr``: its rate per sample; hypergradients of single weights shrink like 1/n, n
     being the size of their batch, so a weight moves along n times its hypergradient and the
-    same value serves at any n. ``outer_loss``: what judges the network on held-out data; the
+    same value works for any n. ``outer_loss``: the loss of the network on held-out data; the
     paper's is ``confidence_bce``. ``sharpness``: a of its Boltzmann confidence. ``restart``:
     where the T steps begin, at the last θ_T (``warm``) or at θ⁰ with a new optimiser
-    (``initial``, Algorithm 1 as printed: T must be enough to train a network). ``warm_share``:
+    (``initial``, Algorithm 1 as printed: T must suffice to train a network). ``warm_share``:
     the share of all epochs trained with every weight at 1 before the first outer step; a restart
     at θ⁰ has none. ``project``: keep weights in [0, 1].
 
@@ -97,12 +97,12 @@ class Bo4sc(Method):
 
     Sanguin et al. 2024.
 
-    After every outer step training goes on from θ_T with the optimiser's state carried over, or
-    begins anew at θ⁰ (``restart``). With mini-batches the T inner steps take T consecutive
-    batches of an epoch (all of them, if there are fewer), and only the weights of their rows
-    move, their moments of Adam with them. A restart always takes T steps: where an epoch or the
-    training leaves it fewer batches, it goes through them again. The running statistics of
-    BatchNorm, by which held-out data is judged, count as constants in the hypergradient.
+    After every outer step training continues from θ_T with the optimiser's state, or restarts
+    at θ⁰ (``restart``). With mini-batches the T inner steps take T consecutive batches of an
+    epoch (all of them, if there are fewer), and only the weights of their rows are updated,
+    together with their Adam moments. A restart always takes T steps: if an epoch or the training
+    has fewer batches left, it repeats them. The running statistics of BatchNorm, used for
+    held-out data, are constants in the hypergradient.
     """
 
     description = "sample weights learned by bilevel optimisation (BO4SC)"
@@ -133,11 +133,11 @@ class Bo4sc(Method):
 
     @property
     def alone(self) -> str:
-        """Other engines differentiate by autograd, which ``torch.vmap`` does not see through."""
+        """Other engines differentiate by autograd, which does not work under ``torch.vmap``."""
         return "" if self.hyperparameters.engine == BY_HAND else AUTOGRAD
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
-        """A seed, so that an engine may repeat a step with the same units dropped out."""
+        """A seed, so that an engine can repeat a step with the same dropout mask."""
         return {"masks": torch.randint(2**31, (), generator=generator)}
 
     def phase(self, progress: float) -> str:
@@ -146,11 +146,11 @@ class Bo4sc(Method):
         return WARM if chosen.restart == "warm" and progress < chosen.warm_share else ""
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
-        """Every sample weighs 1; with them Adam's moments and θ⁰, where they are needed."""
+        """A weight of 1 for every sample, with Adam's moments and θ⁰ if they are needed."""
         weights = parameters.new_ones(learner.samples)
         memory = {"weights": weights}
         if self.hyperparameters.outer_optimiser == "adam":
-            # Steps are counted per weight: with mini-batches not all of them move.
+            # Steps are counted per weight: with mini-batches not all weights are updated.
             memory |= {f"weights_{part}": torch.zeros_like(weights) for part in _MOMENTS}
         if self.hyperparameters.restart == "initial":
             buffers = learner.model.initial()[1]
@@ -189,7 +189,7 @@ class Bo4sc(Method):
 
         def inner_loss(parameters: Tensor, weights: Tensor, step: int) -> Tensor:
             batch = batches[step % len(batches)]
-            # Engines may compute a step again: the same dropout mask, the same statistics.
+            # Engines may recompute a step: the same dropout mask, the same statistics.
             with replayed(masks, "inner", step):
                 output, buffers = learner.forward(
                     parameters, passed[step], batch.inputs, training=True
@@ -226,7 +226,7 @@ class Bo4sc(Method):
     def steps_together(
         self, learner: Learner, state: TrainState, batches: Sequence[Batch], numbers: Numbers
     ) -> tuple[TrainState, dict[str, Tensor]] | None:
-        """By batched products, where the network and the optimiser allow it."""
+        """By batched products, if the network and the optimiser allow it."""
         if learner.dense is None or not getattr(learner.optimiser, "elementwise", False):
             raise RuntimeError(AUTOGRAD)
         begin = state._replace(optimiser=columns(state.optimiser))
@@ -315,7 +315,7 @@ class Bo4sc(Method):
         samples = torch.zeros_like(weights)
         for batch in batches:
             samples = samples.scatter(-1, batch.rows, float(batch.rows.shape[-1]))
-        # A hypergradient that overflowed says nothing: that weight stays where it is.
+        # A hypergradient that overflowed is ignored: that weight is unchanged.
         heard = (samples > 0) & slope.isfinite()
         slope = torch.where(heard, samples * slope, 0.0)
         if self.hyperparameters.outer_optimiser == "adam":
@@ -345,7 +345,7 @@ def _logs(found: Hypergradient) -> dict[str, Tensor]:
 
 
 def _moves(weights: Tensor, before: Tensor) -> dict[str, Tensor]:
-    """What a step does to the weights: their mean, the shares of low ones and of large moves."""
+    """A step's effect on the weights: their mean, the shares of low ones and of large moves."""
     return {
         "weight_mean": weights.mean(-1),
         "weight_low": (weights <= 0.5).float().mean(-1),

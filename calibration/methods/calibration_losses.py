@@ -2,8 +2,8 @@
 
 β is on the scale of the objectives in ``calibration.objectives``, all of them means that do
 not grow with the batch; it is searched where the two terms' gradients are comparable. The
-defaults are at the careful end: a network that predicts the base rates is calibrated, and a
-large β holds it there in its first epochs. The schedule ``switch`` avoids that.
+defaults are cautious: a network that predicts the base rates is calibrated, and a large β
+keeps it there in its first epochs. The schedule ``switch`` avoids that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Bins = Annotated[int, Field(ge=1, le=200)]
 
 
 class MmceHyperparameters(RegularisedHyperparameters):
-    """β: the often quoted 8–9 belong to published code of the weighted form, not here."""
+    """β: the often quoted 8–9 belong to published code for the weighted form, not here."""
 
     beta: Annotated[float, _Weight, LogUniform(0.25, 8.0)] = 1.0
 
@@ -78,7 +78,7 @@ class Mdca(Regularised):
 
 
 class DcaHyperparameters(RegularisedHyperparameters):
-    """β: the objective is an absolute value, whose pull does not fade near 0."""
+    """β: the objective is an absolute value, whose gradient does not fade near 0."""
 
     beta: Annotated[float, _Weight, LogUniform(0.25, 25.0)] = 2.0
 
@@ -110,9 +110,9 @@ class SbEce(Regularised):
 
 
 class AvucHyperparameters(RegularisedHyperparameters):
-    """``threshold``: the share of the largest entropy from which on a prediction is uncertain.
+    """``threshold``: the fraction of the largest entropy above which a prediction is uncertain.
 
-    ``temperature``: how gradual the step from certain to uncertain is.
+    ``temperature``: how gradual the transition from certain to uncertain is.
     """
 
     beta: Annotated[float, _Weight, LogUniform(0.1, 10.0)] = 1.0
@@ -218,7 +218,7 @@ class Dece(Regularised):
 
 
 class SeceHyperparameters(RegularisedHyperparameters):
-    """``bandwidth`` h of the kernel over confidence; small batches want a larger one."""
+    """``bandwidth`` h of the kernel over confidence; small batches need a larger one."""
 
     beta: Annotated[float, _Weight, LogUniform(0.05, 5.0)] = 0.25
     bandwidth: Bandwidth = 0.05

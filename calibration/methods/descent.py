@@ -16,7 +16,7 @@ from calibration.optimisers import OptimiserState, Rates
 Records = dict[str, Tensor]
 
 LossAndRecords = Callable[[Output], tuple[Tensor, Records]]
-"""The network's output → a 0-dim loss, and whatever else of it is worth handing back."""
+"""The network's output → a 0-dim loss, and other tensors to return."""
 
 
 def slope(
@@ -41,7 +41,7 @@ def slope(
 def _by_hand(
     dense: Dense, parameters: Tensor, inputs: Tensor, loss: LossAndRecords
 ) -> tuple[Tensor, Records]:
-    """As autograd would; only ``loss`` has a graph."""
+    """Like autograd, but only ``loss`` has a graph."""
     made = dense.forward(parameters, inputs)
     seen = Output(made.logits.requires_grad_(), made.features.detach().requires_grad_())
     with torch.enable_grad():
@@ -96,10 +96,10 @@ def rates_in_columns(numbers: Numbers) -> Rates:
 
 
 def columns(state: OptimiserState) -> OptimiserState:
-    """The state of K networks with what each has one number of as a column."""
+    """The state of K networks, with one number per network as a column."""
     return {name: v.unsqueeze(1) if v.dim() == 1 else v for name, v in state.items()}
 
 
 def from_columns(state: OptimiserState) -> OptimiserState:
-    """What ``columns`` was given."""
+    """The inverse of ``columns``."""
     return {name: v.squeeze(1) if v.shape[1] == 1 else v for name, v in state.items()}

@@ -30,7 +30,7 @@ class DualFocalHyperparameters(MethodHyperparameters):
 def dual_focal_loss(logits: Tensor, labels: Tensor, gamma: Tensor) -> Tensor:
     """−(1 − p_y + p_j)^γ log p_y per sample, p_j the largest probability below p_y.
 
-    p_j is 0 where no probability lies below p_y, and carries gradient where one does.
+    p_j is 0 if no probability is below p_y, and carries gradient otherwise.
     """
     log_p = logits.log_softmax(dim=-1)
     log_p_y = log_p.gather(-1, labels.unsqueeze(-1))
@@ -44,7 +44,7 @@ def rival_focal_loss(logits: Tensor, labels: Tensor, gamma: Tensor) -> Tensor:
     log_p = logits.log_softmax(dim=-1)
     wrong = log_p.scatter(-1, labels.unsqueeze(-1), -float("inf"))
     rival = wrong.argmax(dim=-1, keepdim=True)
-    # The other classes' sum, because log(1 − p_s) is infinite as soon as p_s rounds to 1.
+    # The sum of the other classes, as log(1 − p_s) is infinite as soon as p_s rounds to 1.
     log_rest = log_p.scatter(-1, rival, -float("inf")).logsumexp(dim=-1)
     return -(complement(log_p.gather(-1, rival).squeeze(-1)) ** gamma) * log_rest
 
@@ -53,7 +53,7 @@ def rival_focal_loss(logits: Tensor, labels: Tensor, gamma: Tensor) -> Tensor:
 class DualFocal(LossMethod):
     """L = −(1 − p_y + p_j)^γ log p_y, p_j the largest probability below p_y.
 
-    Tao, Dong and Xu 2023. ``form: two_term`` is the form in which surveys quote the loss,
+    Tao, Dong and Xu 2023. ``form: two_term`` is the form in which surveys cite the loss,
     L = −α1 (1 − p_y)^γ1 log p_y − α2 (1 − p_s)^γ2 log(1 − p_s),
     p_s being the largest probability of a wrong class.
     """

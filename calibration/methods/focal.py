@@ -31,9 +31,9 @@ def log_probability_of_label(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def complement(log_p: Tensor) -> Tensor:
-    """1 − p as −expm1(log p), which keeps its digits when p is almost 1.
+    """1 − p as −expm1(log p), which stays accurate when p is almost 1.
 
-    It is kept above 1e-12: at 0 the slope of a power below 1 is infinite, and 0 · ∞ is NaN.
+    It is at least 1e-12: at 0 the slope of a power below 1 is infinite, and 0 · ∞ is NaN.
     """
     return (-log_p.expm1()).clamp_min(1e-12)
 
@@ -83,7 +83,7 @@ class Focal(LossMethod):
 class Flsd(LossMethod):
     """L = −(1 − p_y)^γ(p_y) log p_y, γ = 5 where p_y < 0.2, else 3.
 
-    FLSD-53 of Mukhoti et al. 2020, whose published code uses 3 above 0.5 too. The choice of γ
+    FLSD-53 of Mukhoti et al. 2020, whose published code also uses 3 above 0.5. The choice of γ
     carries no gradient.
     """
 

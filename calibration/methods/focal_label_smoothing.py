@@ -1,4 +1,4 @@
-"""Focal loss on smoothed targets: the pair that surveys of calibrated training recommend."""
+"""Focal loss on smoothed targets: the combination that surveys of calibrated training recommend."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""γ-Net: a focal-loss exponent for every sample, predicted by a meta-network.
+"""γ-Net: one focal-loss exponent per sample, predicted by a meta-network.
 
 "Towards Unbiased Calibration using Meta-Regularization", Eq. 3–4. The meta-network sees
 the penultimate features without a gradient, is trained through the look-ahead by an outer
-loss on held-out data (cross-entropy, DECE or SECE), and is gone at inference.
+loss on held-out data (cross-entropy, DECE or SECE), and is not used at inference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from calibration.methods.outer_losses import (
 from calibration.models import Output
 
 LARGEST_GAMMA = 20.0
-"""γ's smooth bound in the form ``rate``: the largest that ``focal`` takes."""
+"""γ's smooth bound in the form ``rate``: the largest value allowed for ``focal``."""
 
 
 class GammaHyperparameters(MetaHyperparameters):
@@ -35,10 +35,10 @@ class GammaHyperparameters(MetaHyperparameters):
 
     ``parametrisation: rate`` learns V = W/τ, so that τ cancels, and ``outer_lr`` is a rate of γ:
     the first step moves the mean γ by about that much, whatever the width of the features.
-    ``attention_share`` is how much of it the attention matrix A may contribute. γ stays below 20,
-    by a smooth bound.
+    ``attention_share`` is how much of it the attention matrix A may contribute. A smooth bound
+    keeps γ below 20.
 
-    ``parametrisation: paper`` is Eq. 4 to the letter, without a bound: one Adam of rate
+    ``parametrisation: paper`` is literally Eq. 4, without a bound: one Adam of rate
     ``weight_lr`` for A and W. A step moves γ by about weight_lr · ‖x̃‖₁ / ``tau``: at the
     paper's τ = 0.01 and 512 features, a rate of 1e-3 would move it by 2.
     """
@@ -75,7 +75,7 @@ def gamma_net(features: Tensor, outer: Tensor, classes: int, tau: Tensor) -> Ten
 
 
 def bounded(gamma: Tensor) -> Tensor:
-    """γ / √(1 + (γ/20)²): γ itself while it is small, below 20, its slope nowhere 0."""
+    """γ / √(1 + (γ/20)²): approximately γ while it is small, below 20, with a slope never 0."""
     return gamma / (1 + (gamma / LARGEST_GAMMA).square()).sqrt()
 
 
@@ -100,24 +100,24 @@ class GammaMethod(MetaMethod):
 
     @property
     def rate_name(self) -> str:
-        """Of γ, or in the paper's form of A and W."""
+        """The rate of γ or, in the paper's form, of A and W."""
         return "weight_lr" if self.hyperparameters.parametrisation == "paper" else "outer_lr"
 
     def initial_outer(self, features: int, classes: int) -> Tensor:
         """Heads spread around one direction, and W along it: γ starts equal, or almost.
 
-        That is what the paper's Fig. 3 shows: γ near 1 for all samples, its spread small. Were
-        W drawn apart from the heads, γ would grow several times over as soon as the features
+        This is what the paper's Fig. 3 shows: γ near 1 for all samples, with little spread. If
+        W were drawn independently of the heads, γ would grow severalfold as soon as the features
         sharpen the attention, before anything is learned. In the form ``rate`` the direction is
-        that of the first unit: x̃ then has 1 there for every sample, so that the first entry of
-        V is the level of γ, and the others tell samples apart.
+        that of the first unit: x̃ is then 1 there for every sample, so that the first entry of
+        V is the level of γ, and the others distinguish samples.
         """
         spread = torch.randn(features, classes) / features**0.5
         if self.hyperparameters.parametrisation == "paper":
             direction = torch.randn(features) / features**0.5
             return torch.cat([(direction[:, None] + spread).flatten(), direction])
         level = F.one_hot(torch.tensor(0), features).to(spread)
-        # Centred, they cancel while the attention is even: the first step moves the level alone.
+        # Centred, they cancel while the attention is even: the first step moves only the level.
         apart = spread[1:] - spread[1:].mean(dim=1, keepdim=True)
         heads = torch.cat([torch.ones(1, classes), apart])
         return torch.cat([heads.flatten(), level])
@@ -125,7 +125,7 @@ class GammaMethod(MetaMethod):
     def start(self, outer: Tensor, output: Output, numbers: Numbers) -> tuple[Tensor, Tensor]:
         """Scale W so that γ is 1 on average over the first batch.
 
-        In the form ``rate`` the gains divide a step by what it can do to γ, since Adam's first
+        In the form ``rate`` the gains divide a step by its possible effect on γ, since Adam's first
         step moves every entry equally far: the level of V has 1 − ``attention_share``, the entries
         of A have ``attention_share``, and the other entries of V one over the mean ‖·‖₁ of the
         heads without their first entry.

@@ -54,13 +54,13 @@ def beta_logits(logits: Tensor, coefficients: Tensor) -> Tensor:
 
 @METHODS.register("joint_beta")
 class JointBeta(Method):
-    """softmax_k(a_k log p_k − b_k log(1 − p_k) + c_k), a, b ≥ 0, trained beside the network.
+    """softmax_k(a_k log p_k − b_k log(1 − p_k) + c_k), a, b ≥ 0, trained along with the network.
 
     With two classes this is beta calibration (Kull, Silva Filho and Flach 2017), σ(A log p − B
     log(1 − p) + C) with A = a_1 + b_2, B = b_1 + a_2 and C = c_1 − c_2; equal a_k with b = c = 0
-    are temperature scaling. It starts as the identity (a = 1, b = c = 0). Every step moves the
-    network along the cross-entropy of the mapped output on the training batch, the map held
-    still, and then the map along its cross-entropy on the held-out batch, the network held still,
+    are temperature scaling. It starts as the identity (a = 1, b = c = 0). Every step first updates
+    the network by the cross-entropy of the mapped output on the training batch, with the map
+    fixed, and then the map by its cross-entropy on the held-out batch, with the network fixed,
     by Adam and projection on a, b ≥ 0. Predictions are made from the mapped output.
     """
 
@@ -75,7 +75,7 @@ class JointBeta(Method):
 
     @property
     def needs_held_out(self) -> bool:
-        """A map fitted to training data would undo nothing: the network is fitted to it too."""
+        """A map fitted to training data corrects nothing: the network is fitted to it too."""
         return True
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:

@@ -18,12 +18,12 @@ from calibration.objectives import OBJECTIVES, soft_memberships
 from calibration.objectives.soft_bins import bin_centres
 
 WIDTHS = (1e-3, 2.0)
-# How far an outermost bin reaches beyond the end of [0, 1], and the density where there is none.
+# How far an outermost bin extends beyond the end of [0, 1], and the density outside all bins.
 BEYOND, NOWHERE = 1.25, 1e-6
 
 
 class LearnedHistogramHyperparameters(RegularisedHyperparameters):
-    """``bins`` triangular bins, which move at the learning rate ``bins_lr``."""
+    """``bins`` triangular bins, learned at the rate ``bins_lr``."""
 
     beta: Annotated[float, Field(ge=0, le=1000), LogUniform(0.05, 5.0)] = 0.25
     bins: Annotated[int, Field(ge=1, le=200)] = 15
@@ -44,10 +44,10 @@ def density(bins: Tensor, confidence: Tensor) -> Tensor:
 
 
 def projected(bins: Tensor) -> Tensor:
-    """The nearest valid bins: in ascending order within [0, 1], and no gap between them.
+    """The nearest valid bins: in ascending order within [0, 1], without gaps between them.
 
-    A bin reaches at least its neighbours' centres, an outermost one beyond the end of [0, 1]:
-    every confidence belongs to a bin.
+    A bin extends at least to its neighbours' centres, an outermost one beyond the end of [0, 1],
+    so that every confidence belongs to a bin.
     """
     centres, widths = bins
     centres = centres.clamp(0, 1).cummax(dim=0).values
@@ -63,10 +63,10 @@ class LearnedHistogram(Regularised):
     """L = base + β·ECE over triangular bins with learned centres and widths.
 
     The bins (after the learnable histograms of Wang et al. 2016) start as those of
-    ``soft_histogram``. After each step of the network, one Adam step on the same batch, seen in
-    evaluation mode, lowers −mean log density(conf): the bins, all of one weight, come to
+    ``soft_histogram``. After each step of the network, one Adam step on the same batch, in
+    evaluation mode, lowers −mean log density(conf): the bins, all of equal weight, learn to
     describe the confidences, narrow where there are many and wide where there are few, each
-    with about as many samples as another. By lowering the ECE itself they would only hide it.
+    with about equally many samples. Minimising the ECE itself, they would only hide it.
     """
 
     description = "base loss + β · ECE over histogram bins with learned centres and widths"
@@ -82,7 +82,7 @@ class LearnedHistogram(Regularised):
         return side_variable("bins", initial_bins(self.bins, parameters))
 
     def calibration_error(self, logits: Tensor, labels: Tensor, numbers: Numbers) -> Tensor:
-        """ECE over the bins as they are."""
+        """ECE over the current bins."""
         centres, widths = numbers["centres"], numbers["widths"]
         return OBJECTIVES[self.objective](logits, labels, centres=centres, widths=widths)
 
@@ -94,7 +94,7 @@ class LearnedHistogram(Regularised):
         numbers: Numbers,
         generator: torch.Generator,
     ) -> tuple[TrainState, Records]:
-        """One step of the network with the bins held still, then one of the bins."""
+        """One step of the network with fixed bins, then one of the bins."""
         centres, widths = state.method["bins"]
         places = {"centres": centres, "widths": widths}
         state, records = super().step(learner, state, batch, numbers | places, generator)

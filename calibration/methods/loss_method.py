@@ -1,4 +1,4 @@
-"""Methods that are ordinary gradient training of a loss on the network's output."""
+"""Methods that consist of gradient training of a loss on the network's output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LossMethod(Method):
 
     @property
     def by_hand(self) -> LossAndSlope | None:
-        """``loss`` with its gradient at the logits, if that is written by hand."""
+        """``loss`` with its hand-written gradient at the logits, if there is one."""
         return None
 
     def step(

@@ -15,7 +15,7 @@ from calibration.models import Output
 
 
 class MarginLabelSmoothingHyperparameters(MethodHyperparameters):
-    """``margin``: the logit gap that costs nothing; ``alpha``: the price of what exceeds it."""
+    """``margin``: the logit gap without a penalty; ``alpha``: the penalty on what exceeds it."""
 
     margin: Annotated[float, Field(ge=0, le=100), Uniform(2.0, 15.0)] = 10.0
     alpha: Annotated[float, Field(ge=0, le=10), LogUniform(0.01, 1.0)] = 0.1

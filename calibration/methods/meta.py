@@ -1,14 +1,14 @@
 """Methods that learn something about their own training on held-out data.
 
-Every step (Luketina et al. 2016; Bohdal et al. 2021): look one gradient step of the inner
-loss ahead, judge the looked-ahead network by the outer loss on a held-out batch, move the
-outer variables along that hypergradient, and only then make the real step with the new
-outer variables held constant. The outer loss's gradient ends in the outer variables: none
-of it reaches the network's own update.
+In every step (Luketina et al. 2016; Bohdal et al. 2021): look ahead by one gradient step of
+the inner loss, evaluate the resulting network by the outer loss on a held-out batch, move
+the outer variables along that hypergradient, and only then take the real step with the new
+outer variables held constant. The outer loss's gradient ends in the outer variables: it
+does not enter the network's own update.
 
-The hypergradient is proportional to the look-ahead's learning rate. It is taken per unit of
-that rate: a schedule that lowers the rate would otherwise shrink it, and Adam, which remembers
-how large it was, would stop.
+The hypergradient is proportional to the look-ahead's learning rate. It is computed per unit of
+that rate: a schedule that lowers the rate would otherwise shrink it, and Adam, whose moments
+remember its former size, would stop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from calibration.seeds import replayed
 
 
 def _known_engine(name: str) -> str:
-    ENGINES[name]  # raises a ValueError that lists the names there are
+    ENGINES[name]  # raises a ValueError that lists the valid names
     return name
 
 
@@ -51,7 +51,7 @@ EngineName = Annotated[str, AfterValidator(_known_engine)]
 
 
 class EngineHyperparameters(Hyperparameters):
-    """``engine``: how hypergradients are computed; ``engine_terms``: k of those that cut short."""
+    """``engine``: how hypergradients are computed; ``engine_terms``: k of engines that truncate."""
 
     engine: EngineName = "flat_unroll"
     engine_terms: Annotated[int, Field(ge=1, le=1000)] = 5
@@ -61,10 +61,10 @@ class MetaHyperparameters(EngineHyperparameters, MethodHyperparameters):
     """``outer_lr``: Adam's rate for the outer variables. ``outer_beta2``: how long Adam
     remembers the size of hypergradients; they fall by orders of magnitude as the training loss
     does, and at 0.999 the first ones keep all later steps small. ``outer_warmup``: the share of
-    the training over which the rate rises from 0. ``outer_batch``: how many held-out rows the
-    outer loss sees in a step, unless there are fewer; of 64 rows the sign of the hypergradient
-    is close to a coin's flip. ``lookahead``: which parameters the look-ahead step moves, those
-    of the last layer or all (at the price of a second backward pass through the network).
+    training over which the rate rises from 0. ``outer_batch``: how many held-out rows the
+    outer loss sees in a step, unless there are fewer; with 64 rows the sign of the hypergradient
+    is close to a coin flip. ``lookahead``: which parameters the look-ahead step moves, those
+    of the last layer or all (at the cost of a second backward pass through the network).
 
     The defaults come from ``fl_gamma_sece`` on validation data of digits, wine, breast cancer
     and blobs (one seed; rates 0.01, 0.03 and 0.1, the three β2, warm-up 0 and 0.2). A rate of
@@ -84,7 +84,7 @@ STARTED = "started"
 
 
 class Trained(NamedTuple):
-    """What an inner loss may look at: the output on a batch, its labels, the last layer."""
+    """The inputs of an inner loss: the output on a batch, its labels, the last layer."""
 
     output: Output
     labels: Tensor
@@ -92,8 +92,8 @@ class Trained(NamedTuple):
 
 
 class MetaMethod(Method):
-    """Subclasses say what is learned (``initial_outer``), how it enters the inner loss and
-    by which outer loss it is judged.
+    """Subclasses define what is learned (``initial_outer``), how it enters the inner loss, and
+    the outer loss.
     """
 
     complexity = MethodComplexity.BILEVEL
@@ -103,7 +103,7 @@ class MetaMethod(Method):
     @property
     @abstractmethod
     def watched(self) -> tuple[str, float]:
-        """A positive one among ``records`` that tells how far the outer variables have moved:
+        """A positive one of ``records`` that shows how far the outer variables have moved:
         its name, and its value before anything is learned.
         """
 
@@ -124,20 +124,20 @@ class MetaMethod(Method):
 
     @property
     def alone(self) -> str:
-        """Engines differentiate by autograd, which ``torch.vmap`` does not see through."""
+        """Engines differentiate by autograd, which does not work under ``torch.vmap``."""
         return "hypergradients by autograd"
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
-        """A seed, so that look-ahead and real step drop out the same units."""
+        """A seed, so that look-ahead and real step use the same dropout mask."""
         return {"masks": torch.randint(2**31, (), generator=generator)}
 
     def phase(self, progress: float) -> str:
-        """Only in the first epoch may the outer variables still have to be started."""
+        """Only in the first epoch may the outer variables still need initialisation."""
         return STARTED if progress > 0 else ""
 
     @abstractmethod
     def initial_outer(self, features: int, classes: int) -> Tensor:
-        """The outer variables as one vector, for networks with that many penultimate features."""
+        """The outer variables as one vector, for networks with ``features`` penultimate units."""
 
     @abstractmethod
     def inner_loss(self, trained: Trained, outer: Tensor, numbers: Numbers) -> Tensor:
@@ -145,7 +145,7 @@ class MetaMethod(Method):
 
     @abstractmethod
     def outer_loss(self, output: Output, labels: Tensor, numbers: Numbers) -> Tensor:
-        """What the outer variables are to make small on held-out data."""
+        """The loss on held-out data that the outer variables minimise."""
 
     def start(self, outer: Tensor, output: Output, numbers: Numbers) -> tuple[Tensor, Tensor]:
         """The outer variables fitted to the first batch the network sees, and their gains.
@@ -160,10 +160,10 @@ class MetaMethod(Method):
 
     @abstractmethod
     def records(self, output: Output, outer: Tensor, numbers: Numbers) -> dict[str, Tensor]:
-        """What to record of the outer variables in every step, ``watched`` among it."""
+        """What to record of the outer variables in every step, including ``watched``."""
 
     def concerns(self, curve: Sequence[Mapping[str, float]], tried: int, steps: int) -> list[str]:
-        """That the outer variables explode or are frozen, and which rate to change."""
+        """Whether the outer variables explode or are frozen, and which rate to change."""
         name, start = self.watched
         values = [start, *(row[f"train/{name}"] for row in curve)]
         rate = f"{self.rate_name} (now {getattr(self.hyperparameters, self.rate_name):g})"
@@ -171,7 +171,7 @@ class MetaMethod(Method):
         return [found] if found else []
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:
-        """The outer variables, their gains, Adam's moments, and that they have not started."""
+        """The outer variables, their gains, Adam's moments, and a flag: not yet started."""
         weight, _ = _head(learner, parameters)
         outer = self.initial_outer(weight.shape[1], weight.shape[0]).to(parameters)
         started = {"gain": torch.ones_like(outer), "started": parameters.new_zeros(())}
@@ -235,13 +235,13 @@ class MetaMethod(Method):
         )
         along = found.gradient / numbers["lr"] if engine.grows_with_lr else found.gradient
         rates = self.rate(numbers) * _warmed(numbers) * memory["gain"]
-        beta2 = self.hyperparameters.outer_beta2  # a choice among a few: the same in every step
+        beta2 = self.hyperparameters.outer_beta2  # categorical: the same in every step
         after = adam_step(memory, "outer", along, rates, beta2=beta2)
         return after, {"outer_loss": found.value} | _movement(memory, after, along, rates)
 
 
 def _warmed(numbers: Numbers) -> Tensor:
-    """The share of the outer rate that is in force: progress / warm-up, at most 1."""
+    """The current fraction of the outer rate: progress / warm-up, at most 1."""
     progress, warmup = numbers["progress"], numbers["outer_warmup"]
     return torch.where(progress < warmup, progress / warmup, torch.ones_like(progress))
 
@@ -264,7 +264,7 @@ _Ahead = tuple[InnerProblem, OuterLoss, Tensor]
 
 
 _PLAIN = SGD(momentum=0.0)
-"""The network's own momentum takes no part in the look-ahead."""
+"""The look-ahead does not use the network's own momentum."""
 
 
 def _problem(loss: InnerLoss, numbers: Numbers, optimiser: Optimiser = _PLAIN) -> InnerProblem:
@@ -282,7 +282,7 @@ def _head_ahead(
     numbers: Numbers,
     masks: Tensor,
 ) -> _Ahead:
-    """Look ahead on the last layer alone: features stay as they are, so nothing is recomputed."""
+    """Look ahead on the last layer only: features do not change, so nothing is recomputed."""
     weight, bias = _head(learner, state.parameters)
     judged, _ = learner.forward(state.parameters, state.buffers, held_out.inputs, training=False)
     features = judged.features.detach()

@@ -40,7 +40,7 @@ class L2DeceHyperparameters(L2Hyperparameters, OuterDeceHyperparameters):
 
 
 class L2SeceHyperparameters(L2Hyperparameters, OuterSeceHyperparameters):
-    """SECE in DECE's place, in the same mixture."""
+    """SECE instead of DECE, in the same mixture."""
 
     nll_weight: Weight = 1.0
     sece_weight: Weight = 0.5

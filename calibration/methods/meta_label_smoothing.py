@@ -19,8 +19,8 @@ LARGEST_EPSILON = 0.5
 
 
 class MetaLabelSmoothingHyperparameters(OuterDeceHyperparameters):
-    """``initial_epsilon``: where ε starts; ``per_class``: one ε for each class instead of one
-    for all. The outer loss is CE + 0.5 · DECE, as in Meta-Calibration.
+    """``initial_epsilon``: the initial ε; ``per_class``: one ε per class instead of one for
+    all. The outer loss is CE + 0.5 · DECE, as in Meta-Calibration.
     """
 
     initial_epsilon: Annotated[float, Field(gt=0, lt=LARGEST_EPSILON)] = 0.05

@@ -1,8 +1,8 @@
-"""What a training method is: typed hyperparameters and a pure training step.
+"""The interface of training methods: typed hyperparameters and a pure training step.
 
-A method is told everything through the arguments of ``step`` and answers with new
-values. What it must remember between steps (sample weights, a meta-network) lives in
-``TrainState.method`` as named tensors, so that a checkpoint is a plain copy of values.
+A method receives everything through the arguments of ``step`` and returns new values.
+Its state between steps (sample weights, a meta-network) is in ``TrainState.method``
+as named tensors, so that a checkpoint is a plain copy of values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ METHODS: Registry[type[Method]] = Registry("method", "calsweep.methods")
 Numbers = dict[str, Tensor]
 """The real-valued hyperparameters as 0-dim tensors; ``lr`` already follows the schedule.
 
-The trainer adds ``progress``, the share of all epochs that is already behind.
+The trainer adds ``progress``, the completed share of all epochs.
 """
 
 
@@ -46,9 +46,8 @@ class BackboneHyperparameters(Hyperparameters):
     """How a pretrained network is fine-tuned; searched only if a spec says so.
 
     ``backbone_lr``: its learning rate, as a multiple of the head's ``lr``. ``freeze_epochs``: for
-    how many epochs only the head is trained. As long as it is frozen, and always at the rate 0,
-    a backbone runs as in predictions, and neither its weights nor the statistics of its batch
-    normalisation change.
+    how many epochs only the head is trained. While frozen, and always at rate 0, a backbone runs
+    in evaluation mode, and neither its weights nor its batch normalisation statistics change.
     """
 
     backbone_lr: Annotated[float, Field(ge=0, le=100)] = 0.1
@@ -58,10 +57,10 @@ class BackboneHyperparameters(Hyperparameters):
 class InputHyperparameters(Hyperparameters):
     """How a table's columns enter the network; searched only if a spec says so.
 
-    ``numeric_inputs``: standardised; ``robust``, by quartiles with outliers bent; ``quantile``,
+    ``numeric_inputs``: standardised; ``robust``, by quartiles with smooth clipping; ``quantile``,
     every column made normal; ``piecewise``, a piecewise-linear encoding between ``input_bins`` + 1
     quantiles. ``category_embedding``: the length of the vector learned for each category of a
-    column that has more of them than that; 0: one-hot.
+    column with more categories than that; 0: one-hot.
     """
 
     numeric_inputs: NumericInputs = "standard"
@@ -85,7 +84,7 @@ class MethodHyperparameters(InputHyperparameters, BackboneHyperparameters):
 
     @model_serializer(mode="wrap")
     def _those_in_use(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Trials that leave them at their defaults keep the keys they had before there were any."""
+        """Omit them at their defaults: such trials keep the keys from before they existed."""
         unused = {
             name: field.default
             for kind in (InputHyperparameters, BackboneHyperparameters)
@@ -110,8 +109,8 @@ class Batch(NamedTuple):
     """Prepared inputs, labels and the rows' positions in the training set.
 
     ``held_out`` is a batch of meta-validation data for methods that learn from it, ``drawn``
-    what ``Method.draw`` gave for the window that begins here, ``phase`` what ``Method.phase``
-    says of the epoch.
+    the result of ``Method.draw`` for the window that begins here, ``phase`` that of
+    ``Method.phase`` for the epoch.
     """
 
     inputs: Tensor
@@ -123,7 +122,7 @@ class Batch(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the network makes of some rows in evaluation mode, and their labels."""
+    """The network's output on some rows in evaluation mode, and their labels."""
 
     output: Output
     labels: Tensor
@@ -131,7 +130,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Learner:
-    """The fixed surroundings of a training step: network, optimiser and problem size."""
+    """The fixed context of a training step: network, optimiser and problem size."""
 
     model: FunctionalModel
     optimiser: Optimiser
@@ -139,12 +138,12 @@ class Learner:
     samples: int
     mixed_precision: bool = False
     held: bool = False
-    """Whether a pretrained network under the head stays as it is."""
+    """Whether a pretrained network under the head is frozen."""
     backbone_lr: float = 1.0
     """Its learning rate otherwise, as a multiple of the head's."""
 
     def grouped(self, optimiser: Optimiser) -> Optimiser:
-        """``optimiser`` with the rate of a backbone, where the network has one."""
+        """``optimiser`` with the rate of the backbone, if the network has one."""
         size = self.model.backbone
         return (
             TwoRates(optimiser, size, 0.0 if self.held else self.backbone_lr) if size else optimiser
@@ -152,13 +151,13 @@ class Learner:
 
     @property
     def dense(self) -> Dense | None:
-        """The network by hand, where that gives the same numbers as ``forward``."""
+        """The hand-written network, if it gives the same numbers as ``forward``."""
         return None if self.mixed_precision else self.model.dense
 
     def forward(
         self, parameters: Tensor, buffers: dict[str, Tensor], inputs: Tensor, *, training: bool
     ) -> tuple[Output, dict[str, Tensor]]:
-        """Apply the network; logits and features come back in float32 at least."""
+        """Apply the network; logits and features are returned in at least float32."""
         if not self.mixed_precision:
             return self.model.apply(parameters, buffers, inputs, training=training, held=self.held)
         # bfloat16 has float32's exponent range, so gradients need no loss scaling.
@@ -173,40 +172,40 @@ class Learner:
 class Method(ABC):
     """A way to train a classifier.
 
-    Subclasses set ``description`` (one line for listings), ``Hyperparameters`` and, when
+    Subclasses set ``description`` (one line for listings), ``Hyperparameters`` and, if
     they learn from held-out data, ``needs_held_out``. ``version`` is part of every trial's
-    key: raise it when a change alters results, or old records would be reused. ``complexity``
-    decides between results that validation data cannot tell apart.
+    key: increase it when a change alters results, or old records would be reused. ``complexity``
+    decides between results that validation data cannot distinguish.
     """
 
     description: ClassVar[str]
     Hyperparameters: ClassVar[type[MethodHyperparameters]] = MethodHyperparameters
     complexity: ClassVar[int] = MethodComplexity.BILEVEL
-    """Its place on the scale of ``MethodComplexity``; the highest, unless declared."""
+    """Its place on the scale of ``MethodComplexity``; by default the highest."""
     version: ClassVar[int] = 1
     inference_state: ClassVar[tuple[str, ...]] = ()
     """The names in ``TrainState.method`` that ``map_logits`` needs."""
     read_by_the_host: ClassVar[tuple[str, ...]] = ()
     """The real-valued hyperparameters that a step takes from ``hyperparameters``, not ``numbers``.
 
-    Members of a cohort have them in common."""
+    They are the same for all members of a cohort."""
 
     def __init__(self, hyperparameters: MethodHyperparameters) -> None:
         self.hyperparameters = hyperparameters
 
     @property
     def needs_held_out(self) -> bool:
-        """Whether batches must come with meta-validation data, given the hyperparameters."""
+        """Whether batches must include meta-validation data, given the hyperparameters."""
         return False
 
     @property
     def held_out_batch(self) -> int | None:
-        """How many meta-validation rows come with a batch; None: as many as the batch has."""
+        """The number of meta-validation rows per batch; None: as many as the batch has."""
         return None
 
     @property
     def window(self) -> int:
-        """How many consecutive batches of an epoch ``steps`` wants at once."""
+        """The number of consecutive batches of an epoch that ``steps`` takes at once."""
         return 1
 
     @property
@@ -215,16 +214,16 @@ class Method(ABC):
         return ""
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
-        """The random numbers of one call of ``steps``, which finds them as ``drawn``.
+        """The random numbers for one call of ``steps``, passed to it as ``drawn``.
 
-        Drawn here and not inside a step, every member of a cohort has its own. The generator is on
-        the CPU; ``calibration.transfer.sent`` sends what a step computes with to the batches'
-        device.
+        Because they are drawn here and not inside a step, every member of a cohort has its own.
+        The generator is on the CPU; ``calibration.transfer.sent`` sends tensors that a step
+        needs to the batches' device.
         """
         return {}
 
     def phase(self, progress: float) -> str:
-        """Which way its steps take after that share of all epochs, for steps that branch.
+        """The branch that steps take after this share of all epochs, for steps that branch.
 
         A branch on the value of a tensor would wait for the device in every step.
         """
@@ -232,7 +231,7 @@ class Method(ABC):
 
     @property
     def shared(self) -> dict[str, Value]:
-        """The hyperparameters that members of a cohort have in common."""
+        """The hyperparameters that are the same for all members of a cohort."""
         by_the_host = {*self.read_by_the_host, *BackboneHyperparameters.model_fields}
         return {
             name: value
@@ -275,7 +274,7 @@ class Method(ABC):
         numbers: Numbers,
         generator: torch.Generator,
     ) -> tuple[TrainState, dict[str, Tensor]]:
-        """What the trainer calls, with up to ``window`` batches: by default a ``step`` on each.
+        """Called by the trainer with up to ``window`` batches: by default a ``step`` on each.
 
         Logs are those of the last step.
         """
@@ -287,33 +286,33 @@ class Method(ABC):
     def steps_together(
         self, learner: Learner, state: TrainState, batches: Sequence[Batch], numbers: Numbers
     ) -> tuple[TrainState, dict[str, Tensor]] | None:
-        """``steps`` of K networks, everything stacked along a first dimension, if it is at hand.
+        """``steps`` of K networks, everything stacked along a first dimension, if implemented.
 
-        None: a cohort takes ``steps`` under ``torch.vmap``.
+        None: a cohort uses ``steps`` under ``torch.vmap``.
         """
         return None
 
     def end_epoch(
         self, learner: Learner, state: TrainState, held_out: Callable[[], Seen], numbers: Numbers
     ) -> TrainState:
-        """Adapt to the whole of the held-out data between two epochs.
+        """Adapt to all of the held-out data between two epochs.
 
-        ``held_out()`` runs the network over it, so a method that does not call pays nothing.
+        ``held_out()`` runs the network on it, so it costs nothing unless it is called.
         """
         return state
 
     def map_logits(self, logits: Tensor, method_state: dict[str, Tensor]) -> Tensor:
-        """The logits that predictions are made from, for methods that learn a map as well."""
+        """The logits that predictions are made from, for methods that also learn a map."""
         return logits
 
     def describe(self, state: TrainState, validation: Seen, numbers: Numbers) -> dict[str, Tensor]:
-        """0-dim tensors to record whenever validation data is looked at; learns nothing."""
+        """0-dim tensors to record at every evaluation of validation data; learns nothing."""
         return {}
 
     def concerns(self, curve: Sequence[Mapping[str, float]], tried: int, steps: int) -> list[str]:
-        """What a short try says about a whole training, one sentence for each thing to change.
+        """What a short try implies for the full training: one sentence per thing to change.
 
-        ``curve`` is that of ``tried`` steps; the whole training has ``steps``.
+        ``curve`` is that of ``tried`` steps; the full training has ``steps``.
         """
         return []
 

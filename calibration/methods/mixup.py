@@ -28,7 +28,7 @@ from calibration.transfer import sent
 
 
 class MixupHyperparameters(MethodHyperparameters):
-    """``alpha``: how evenly two samples are mixed; 1 draws their shares uniformly."""
+    """``alpha``: how evenly two samples are mixed; at 1 their shares are uniform."""
 
     alpha: Annotated[float, Field(ge=0.05, le=100), LogUniform(0.1, 2.0)] = 1.0
 
@@ -36,8 +36,8 @@ class MixupHyperparameters(MethodHyperparameters):
 def mixing_share(alpha: float, generator: torch.Generator) -> Tensor:
     """λ ~ Beta(α, α) in float64.
 
-    From two gamma variates in float64: at α = 0.05 those of float32 often vanish both, and
-    their ratio is not a number.
+    From two gamma variates in float64: at α = 0.05 both often underflow in float32, and their
+    ratio is NaN.
     """
     shapes = torch.full((2,), alpha, dtype=torch.float64, device=generator.device)
     first, second = torch._standard_gamma(shapes, generator=generator)
@@ -60,7 +60,7 @@ class Mixup(Method):
 
     def draw(self, batches: Sequence[Batch], generator: torch.Generator) -> dict[str, Tensor]:
         """λ, and the order of the partners."""
-        # As the step's own precision has it, wherever the step is computed.
+        # Rounded to the step's own precision, on whatever device the step is computed.
         share = mixing_share(float(np.float32(self.hyperparameters.alpha)), generator)
         order = torch.randperm(len(batches[0].labels), generator=generator)
         device = batches[0].labels.device

@@ -1,4 +1,4 @@
-"""A weighted sum of accuracy, calibration and uncertainty losses, with three ways to weigh."""
+"""A weighted sum of accuracy, calibration and uncertainty losses, with three weighting schemes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MultiObjectiveHyperparameters(BaseLossHyperparameters):
     @field_validator("calibration")
     @classmethod
     def _known(cls, value: str) -> str:
-        OBJECTIVES[value]  # raises a ValueError that offers the nearest names
+        OBJECTIVES[value]  # raises a ValueError that suggests the nearest names
         return value
 
 
@@ -55,10 +55,10 @@ class MultiObjective(Method):
 
     ``fixed`` keeps the weights. ``scheduled`` multiplies λ2 and λ3 by min(1, progress/ramp),
     so that accuracy comes first. ``meta`` learns their proportions w = (λ1 + λ2 + λ3)·softmax(u)
-    from held-out data: every step looks one plain gradient step ahead, moves u along the
-    gradient of the held-out cross-entropy there with Adam(outer_lr), and then makes the real
-    step with the new weights. The sum stays as it was, because a free scale would only act as
-    a second learning rate.
+    from held-out data: every step looks ahead by one plain gradient step, moves u along the
+    gradient of the held-out cross-entropy there with Adam(outer_lr), and then takes the real
+    step with the new weights. The sum is constant, because a free scale would only act as a
+    second learning rate.
     """
 
     description = "λ1 · accuracy + λ2 · calibration + λ3 · uncertainty, fixed, scheduled or learned"
@@ -83,7 +83,7 @@ class MultiObjective(Method):
 
     @property
     def alone(self) -> str:
-        """As in all bilevel methods, if the weights are learned."""
+        """As for all bilevel methods, if the weights are learned."""
         return "hypergradients by autograd" if self.weighting == "meta" else ""
 
     def initial(self, learner: Learner, parameters: Tensor) -> dict[str, Tensor]:

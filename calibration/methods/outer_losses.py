@@ -37,7 +37,7 @@ class OuterDeceHyperparameters(MetaHyperparameters):
 class OuterSeceHyperparameters(MetaHyperparameters):
     """The outer loss nll_weight · CE + sece_weight · SECE and SECE's kernel bandwidth h.
 
-    h = 0.01 serves batches of 128 CIFAR images; small held-out sets want 0.05–0.1.
+    h = 0.01 suits batches of 128 CIFAR images; small held-out sets need 0.05–0.1.
     """
 
     nll_weight: Weight = 0.0

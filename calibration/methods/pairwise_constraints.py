@@ -29,7 +29,7 @@ def discrimination_loss(logits: Tensor, labels: Tensor) -> Tensor:
     p_y / (p_y + p_j) = σ(z_y − z_j) is the binary problem "label or class j".
     """
     gap = logits.gather(1, labels[:, None]) - logits
-    # The label against itself would give log 2: it is taken out again.
+    # The label against itself gives log 2, which is subtracted.
     return ((F.softplus(-gap)).sum(dim=1) - math.log(2)).mean() / (logits.shape[1] - 1)
 
 
@@ -50,7 +50,7 @@ def exclusion_loss(logits: Tensor, labels: Tensor) -> Tensor:
         d = logits - logits.roll(shift, dims=1)
         losses = (F.softplus(d) + F.softplus(-d)) / 2
         both = torch.where(pairs, losses, torch.zeros_like(losses)).sum()
-        # A shift by half of the classes meets every pair from both sides, another from one.
+        # A shift by half of the classes covers every pair twice, any other shift once.
         total = total + (both if 2 * shift == classes else 2 * both)
     return total / (len(logits) * (classes - 1) * (classes - 2))
 
@@ -59,8 +59,8 @@ def exclusion_loss(logits: Tensor, labels: Tensor) -> Tensor:
 class PairwiseConstraints(LossMethod):
     """L = cross-entropy + λ₁·BDC + λ₂·BEC (CPC, Cheng and Vasconcelos 2022).
 
-    A K-class network is calibrated if its K(K−1)/2 binary problems are. The pairs that hold
-    the label are taught to discriminate (``discrimination_loss``), the others, about which the
+    A K-class network is calibrated if its K(K−1)/2 binary problems are. The pairs that contain
+    the label are trained to discriminate (``discrimination_loss``), the others, about which the
     sample says nothing, to be even (``exclusion_loss``). Both are means over pairs, so that λ
     means the same for any K; code in circulation has half of our BEC.
     """

@@ -1,13 +1,13 @@
 """An accuracy loss plus β times a calibration objective, under one of four schedules.
 
 ``joint`` minimises base + β·objective from the start (Kumar et al. 2018 and most others).
-``switch`` minimises the base alone for the share ``switch_at`` of all epochs, then as ``joint``.
+``switch`` minimises only the base for the share ``switch_at`` of all epochs, then as ``joint``.
 ``interleaved`` takes, after every step on the base loss of a training batch, one step on
-    β·objective of a held-out batch. Both go through one optimiser and its moments; weight decay
-    belongs to the first, and so do BatchNorm's statistics.
-``gradient_balanced`` takes both gradients apart, gives the objective's the length of the
-    base's times ``gradient_share`` (which takes β's place: the objective's own scale is gone),
-    removes its component against the base's (as PCGrad does, Yu et al. 2020) and makes one step
+    β·objective of a held-out batch. Both use one optimiser and its moments; weight decay and
+    BatchNorm's statistics belong to the first.
+``gradient_balanced`` computes both gradients separately, scales the objective's to the length of
+    the base's times ``gradient_share`` (which replaces β: the objective's own scale is lost),
+    removes its component against the base's (like PCGrad, Yu et al. 2020) and takes one step
     along their sum.
 """
 
@@ -68,7 +68,7 @@ class Regularised(Method):
 
     @property
     def needs_held_out(self) -> bool:
-        """Only ``interleaved`` judges calibration on held-out data."""
+        """Only ``interleaved`` measures calibration on held-out data."""
         return self.schedule == "interleaved"
 
     def base_loss(self, logits: Tensor, labels: Tensor, numbers: Numbers) -> Tensor:
@@ -88,7 +88,7 @@ class Regularised(Method):
         numbers: Numbers,
         generator: torch.Generator,
     ) -> tuple[TrainState, Records]:
-        """One update as the schedule has it; ``loss`` is what the first optimiser step saw."""
+        """One update by the schedule; ``loss`` is that of the first optimiser step."""
         if self.schedule == "interleaved":
             return self._interleaved(learner, state, batch, numbers)
         if self.schedule == "gradient_balanced":
@@ -146,8 +146,8 @@ class Regularised(Method):
 def balanced(base: Tensor, other: Tensor, share: Tensor) -> Tensor:
     """base + o, where o is ``other`` at ``share`` times the length of ``base``.
 
-    If o points against ``base``, that component is taken out of it, so that the sum never
-    has a smaller component along ``base`` than ``base`` itself.
+    If o points against ``base``, that component is removed, so that the sum never has a
+    smaller component along ``base`` than ``base`` itself.
     """
     tiny = torch.finfo(base.dtype).tiny
     scaled = other * (share * base.norm() / other.norm().clamp_min(1e-12))

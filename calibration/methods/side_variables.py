@@ -1,6 +1,6 @@
-"""Small tensors that a method learns beside the network, each with Adam's state next to it.
+"""Small tensors that a method learns besides the network, each with its Adam state.
 
-Everything lies in ``TrainState.method`` as plain tensors: the variable under its name, the
+Everything is in ``TrainState.method`` as plain tensors: the variable under its name, the
 optimiser's state under names that begin with it.
 """
 
@@ -46,12 +46,12 @@ def adam_step(
 
 
 def concern(name: str, values: Sequence[float], tried: int, steps: int, rate: str) -> str:
-    """What is wrong with the way a positive variable moved in a short try; empty if nothing is.
+    """What is wrong with the movement of a positive variable in a short try; empty if nothing.
 
-    ``values``: where it started, and its mean over each of the equally long parts of the try;
+    ``values``: its initial value, and its mean over each of the equally long parts of the try;
     ``rate``: the hyperparameter to change.
-    It explodes if it is doubled or halved within so few steps, and is frozen if at its fastest
-    it could not change by 5 % in the whole training.
+    It explodes if it doubles or halves within so few steps, and is frozen if even at its
+    fastest it could not change by 5 % in the full training.
     """
     first, last = values[0], values[-1]
     if not LEAST_RATIO < last / first < 1 / LEAST_RATIO:

@@ -1,10 +1,10 @@
 """Metrics of calibration and accuracy: pure functions of predictions and labels.
 
-Everything is computed in float64 on the device of the input, never differentiable. The number
-of classes is the last dimension of the probabilities. Top-label metrics take probabilities
+Everything is computed in float64 on the device of the input, without gradients. The number of
+classes is the last dimension of the probabilities. Top-label metrics take probabilities
 (..., N, K) with labels (..., N), or confidence (..., N) with correct (..., N).
 
-``METRICS`` describes them without loading torch; the functions come with their first use.
+``METRICS`` describes them without loading torch; the functions are loaded on first use.
 """
 
 from __future__ import annotations

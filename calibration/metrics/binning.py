@@ -1,8 +1,8 @@
-"""The one binning core: sums per bin, for bins of equal width and of equal mass.
+"""The core of all binning: sums per bin, for bins of equal width and of equal mass.
 
 Equal width: bins ((m-1)/M, m/M], m = 1…M, of the unit interval; 0 belongs to the first bin,
-and 1 to the last (Guo et al. 2017). Equal mass: M bins of as equal counts as possible, by rank
-of confidence (Nguyen & O'Connor 2015); quantile edges would collapse on saturated networks.
+and 1 to the last (Guo et al. 2017). Equal mass: M bins with counts as equal as possible, by rank
+of confidence (Nguyen & O'Connor 2015); quantile edges would collapse for saturated networks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Scheme = Literal["width", "mass"]
 class BinSums:
     """Per bin, shape (..., M): number of samples, sum of confidence, sum of correctness.
 
-    Samples that have weights are counted with them.
+    Samples with weights are counted by weight.
     """
 
     count: Tensor
@@ -46,8 +46,8 @@ class BinSums:
 def inner_edges(bins: int) -> tuple[float, ...]:
     """The edges m/M, 0 < m < M, each rounded down to a float64.
 
-    Rounded down, ``value <= edge`` is true of a stored number exactly when value <= m/M is:
-    rounded to the nearest it would not be (the float64 0.1 lies above 1/10, 0.6 below 6/10).
+    Rounded down, ``value <= edge`` is true of a stored number exactly when value <= m/M is;
+    rounded to nearest it would not be (the float64 0.1 is above 1/10, 0.6 below 6/10).
     """
     edges = []
     for m in range(1, bins):
@@ -63,7 +63,7 @@ def width_sums(ranked: Ranked, bins: int) -> BinSums:
         return _weighted_width_sums(ranked, bins)
     edges = _edge_tensor(bins, ranked.confidence.device)
     batch = ranked.confidence.shape[:-1]
-    # A bin is closed on the right: a confidence equal to an edge lies below it.
+    # A bin is closed on the right: a confidence equal to an edge is below it.
     inner = torch.searchsorted(ranked.confidence, edges.expand(*batch, -1).contiguous(), right=True)
     first = inner.new_zeros(*batch, 1)
     return _sums_between(ranked, torch.cat([first, inner, first + ranked.samples], dim=-1))
@@ -72,7 +72,7 @@ def width_sums(ranked: Ranked, bins: int) -> BinSums:
 def mass_sums(ranked: Ranked, bins: int) -> BinSums:
     """Bin ranked samples by equal mass; tied confidences share their mean correctness.
 
-    Weighted samples make bins of exactly equal weight: one on a boundary belongs to both.
+    With weights, bins have exactly equal weight: a sample on a boundary belongs to both.
     """
     if ranked.weight is not None:
         return _weighted_mass_sums(ranked, bins)
@@ -81,7 +81,7 @@ def mass_sums(ranked: Ranked, bins: int) -> BinSums:
 
 
 def mass_marks(weight: Tensor, bins: int) -> Tensor:
-    """Sums of weight (M+1) at which bins of equal weight meet."""
+    """Cumulative weights (M+1) at which bins of equal weight meet."""
     numbers = torch.arange(bins + 1, dtype=torch.float64, device=weight.device)
     return numbers / bins * weight.sum()
 

@@ -1,8 +1,8 @@
 """Bootstrap intervals of the metrics, all resamples at once.
 
 A resample of N samples is a row of counts, so that a sum over the samples is one matrix product
-for all resamples. Where samples belong to groups, whole groups are drawn: a resample then has as
-many groups as there are, and more or fewer samples than N.
+for all resamples. If samples belong to groups, whole groups are drawn: a resample then has the
+original number of groups, and more or fewer samples than N.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ NOISE_WIDTH = 2.0
 KEPT_ELEMENTS = 2**26
 FLOAT_ELEMENTS = 2**22
 CLASSWISE_ELEMENTS = 2**24
-"""Gaps of class-wise ECE that are resampled at a time: those of 1118 classes, 15 bins, 1000 times.
-"""
+"""Gaps of class-wise ECE resampled at a time: 1118 classes with 15 bins, 1000 times."""
 FEW_GROUPS = 30
-"""With fewer groups, intervals use Student's t, and the report says so."""
+"""With fewer groups, intervals use Student's t, which the report mentions."""
 
 
 @torch.no_grad()
@@ -59,25 +58,25 @@ def bootstrap_intervals(
 
         low = estimate - bias + q_low(d),  high = estimate + q_high(d).
 
-    For scores the bias is 0: this is the percentile interval, moved so that the resamples' mean
-    is the estimate. Calibration errors are norms of noisy gaps, and noise raises a norm, in the
-    sample over the truth and again in the resamples over the sample: there, bias is the mean rise
-    that the resampling noise causes in gaps shrunk towards 0 by two standard errors. No rule can
-    do without such a margin: the bias cannot be estimated well
-    where gaps and noise are alike (Cai & Low 2011). The truth meant is the error of the same
-    bins (same bandwidth) at infinite N.
+    For scores the bias is 0: this is the percentile interval, shifted so that the resamples' mean
+    is the estimate. Calibration errors are norms of noisy gaps, and noise increases a norm, in the
+    sample relative to the truth and again in the resamples relative to the sample: there, bias is
+    the mean increase caused by resampling noise in gaps shrunk towards 0 by two standard errors.
+    Every rule needs such a margin: the bias cannot be estimated well where gaps and noise are of
+    similar size (Cai & Low 2011). The true value is the error of the same bins (same bandwidth)
+    at infinite N.
 
-    With ``groups`` (N), a whole number for each sample, groups are resampled, and the interval is
-    for new groups. The deviations d of G groups are a little too small; they are widened by
+    With ``groups`` (N), an integer for each sample, groups are resampled, and the interval is for
+    new groups. The deviations d of G groups are slightly too small; they are widened by
     sqrt(G / (G - 1)) and by the ratio of Student's t with G - 1 degrees of freedom to the normal
-    quantile (Hesterberg 2015). Below ``FEW_GROUPS`` groups the quantiles of d are too uncertain
-    themselves, and t times its standard deviation takes their place. ``weights`` (N) go with the
-    samples that are drawn.
+    quantile (Hesterberg 2015). Below ``FEW_GROUPS`` groups the quantiles of d are themselves too
+    uncertain, and are replaced by t times its standard deviation. ``weights`` (N) belong to the
+    samples and are drawn with them.
 
-    Memory: ``resamples`` · N bytes, or 32 MB if that is more, and with weights up to five times
-    as much; for class-wise ECE a few copies of ``resamples`` · K · bins numbers, or of 2**24
-    (128 MB) if that is fewer. Raises ``ValueError`` on malformed input, unknown metrics, and
-    metrics that have no interval or need rows where there are none.
+    Memory: ``resamples`` · N bytes, but at least 32 MB, and up to five times as much with
+    weights; for class-wise ECE a few copies of ``resamples`` · K · bins numbers, but at most of
+    2**24 (128 MB). Raises ``ValueError`` on malformed input, unknown metrics, and metrics that
+    have no interval or need rows that are not given.
     """
     check_positive(level, "level", most=1)
     found = resampled_metrics(
@@ -117,10 +116,10 @@ def resampled_metrics(
     seed: int = 0,
     groups: Tensor | None = None,
 ) -> dict[str, Resampled]:
-    """Each metric, by default all that have an interval, on resamples of the samples or groups.
+    """Each metric, by default all with an interval, on resamples of the samples or groups.
 
-    The resamples depend on N, the groups, their number and the seed alone, so that values of two
-    sets of predictions of the same samples are paired. Raises as ``bootstrap_intervals`` does.
+    The resamples depend only on N, the groups, their number and the seed, so that the values of
+    two sets of predictions for the same samples are paired. Raises like ``bootstrap_intervals``.
     """
     check_unbatched(predictions, "bootstrap_intervals")
     number = check_count(bins, "bins")
@@ -161,8 +160,8 @@ def interval_of(
 ) -> tuple[float, float]:
     """The interval of ``bootstrap_intervals`` from a metric's values on resamples.
 
-    ``groups`` is the number of groups that were resampled, None if it was single samples. Of one
-    group nothing is known: the interval is all that the metric can be.
+    ``groups`` is the number of groups that were resampled, None for single samples. One group
+    gives no information: the interval is then the metric's whole range.
     """
     estimate, values, bias = resampled
     if not estimate.isfinite():
@@ -171,7 +170,7 @@ def interval_of(
     if groups is not None and groups < 2:
         return metric.bounds
     low, high = deviations(values, level, groups)
-    # Few resamples may all lie on one side of their mean's rounding error.
+    # Few resamples may all be on one side of the rounding error of their mean.
     lower, upper = estimate - bias + low.clamp(max=0), estimate + high.clamp(min=0)
     return metric.clipped(float(lower)), metric.clipped(float(upper))
 
@@ -179,9 +178,9 @@ def interval_of(
 def deviations(
     values: Tensor, level: float = 0.95, groups: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """How far below and above its mean a value on resamples (R) lies, with this probability.
+    """How far a value on resamples (R) deviates below and above its mean, with this probability.
 
-    If it was ``groups`` that were resampled, at least two, as far as for new ones.
+    If ``groups`` were resampled, at least two, the deviations are those for new groups.
     """
     tail = (1 - level) / 2
     low, high = (values - values.mean()).quantile(values.new_tensor([tail, 1 - tail]))
@@ -201,7 +200,7 @@ def deviations(
 def recomputed(
     metric: Metric, predictions: Predictions, bins: int, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Any metric, computed again on every resample; as slow as computing it that many times."""
+    """Any metric, recomputed on every resample; as slow as computing it that many times."""
     if predictions.weights is not None:
         values = [metric.measure(predictions.reweighted(count), bins) for count in counts]
     else:
@@ -221,7 +220,7 @@ def mean_resample(losses: Callable[[Predictions], Tensor]) -> Resample:
         metric: Metric, predictions: Predictions, bins: int, counts: Tensor
     ) -> tuple[Tensor, Tensor]:
         found = losses(predictions)
-        if predictions.weights is not None:  # what has no weight may be infinite
+        if predictions.weights is not None:  # values without weight may be infinite
             found = found.masked_fill(predictions.weights == 0, 0)
         summed = features.mean_of(found)
         values = summed.reduce(summed.sums(counts) * _scale(counts))
@@ -231,7 +230,7 @@ def mean_resample(losses: Callable[[Predictions], Tensor]) -> Resample:
 
 
 def norm_resample(make: Callable[[Predictions, int], Summed], *, biased: bool = True) -> Resample:
-    """A calibration error: a norm of sums of gaps, which noise raises unless it is debiased."""
+    """A calibration error: a norm of sums of gaps, which noise increases unless it is debiased."""
 
     def resample(
         metric: Metric, predictions: Predictions, bins: int, counts: Tensor
@@ -240,7 +239,7 @@ def norm_resample(make: Callable[[Predictions, int], Summed], *, biased: bool = 
         if biased:
             values, bias = _norm(summed, predictions, counts)
             return values, bias.clamp(min=0)
-        # A debiased square divides by the numbers that it is given.
+        # A debiased square divides by the counts that it is given.
         values = summed.reduce(summed.sums(counts))
         return values, torch.zeros_like(values[0])
 
@@ -250,7 +249,7 @@ def norm_resample(make: Callable[[Predictions, int], Summed], *, biased: bool = 
 def resampled_classwise_ece(
     metric: Metric, predictions: Predictions, bins: int, counts: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """A sum over classes, of which as many are resampled at a time as memory should be taken."""
+    """A sum over classes, resampling as many of them at a time as the memory limit allows."""
     together = max(1, CLASSWISE_ELEMENTS // (bins * len(counts)))
     blocks = features.classwise_ece_features(predictions, bins, together)
     values, biases = zip(*(_norm(block, predictions, counts) for block in blocks), strict=True)
@@ -279,9 +278,9 @@ resampled_l2_debiased = norm_resample(features.l2_features, biased=False)
 
 
 def _norm(summed: Summed, predictions: Predictions, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The norm on every resample (R), and its mean rise by resampling noise.
+    """The norm on every resample (R), and its mean increase by resampling noise.
 
-    The rise is that around gaps shrunk by NOISE_WIDTH errors.
+    The increase is that around gaps shrunk by NOISE_WIDTH standard errors.
     """
     sums = summed.sums(counts) * _scale(counts)
     values = summed.reduce(sums)
@@ -295,23 +294,23 @@ def _norm(summed: Summed, predictions: Predictions, counts: Tensor) -> tuple[Ten
 
 
 def _scale(counts: Tensor) -> Tensor:
-    """What turns sums over N samples, divided by N, into means of the resamples (R, 1).
+    """The factor from sums over N samples, divided by N, to means of the resamples (R, 1).
 
     Exactly 1 unless groups of different sizes are resampled, or samples with weights.
     """
     total = counts.sum(-1, keepdim=True).double()
-    # A resample may, by a small chance, hold nothing of any weight: its sums are 0.
+    # A resample may, with a small probability, have no weight at all: its sums are 0.
     return counts.shape[1] / total.clamp(min=torch.finfo(torch.float32).tiny)
 
 
 def resample_counts(
     samples: int, resamples: int, seed: int, groups: Tensor | None = None
 ) -> Tensor:
-    """How often each resample (rows) contains each sample (columns); not to be changed.
+    """How often each resample (rows) contains each sample (columns); not to be modified.
 
-    With ``groups`` (N), whole groups are drawn, as many as there are. The last are kept:
-    predictions of the same samples by several calibrators share them. They are float64, which
-    products with features take, or uint8 if there are too many.
+    With ``groups`` (N), whole groups are drawn, as many as there are. The last result is cached:
+    predictions of the same samples by several calibrators share it. Counts are float64, as
+    needed for products with features, or uint8 if there are too many.
     """
     if groups is not None:
         present, member = groups.cpu().unique(return_inverse=True)

@@ -1,4 +1,4 @@
-"""Metrics as functions of sums over samples: what the bootstrap resamples.
+"""Metrics as functions of sums over samples, which the bootstrap resamples.
 
 Every calibration error here is a norm of a vector that is a sum of one feature vector per
 sample: gaps per bin, cumulative gaps, smoothed gaps. Scores are means, a sum of one feature.
@@ -21,7 +21,7 @@ from calibration.metrics.ranking import Ranked
 from calibration.metrics.smooth import cells_for, fixed_point, smoothers
 from calibration.metrics.top_label import debiased_square, spread, sup_norm
 
-# Points at which cumulative gaps are compared; more do not change their extremes visibly.
+# Points at which cumulative gaps are evaluated; more do not visibly change their extremes.
 CUMULATIVE_POINTS = 200
 RESAMPLED_ELEMENTS = 2**21
 
@@ -38,7 +38,7 @@ class Summed(NamedTuple):
 
 
 def dense(width: int, features: Callable[[slice], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Sums of features (n, width), which the function gives for a slice of the samples."""
+    """Sums of features (n, width), which the function returns for a slice of the samples."""
 
     def sums(counts: Tensor) -> Tensor:
         resamples, samples = counts.shape
@@ -64,14 +64,14 @@ def ece_features(predictions: Predictions, bins: int) -> Summed:
 
 
 def ace_features(predictions: Predictions, bins: int) -> Summed:
-    """Gap per equal-mass bin, the bins being those of the original sample."""
+    """Gap per equal-mass bin, with the bins of the original sample."""
     gap = signed_gap(predictions) / len(predictions.confidence)
     member = mass_membership(predictions.ranked, predictions.confidence, bins)
     return Summed(dense(bins, lambda part: member(part) * gap[part, None]), _l1)
 
 
 def classwise_ece_features(predictions: Predictions, bins: int, together: int) -> Iterator[Summed]:
-    """Gap per class and equal-width bin, of ``together`` classes at a time.
+    """Gap per class and equal-width bin, for ``together`` classes at a time.
 
     As in ``classwise_ece`` only the few entries above the first bin are binned one by one (a
     sparse product); the first bin is what remains of a class.
@@ -94,7 +94,7 @@ def classwise_ece_features(predictions: Predictions, bins: int, together: int) -
 
 
 def _classwise_block(rows: Tensor, labels: Tensor, upper: Tensor, scale: int) -> Summed:
-    """``classwise_ece_features`` of some classes (N, k); labels outside 0…k−1 are of others."""
+    """``classwise_ece_features`` of some classes (N, k); labels outside 0…k−1 belong to others."""
     samples, classes = rows.shape
     own = torch.arange(classes, device=rows.device)
     whole = dense(
@@ -136,7 +136,7 @@ def smooth_features(predictions: Predictions, bins: int) -> Summed:
 
     def response(part: slice) -> Tensor:
         level = confidence[part, None]
-        # The share of a sample that the grid of `smooth_ece` puts on an end is not reflected.
+        # The part of a sample that the grid of `smooth_ece` assigns to an end is not reflected.
         inside_low = (level * cells).clamp(max=1)
         inside_high = ((1 - level) * cells).clamp(0, 1)
         reflected = kernel(mesh + level) * inside_low + kernel(2 - mesh - level) * inside_high
@@ -173,7 +173,7 @@ def l2_features(predictions: Predictions, bins: int) -> Summed:
 
 
 def mass_membership(ranked: Ranked, confidence: Tensor, bins: int) -> Callable[[slice], Tensor]:
-    """Shares (n, M) of each sample of a slice in the equal-mass bins.
+    """Fractions (n, M) of each sample of a slice in the equal-mass bins.
 
     A group of tied confidences across a boundary belongs to both bins, each of its samples in
     proportion to the ranks on either side, or to the weights.

@@ -1,10 +1,10 @@
-"""Bootstrap of the metrics of rare classes, from what each row adds to them.
+"""Bootstrap of the metrics of rare classes, from the influence of each row.
 
 A smooth function of the rows' weights is, to first order, its value plus the sum of the rows'
 influences: the infinitesimal jackknife (Efron 1982), for AUROC the components of DeLong et
-al. 1988. On a resample that is one product with its counts, for any number of classes; sorting
-every class again on every resample would take a thousand times as long. Which class is the
-rarest is decided once, by the sample.
+al. 1988. For a resample this is one product with its counts, for any number of classes; sorting
+every class again on every resample would take a thousand times as long. The rarest class is
+determined once, on the sample.
 """
 
 from __future__ import annotations

@@ -2,19 +2,19 @@
 
 Another package adds its own by an entry point in the group ``calsweep.metrics``.
 
-The regions of practical equivalence were set by what a difference means to users of the
+The regions of practical equivalence were chosen by what a difference means to users of the
 predictions, before any verdict was simulated or shown:
 
-- NLL, 0.01 nats: the true class gets a probability that is 1 % larger or smaller in the
+- NLL, 0.01 nats: the probability of the true class is 1 % larger or smaller in the
   geometric mean (e^0.01 = 1.01).
 - error and accuracy, 0.005: half a percentage point, 5 decisions in 1000.
 - ECE, its equal-mass and its smooth form, 0.005: on average a stated confidence is off by half a
-  percentage point more or less, which two digits of it do not show; it is also about what
-  ECE reads by chance alone on several thousand rows of a perfectly calibrated model.
+  percentage point more or less, which two digits do not show; it is also about the ECE of a
+  perfectly calibrated model on several thousand rows, by chance alone.
 - Brier, 0.005: the squared error of a probability vector that moves by 0.05 on two classes
   (2 · 0.05² = 0.005). Half a point of error with certain predictions would move it by 0.01.
 
-The others are not compared, and have none.
+The other metrics are not compared, and have no region.
 
 AUROC, average precision and Brier skill, which matter for rare classes, are shown with the base
 rate among the details of a trial, not on the leaderboard.
@@ -197,8 +197,8 @@ _LISTED = (
         weighted=True,
     ),
     # A single sample can decide mce and counts as much as a thousand in average_ce, and resamples
-    # say nothing about such a sample; mmce depends on all pairs, and classwise_ace would cost as
-    # much as all the others together: these have no interval.
+    # give no information about such a sample; mmce depends on all pairs, and classwise_ace would
+    # cost as much as all the others together: these have no interval.
     Metric(
         name="mce",
         title="MCE",

@@ -1,7 +1,7 @@
-"""Argument checks of the metrics, kept apart from their arithmetic.
+"""Argument checks of the metrics, separate from their arithmetic.
 
-Every check raises ``ValueError`` naming the argument, what was found and what would be
-right. Arrays of numpy (or anything numpy can read) are accepted beside tensors.
+Every check raises ``ValueError`` naming the argument, what was found and what is expected.
+NumPy arrays (or anything NumPy can read) are accepted besides tensors.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def check_rows(probabilities: Data, labels: Data) -> tuple[Tensor, Tensor]:
     """Return probabilities (..., N, K) and labels (..., N) as tensors on one device.
 
     Raises ``ValueError`` for wrong shapes, no samples, fewer than two classes, NaN, negative
-    probabilities, rows that do not sum to 1, and labels that are not whole numbers in 0…K-1.
+    probabilities, rows that do not sum to 1, and labels that are not integers in 0…K-1.
     """
     rows = to_floating(probabilities, "probabilities")
     checked_labels = check_labels(rows, labels, "probabilities")
@@ -64,7 +64,7 @@ def check_logits(logits: Data, labels: Data) -> tuple[Tensor, Tensor]:
     """Return logits (..., N, K) and labels (..., N) as tensors on one device.
 
     Raises ``ValueError`` for wrong shapes, no samples, fewer than two classes, values that are
-    not finite, and labels that are not whole numbers in 0…K-1.
+    not finite, and labels that are not integers in 0…K-1.
     """
     rows = to_floating(logits, "logits")
     checked_labels = check_labels(rows, labels, "logits")
@@ -152,7 +152,7 @@ def check_confidence(confidence: Data) -> Tensor:
 
 
 def check_count(value: int, name: str) -> int:
-    """Return ``value`` as an int; raise ``ValueError`` unless it is a whole number >= 1."""
+    """Return ``value`` as an int; raise ``ValueError`` unless it is an integer >= 1."""
     try:
         number = operator.index(value)
     except TypeError:

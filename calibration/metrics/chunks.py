@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 # torch runs operations on up to this many elements in the calling thread: blocks stay in the
-# cache, and no thread waits for another hundreds of times (ruinous when cores are shared).
+# cache, and threads do not wait for each other hundreds of times (ruinous on shared cores).
 ELEMENTS = 2**15
 
 

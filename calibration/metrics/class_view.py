@@ -1,4 +1,4 @@
-"""Each class's own probability against its rows: what diagrams and tables of classes show."""
+"""Each class's probability against its rows, for diagrams and tables of classes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ClassSummary(NamedTuple):
 class ClassBins(NamedTuple):
     """Bins of a class's probability: rows, mean probability, share of the class, each (M).
 
-    ``effect`` is by how much groups raise the variance of the share.
+    ``effect`` is the factor by which groups raise the variance of the share.
     """
 
     rows: _Floats
@@ -59,7 +59,7 @@ class ClassView(NamedTuple):
 
     @property
     def tables(self) -> tuple[Tensor, Tensor]:
-        """Both as float64: a line for each class; and for each bin, the class's number first."""
+        """Both as float64: a line per class; a line per bin, beginning with the class number."""
         lines = [
             (float(number), *values)
             for number, bins in self.drawn.items()
@@ -72,7 +72,7 @@ class ClassView(NamedTuple):
 
     @classmethod
     def of(cls, listed: Tensor, binned: Tensor) -> ClassView:
-        """The view that has these ``tables``."""
+        """The view with these ``tables``."""
         summaries = [
             ClassSummary(int(number), int(rows), *values)
             for number, rows, *values in listed.tolist()
@@ -89,8 +89,8 @@ def class_view(
     """The classes of probability rows; None for a calibrator without probabilities.
 
     Of two classes the rarer is drawn: the other is its mirror image. Classes without rows are
-    omitted; if there are very many, all but the rarest are. ``bins`` are those of the ECE. Rows
-    count the same, whatever their weights.
+    omitted; if there are very many, all except the rarest are. ``bins`` are those of the ECE.
+    Rows count equally, whatever their weights.
     """
     if not predictions.has_rows:
         return None
@@ -108,9 +108,9 @@ def class_view(
 def class_bins(probability: Tensor, positive: Tensor, groups: Tensor | None = None) -> ClassBins:
     """Bins with about equally many expected rows of the class (Σp) in each.
 
-    Bins of equal width or of equal mass put nearly all positives of a rare class into one. There
-    are at most ten, and fewer if a bin would have less than five expected rows. The bin edges do
-    not depend on the labels; rows of equal probability stay together.
+    Bins of equal width or of equal mass put nearly all positives of a rare class into one bin.
+    There are at most ten bins, and fewer if one would have fewer than five expected rows. The bin
+    edges do not depend on the labels; rows of equal probability stay together.
     """
     level, tied = probability.double().unique(return_inverse=True)
     size = torch.bincount(tied).double()

@@ -19,7 +19,7 @@ from calibration.metrics.chunks import row_chunks
 from calibration.metrics.cpu import positions_above
 from calibration.metrics.predictions import Predictions
 
-# Blocks are only searched; what is found in them is an order smaller, near chunks.ELEMENTS.
+# Blocks are only searched; what is found is an order of magnitude smaller, near chunks.ELEMENTS.
 SEARCHED_ELEMENTS = 2**18
 
 
@@ -85,14 +85,14 @@ def _sums(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The fields of ``classwise_sums`` for one batch element: rows (N, K) to sums (K, M).
 
-    A row sums to 1, so at most a few of its entries lie above the first bin. Only those are
+    A row sums to 1, so at most a few of its entries are above the first bin. Only those are
     binned one by one; the first bin is what remains of each column.
     """
     samples, classes = rows.shape
     cells = classes * bins
     count = rows.new_zeros(cells, dtype=torch.float64)
     total = torch.zeros_like(count)
-    # A margin below the edge: the comparison happens in the rows' own, perhaps short, precision.
+    # A margin below the edge: the comparison uses the rows' own, possibly low, precision.
     threshold = 0.98 / bins
     chunks = list(row_chunks(samples, classes, SEARCHED_ELEMENTS))
     first_cell = torch.arange(0, cells, bins, device=rows.device).repeat(chunks[0].stop)

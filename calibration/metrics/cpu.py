@@ -1,4 +1,4 @@
-"""Two operations that numpy does several times faster than torch on a CPU."""
+"""Two operations that are several times faster in NumPy than in torch on a CPU."""
 
 from __future__ import annotations
 

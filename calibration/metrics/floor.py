@@ -1,4 +1,4 @@
-"""What ECE would read if the model were calibrated: nothing below it means anything."""
+"""The ECE that a calibrated model would have: values below it are not meaningful."""
 
 from __future__ import annotations
 
@@ -41,16 +41,15 @@ def noise_floor(
 ) -> NoiseFloor:
     """ECE of the given confidences when correct ~ Bernoulli(confidence), over ``draws`` draws.
 
-    Takes confidences (N) or probabilities (N, K). The floor belongs to these very confidences:
-    an over-confident model's is too low for its temperature-scaled self.
+    Takes confidences (N) or probabilities (N, K). The floor is specific to these confidences:
+    that of an over-confident model is too low for the same model after temperature scaling.
 
-    Samples of a group err together, and the gap of a bin then varies more than it would with
-    independent samples. With ``groups`` (N) and what was ``correct`` (N) each bin's gap is
-    widened by the square root of its design effect, 1 + (m - 1)·r (Kish 1965): m is the mean
-    number of samples of a group in that bin, seen from a sample, r the correlation of two
-    samples of one group and bin, over all bins and not below 0. ``weights`` (N) weigh the gaps
-    of samples, as they do in the ECE that the floor belongs to. Raises ``ValueError``
-    on malformed input.
+    Errors of samples in one group are correlated, and the gap of a bin then varies more than with
+    independent samples. With ``groups`` (N) and ``correct`` (N) each bin's gap is widened by
+    the square root of its design effect, 1 + (m - 1)·r (Kish 1965): m is the mean number of
+    samples in the bin from a sample's own group, r the correlation of two samples of one
+    group and bin, over all bins and not below 0. ``weights`` (N) weight the gaps of samples, as
+    in the ECE that the floor belongs to. Raises ``ValueError`` on malformed input.
     """
     confidence = _confidence(probabilities_or_confidence)
     number, repeats = check_count(bins, "bins"), check_count(draws, "draws")
@@ -79,7 +78,7 @@ def _confidence(values: Data) -> Tensor:
 def design_effects(
     confidence: Tensor, correct: Tensor, groups: Tensor, bins: int, weights: Tensor | None = None
 ) -> Tensor:
-    """By how much groups raise the variance of each bin's gap (bins), 1 where they do not.
+    """The factor by which groups raise the variance of each bin's gap (bins), or 1.
 
     The bins are those of ``noise_floor``, of equal width.
     """
@@ -119,7 +118,7 @@ def _calibrated_gaps(
 ) -> Tensor:
     """Gaps (draws, bins) of simulated outcomes, as sums over samples.
 
-    Samples in blocks, all draws of a block at once.
+    Computed in blocks of samples, with all draws of a block at once.
     """
     index = width_index(confidence, bins)
     gap = torch.zeros(draws, bins, dtype=torch.float64, device=confidence.device)

@@ -26,12 +26,12 @@ def kde_ece(probabilities: Data, labels: Data) -> Tensor:
     the Meta-Regularization paper with d = 1, for the top label). k is the triweight kernel
     (35/32)(1 - u²)³ reflected at 0 and 1, of standard deviation h = 1.06 σ N^(-1/5), σ that of
     the confidences (Scott's rule of thumb): its support is 3h to either side. Code in circulation
-    takes σ of the right predictions alone and (2N)^(-1/5), a narrower kernel, and cuts π at 1:
-    on two CIFAR-10 networks it reads a tenth more.
+    uses σ of only the correct predictions and (2N)^(-1/5), a narrower kernel, and clips π to 1:
+    on two CIFAR-10 networks its values are a tenth larger.
 
-    Computed on a grid of 4096 cells, in O(N); where the kernel is narrower than a cell, each
-    confidence stays where it is. Takes probabilities (..., N, K) with labels, or confidence
-    (..., N) with correct; raises ``ValueError`` on malformed input.
+    Computed on a grid of 4096 cells, in O(N); if the kernel is narrower than a cell, confidences
+    are not smoothed. Takes probabilities (..., N, K) with labels, or confidence (..., N) with
+    correct; raises ``ValueError`` on malformed input.
     """
     return kde_ece_of(Predictions.of(probabilities, labels))
 
@@ -68,7 +68,7 @@ def gaps(mass: Tensor, hits: Tensor, width: float) -> Tensor:
     smoothed = []
     for part in (mass, hits):
         both = part.clone()
-        both[..., [0, -1]] *= 2  # what lies on an end lies on its reflection, too
+        both[..., [0, -1]] *= 2  # a point on an end coincides with its reflection
         both = reflected_convolution(both, kernel)
         both[..., [0, -1]] /= 2
         smoothed.append(both)

@@ -1,7 +1,7 @@
-"""What a metric is: one descriptor each, from which every list of metrics is derived.
+"""The descriptor of a metric, from which every list of metrics is derived.
 
 Nothing here needs torch: a descriptor names its functions by import path and loads them when
-something is measured.
+they are first needed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Unit = Literal["share", "nats", "score", "count"]
 Direction = Literal["minimize", "maximize", "none"]
 Needs = Literal["confidence", "rows", "posterior"]
 RECOMPUTED = "calibration.metrics.bootstrap:recomputed"
-"""The interval of any metric: it is computed again on every resample."""
+"""The interval of any metric, recomputed on every resample."""
 
 
 class Shown(IntEnum):
-    """The first of these places that show a metric by default; the later ones show it, too."""
+    """The first of these places that shows a metric by default; all later ones show it, too."""
 
     HEADLINE = 0
     """The terminal, and the summary of a nightly run."""
     LEADERBOARD = 1
-    """Compared with the baseline, drawn with intervals, in MLflow's tables and views."""
+    """Compared with the baseline, plotted with intervals, and in MLflow's tables and views."""
     DETAIL = 2
     """With a bootstrap interval for every trial: ``calsweep show``, the model card."""
     FURTHER = 3
-    """The further columns of a page's leaderboard."""
+    """The additional columns of a page's leaderboard."""
     FILE = 4
     """CSV files and MLflow's metrics."""
 
@@ -52,22 +52,22 @@ class Metric:
 
     ``compute`` takes ``Predictions`` and, if the metric is ``binned``, the number of bins; it
     returns a float64 scalar. It is a function or its import path, as is ``resample``, which
-    makes the bootstrap interval (None: there is none). ``bounds`` are what the value can be,
-    and intervals are cut to them. ``needs`` says for which predictions it can be computed:
-    all that have a confidence, those with whole rows of probabilities, or those whose true
-    posterior is known. ``curve`` adds it to the validation curves, ``on_demand`` has it
-    computed there only when a setting asks for it. Raise ``version`` when the function changes
-    a number: stored predictions are then evaluated again.
+    computes the bootstrap interval (None: there is none). ``bounds`` are the range of values,
+    to which intervals are clipped. ``needs`` says for which predictions it can be computed:
+    all with a confidence, those with whole rows of probabilities, or those whose true
+    posterior is known. ``curve`` adds it to the validation curves; with ``on_demand`` it is
+    computed there only if a setting requests it. Increase ``version`` when the function changes
+    a value; stored predictions are then re-evaluated.
 
     ``region`` is the half-width of practical equivalence, in the metric's unit: a difference
-    within ±region is of no consequence, and only one beyond it is called better or worse. None:
+    within ±region is of no consequence, and only a larger one is called better or worse. None:
     any difference counts, and nothing is called equivalent. The catalogue gives the reason for
     every region; a spec may set its own (``equivalence``).
 
-    ``weighted`` says that it follows the rows' weights, where they have any: scaling all of them
-    changes nothing, and integer weights are equivalent to repeated rows (for equal-mass bins if
-    the number of bins divides their sum, for ``refinement`` without cross-fitting; ``mce_count``
-    counts a row once). A metric that depends on the number of rows cannot have both; it is
+    ``weighted`` means that it follows the rows' weights, if any: scaling all of them changes
+    nothing, and integer weights are equivalent to repeated rows (for equal-mass bins if the
+    number of bins divides their sum, for ``refinement`` without cross-fitting; ``mce_count``
+    counts a row once). A metric that depends on the number of rows cannot satisfy both; it is
     computed without the weights, and reports mark it.
     """
 
@@ -101,7 +101,7 @@ class Metric:
             )
 
     def measure(self, predictions: Predictions, bins: int) -> Tensor:
-        """The value for these predictions, by weight if it is ``weighted`` and they have some."""
+        """The value for these predictions, weighted if it is ``weighted`` and they have weights."""
         predictions = self._seen(predictions)
         return self._compute(predictions, bins) if self.binned else self._compute(predictions)
 
@@ -130,7 +130,7 @@ class Metric:
 
     @property
     def has_interval(self) -> bool:
-        """Whether a bootstrap interval can be made."""
+        """Whether it has a bootstrap interval."""
         return self.resample is not None
 
     def clipped(self, value: float) -> float:
@@ -147,7 +147,7 @@ class Metrics(Registry[Metric]):
     """The registered metrics, in the order in which tables show them."""
 
     def register(self, name: str) -> Callable[[Metric], Metric]:
-        """Decorate a descriptor; its own name must be the one it is registered under."""
+        """Decorate a descriptor, registered under its own name."""
         add = super().register(name)
 
         def checked(metric: Metric) -> Metric:
@@ -158,7 +158,7 @@ class Metrics(Registry[Metric]):
         return checked
 
     def names(self, shown: Shown = Shown.FILE, *, needs: Needs = "posterior") -> tuple[str, ...]:
-        """The metrics shown at a place, of those that need no more than ``needs``."""
+        """The metrics shown at a place that need no more than ``needs``."""
         order: tuple[Needs, ...] = ("confidence", "rows", "posterior")
         known = order[: order.index(needs) + 1]
         return tuple(
@@ -173,7 +173,7 @@ class Metrics(Registry[Metric]):
         return tuple(name for name, metric in listed if metric.curve and not metric.on_demand)
 
     def objectives(self) -> tuple[str, ...]:
-        """What a search can improve: what a validation curve can hold."""
+        """The metrics that a search can optimise: those that a validation curve can contain."""
         listed = self.items()
         return tuple(n for n, metric in listed if metric.curve and metric.direction != "none")
 

@@ -1,6 +1,6 @@
-"""How well each class's probability ranks its own rows before the others.
+"""How well each class's probability ranks its own rows above the others.
 
-AUROC and average precision look at the order of the probabilities alone: for two classes, no
+AUROC and average precision depend only on the order of the probabilities: for two classes, no
 strictly increasing calibrator changes them (isotonic regression does: it makes ties). Functions
 take probabilities (..., N, K) and labels (..., N), return a float64 tensor of the batch shape and
 raise ``ValueError`` on malformed input.
@@ -35,17 +35,17 @@ class RankedClass(NamedTuple):
 
     @property
     def wins(self) -> Tensor:
-        """The negatives that a positive of each group is ranked before, ties as halves (G)."""
+        """The negatives ranked below a positive of each group, ties counting half (G)."""
         return self.negative.cumsum(0) - self.negative / 2
 
     @property
     def losses(self) -> Tensor:
-        """The positives that are ranked before a negative of each group, ties as halves (G)."""
+        """The positives ranked above a negative of each group, ties counting half (G)."""
         return self.positive.sum() - self.positive.cumsum(0) + self.positive / 2
 
     @property
     def auroc(self) -> Tensor:
-        """P(a positive is ranked before a negative) + P(tied)/2."""
+        """P(a positive is ranked above a negative) + P(tied)/2."""
         pairs = self.positive.sum() * self.negative.sum()
         return (self.positive * self.wins).sum() / pairs
 
@@ -79,7 +79,7 @@ def ranked_class(
 
 
 def ranked_class_of(predictions: Predictions, number: int) -> RankedClass:
-    """The class with this number of predictions without a batch, ranked once."""
+    """Class ``number`` of predictions without a batch, ranked once."""
 
     def ranked(predictions: Predictions) -> RankedClass:
         rows, labels = predictions.rows
@@ -93,18 +93,18 @@ def _ranked_by_weight(probability: Tensor, positive: Tensor, weights: Tensor) ->
     found = torch.bincount(group, weights * positive)
     rest = torch.bincount(group, weights * ~positive)
     above, hits = ((found + rest).flip(0).cumsum(0).flip(0), found.flip(0).cumsum(0).flip(0))
-    # Where nothing above has any weight, no threshold matters.
+    # If nothing above has any weight, no threshold matters.
     reached = above.masked_fill(above == 0, 1)
     return RankedClass(level, found, rest, reached, hits / reached)
 
 
 @torch.no_grad()
 def auroc(probabilities: Data, labels: Data) -> Tensor:
-    """Area under the ROC curve: the chance that a row of the class is ranked before another row.
+    """Area under the ROC curve: the probability that a row of the class ranks above another row.
 
-    Hanley & McNeil 1982; ties count half. Of two classes there is one such area; of several it
-    is the mean over classes, each against the rest (Provost & Domingos 2001, unweighted), and
-    classes without a row have none. NaN where all rows are of one class.
+    Hanley & McNeil 1982; ties count half. For two classes there is one such area; for several it
+    is the mean over classes, each against the rest (Provost & Domingos 2001, unweighted), without
+    classes that have no row. NaN if all rows are of one class.
     """
     return auroc_of(Predictions.of_rows(probabilities, labels))
 
@@ -118,9 +118,9 @@ def auroc_of(predictions: Predictions) -> Tensor:
 def average_precision(probabilities: Data, labels: Data) -> Tensor:
     """Average precision: Σ_t (recall_t - recall_{t-1})·precision_t over distinct thresholds t.
 
-    No interpolation (Davis & Goadrich 2006). Of two classes it is that of the rarer, whose
-    share is what knowing nothing would give; of several the mean over classes, each against
-    the rest, without classes that have no row. NaN where all rows are of one class.
+    No interpolation (Davis & Goadrich 2006). For two classes it is that of the rarer, whose
+    share is the value by chance; for several the mean over classes, each against the rest,
+    without classes that have no row. NaN if all rows are of one class.
     """
     return average_precision_of(Predictions.of_rows(probabilities, labels))
 
@@ -131,7 +131,7 @@ def average_precision_of(predictions: Predictions) -> Tensor:
 
 
 def _means(predictions: Predictions) -> Tensor:
-    """AUROC and average precision (..., 2), made in one go: sorting is most of the work."""
+    """AUROC and average precision (..., 2), computed together: sorting is most of the work."""
     return predictions.shared("one_vs_rest", _means_of)
 
 
@@ -149,7 +149,7 @@ def _means_of(predictions: Predictions) -> Tensor:
 
 
 def compared_classes(labels: Tensor, classes: int, weights: Tensor | None = None) -> list[int]:
-    """The classes whose areas are averaged: of two the rarer, of several all that occur.
+    """The classes whose areas are averaged: the rarer of two, or all of several that occur.
 
     None where all rows are of one class.
     """
@@ -160,11 +160,11 @@ def compared_classes(labels: Tensor, classes: int, weights: Tensor | None = None
 
 
 def influences(predictions: Predictions) -> Tensor:
-    """What one more copy of a row adds to AUROC and to average precision, to first order (N, 2).
+    """The effect of one more copy of a row on AUROC and average precision, to first order (N, 2).
 
-    Of AUROC these are the structural components of DeLong et al. 1988, centred; of average
-    precision the derivative by the weight of the row. They sum to 0, by weight if there are
-    weights.
+    For AUROC these are the centred structural components of DeLong et al. 1988; for average
+    precision the derivative with respect to the row's weight. They sum to 0, weighted if there
+    are weights.
     """
     return predictions.shared("one_vs_rest_influences", _influences_of)
 
@@ -183,7 +183,7 @@ def _influences_of(predictions: Predictions) -> Tensor:
 
 
 def _derivatives(ranked: RankedClass) -> tuple[Tensor, Tensor]:
-    """Of both areas by the weight of a positive and of a negative row of each group, (G, 2)."""
+    """Those of both areas by the weight of a positive and a negative row of each group, (G, 2)."""
     hits, others = ranked.positive.sum(), ranked.negative.sum()
     area, precision = ranked.auroc, ranked.average_precision
     # A row lowers the precision at every threshold that accepts it, and raises it if positive.

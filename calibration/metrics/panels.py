@@ -1,4 +1,4 @@
-"""All cheap scalar metrics at once, sharing the work."""
+"""All cheap scalar metrics at once, with shared intermediate results."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def panel(
     """The named metrics of one set of predictions, by default all that are not ``on_demand``.
 
     Takes probabilities (N, K) with labels (N), or confidence (N) with correct (N), for which
-    metrics that need whole rows are left out, as are those that need the true ``posterior``
-    (N, K) where it is not given. ``weights`` (N) say how much each row counts, in those metrics
-    that are ``weighted``. Raises ``ValueError`` on malformed input, unknown names, and
-    names of metrics that need more than there is.
+    metrics that need whole rows are omitted, as are those that need the true ``posterior``
+    (N, K) if it is not given. ``weights`` (N) say how much each row counts in the metrics that
+    are ``weighted``. Raises ``ValueError`` on malformed input, unknown names, and names of
+    metrics that need more than is given.
     """
     predictions = Predictions.of(probabilities, labels, posterior, weights)
     return panel_of(predictions, bins=bins, metrics=metrics)
@@ -66,7 +66,7 @@ def panel_of_each(
 
 
 class BatchError(ValueError):
-    """Raised by what takes one set of predictions at a time and was given several."""
+    """Raised by functions of one set of predictions that are given several."""
 
 
 def check_unbatched(predictions: Predictions, function: str) -> None:

@@ -1,4 +1,4 @@
-"""Checked predictions, with the intermediate results that several metrics share."""
+"""Checked predictions, with intermediate results shared by several metrics."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Shared = TypeVar("Shared")
 
 
 class Predictions:
-    """A classifier's predictions and the truth; derived values are computed on demand and kept.
+    """A classifier's predictions and the truth; derived values are computed lazily and cached.
 
     Built by ``of`` from probabilities (..., N, K) and labels (..., N), or from confidence
     (..., N) and correct (..., N); distinguished by the number of dimensions. The true posterior
     (..., N, K) can accompany rows, and ``weights`` (N) the samples if there is no batch; they
-    are scaled to a mean of 1, and None if all are equal: those change nothing.
+    are scaled to a mean of 1, and None if all are equal, as those have no effect.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Predictions:
         posterior: Tensor | None = None,
         weights: Tensor | None = None,
     ) -> Predictions:
-        """Check either kind of input; ``ValueError`` says what is wrong with it."""
+        """Check either kind of input; raises ``ValueError`` saying what is wrong with it."""
         outputs = to_floating(first, "probabilities")
         truth = to_tensor(second, "labels")
         scaled = None if weights is None else _scaled(weights, truth)
@@ -67,13 +67,13 @@ class Predictions:
 
     @property
     def known(self) -> Needs:
-        """The most that metrics can require of it."""
+        """The most that metrics can require of these predictions."""
         if self._rows is None:
             return "confidence"
         return "rows" if self._posterior is None else "posterior"
 
     def take(self, index: Tensor) -> Predictions:
-        """The samples with these indices, repeated as they are, of predictions without a batch."""
+        """The samples with these indices, which may repeat, of predictions without a batch."""
         if self._rows is None:
             assert self._pairs is not None, "made of one or the other"
             pairs = self._pairs[0][index], self._pairs[1][index]
@@ -87,16 +87,16 @@ class Predictions:
         return None if values is None else values[index]
 
     def reweighted(self, weights: Tensor | None) -> Predictions:
-        """The same samples with other weights, whatever their scale, or none."""
+        """The same samples with other weights, on any scale, or none."""
         if weights is not None:
             weights = _scaled(weights, self.confidence)
         return Predictions(self._rows, self._pairs, self._posterior, weights)
 
     def mean(self, values: Tensor) -> Tensor:
-        """The mean (...) of a value per sample (..., N), by weight."""
+        """The weighted mean (...) of a value per sample (..., N)."""
         if self.weights is None:
             return values.mean(-1)
-        # What has no weight may be infinite.
+        # Values without weight may be infinite.
         return torch.where(self.weights > 0, values * self.weights, 0.0).mean(-1)
 
     @classmethod
@@ -106,7 +106,7 @@ class Predictions:
 
     @property
     def has_rows(self) -> bool:
-        """Whether whole rows of probabilities are known, not only the top label's."""
+        """Whether whole rows of probabilities are known, not only that of the top label."""
         return self._rows is not None
 
     @property
@@ -162,7 +162,7 @@ class Predictions:
         return rank(self.confidence, self.correct)
 
     def width_sums(self, bins: int) -> BinSums:
-        """Sums over bins of equal width, which several metrics are made from."""
+        """Sums over bins of equal width, on which several metrics are based."""
         if bins not in self._width_sums:
             self._width_sums[bins] = width_sums(self.ranked, bins)
         return self._width_sums[bins]
@@ -183,7 +183,7 @@ class Predictions:
     def moments(self) -> tuple[Tensor, Tensor]:
         """Sums over the N rows of the probabilities (..., K) and of their squares (...).
 
-        By weight, if there are weights.
+        Weighted, if there are weights.
         """
         probabilities, _ = self.rows
         *batch, samples, classes = probabilities.shape

@@ -21,7 +21,7 @@ from calibration.metrics.predictions import Predictions
 class BrierParts(NamedTuple):
     """brier = reliability - resolution + uncertainty + remainder.
 
-    The remainder is what binning hides: Σ over bins of the within-bin variance of the forecast
+    The remainder is the effect of binning: Σ over bins of the within-bin variance of the forecast
     minus twice its within-bin covariance with the outcome (Stephenson et al. 2008).
     """
 
@@ -36,8 +36,8 @@ class BrierParts(NamedTuple):
 def nll(probabilities: Data, labels: Data) -> Tensor:
     """Mean of -log p_y; infinite as soon as one true class has probability 0.
 
-    The logarithmic score (Good 1952). A float32 softmax of logits far apart underflows to 0:
-    ``nll_from_logits`` does not.
+    The logarithmic score (Good 1952). A float32 softmax of logits far apart underflows to 0;
+    ``nll_from_logits`` avoids this.
     """
     return nll_of(Predictions.of_rows(probabilities, labels))
 
@@ -54,7 +54,7 @@ def nll_losses(predictions: Predictions) -> Tensor:
 
 @torch.no_grad()
 def nll_from_logits(logits: Data, labels: Data) -> Tensor:
-    """Mean of log Σ_k exp(z_k) - z_y in float64: nothing is lost however large the logits."""
+    """Mean of log Σ_k exp(z_k) - z_y in float64: accurate however large the logits."""
     rows, targets = check_logits(logits, labels)
     return map_rows(cross_entropy, rows, targets).mean(-1)
 
@@ -108,7 +108,7 @@ def brier_decomposition(probabilities: Data, labels: Data, *, bins: int = 15) ->
     """Murphy's (1973) decomposition over equal-width bins.
 
     reliability Σ_m (n_m/N)(conf_m - freq_m)², resolution Σ_m (n_m/N)(freq_m - base)²,
-    uncertainty base(1 - base); of probability rows each part is summed over the classes, of
+    uncertainty base(1 - base); for probability rows each part is summed over the classes, for
     (confidence, correct) it is that of the binary score (confidence - correct)².
     """
     predictions = Predictions.of(probabilities, labels)

@@ -14,7 +14,7 @@ class Ranked(NamedTuple):
     """Samples sorted by confidence, least confident first.
 
     ``confidence`` has shape (..., N); the cumulative sums have shape (..., N+1) and start at 0.
-    Of samples that have weights (N) the sums are weighted, and ``correct`` (N) is there, too.
+    If samples have weights (N), the sums are weighted, and ``correct`` (N) is also set.
     """
 
     confidence: Tensor
@@ -38,8 +38,8 @@ class Ranked(NamedTuple):
     def correct_up_to(self, ranks: Tensor) -> Tensor:
         """Sum of ``correct`` over the ``ranks`` (..., R) least confident samples.
 
-        Samples of equal confidence have no order among themselves, so each counts with the
-        mean of its tied group: the sum is linear in the rank within the group.
+        Samples of equal confidence have no order, so each counts with the mean of its tied
+        group: the sum is linear in the rank within the group.
         """
         ranks = ranks.expand(*self.confidence.shape[:-1], -1)
         level = self.confidence.gather(-1, ranks.clamp(max=self.samples - 1))
@@ -52,8 +52,8 @@ class Ranked(NamedTuple):
 
 def rank(confidence: Tensor, correct: Tensor) -> Ranked:
     """Sort float64 confidences in [0, 1] (..., N) together with boolean correctness."""
-    # Bits of non-negative floats sort like the floats. Shifted by one they carry `correct`
-    # along, so that values alone are sorted: several times faster than sorting with indices.
+    # Bits of non-negative floats sort like the floats. Shifted by one they have room for
+    # `correct`, so that only values are sorted: several times faster than sorting with indices.
     # Adding 0 turns -0.0, whose bits would sort last, into 0.0.
     keys = (confidence + 0.0).view(torch.int64)
     keys = sort_values_(keys.bitwise_left_shift_(1).bitwise_or_(correct))

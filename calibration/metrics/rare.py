@@ -21,16 +21,16 @@ from calibration.metrics.top_label import ace_of
 LEAST_SHARE = 0.05
 """A class is rare below this share of the rows …"""
 LEAST_OF_EQUAL = 0.25
-"""… and below this part of 1/K, what each of K equally frequent classes would have."""
+"""… and below this fraction of 1/K, the share of each of K equally frequent classes."""
 
 
 class BlindSpots(NamedTuple):
     """What top-label ECE cannot see among classes of given shares.
 
-    ``bluff`` is the ECE of always predicting the commonest class with confidence 1; if it
+    ``bluff`` is the ECE of always predicting the most common class with confidence 1; if it
     is below ``LEAST_SHARE``, ECE is ``blind``: a value near 0 says nothing about the probabilities
     of the other classes. ``rare`` are the numbers of the rare classes, rarest first: their errors
-    weigh so little in ECE that it says nothing about them.
+    have so little weight in ECE that it says nothing about them.
     """
 
     bluff: float
@@ -39,10 +39,10 @@ class BlindSpots(NamedTuple):
 
 
 def blind_spots(shares: Sequence[float]) -> BlindSpots:
-    """Whom top-label ECE overlooks, given each class's share of the rows.
+    """Which classes top-label ECE cannot see, given each class's share of the rows.
 
-    Always predicting the commonest class is right in its share of the cases: with confidence 1
-    ECE is 1 minus that share, with the share as confidence it is 0, and neither predictor knows
+    Always predicting the most common class is correct in its share of the cases: with confidence
+    1, ECE is 1 minus that share; with the share as confidence it is 0; and neither predictor knows
     anything. Classes without rows are not listed.
 
     >>> blind_spots([0.986, 0.014])
@@ -62,7 +62,7 @@ def class_shares(labels: Tensor, classes: int, weights: Tensor | None = None) ->
 
 
 def rarest_class(labels: Tensor, classes: int, weights: Tensor | None = None) -> int:
-    """The number of the rarest class among labels (N) that occurs; the last of equals.
+    """The number of the rarest class that occurs among labels (N); of equals the last.
 
     ``weights`` (N) have a mean of 1.
     """
@@ -73,7 +73,7 @@ def rarest_class(labels: Tensor, classes: int, weights: Tensor | None = None) ->
 
 @torch.no_grad()
 def base_rate(probabilities: Data, labels: Data) -> Tensor:
-    """The rarest class's share of the rows: what average precision is by chance."""
+    """The rarest class's share of the rows: average precision by chance."""
     return base_rate_of(Predictions.of_rows(probabilities, labels))
 
 
@@ -86,7 +86,7 @@ def base_rate_of(predictions: Predictions) -> Tensor:
 def rare_class_bias(probabilities: Data, labels: Data) -> Tensor:
     """Mean probability of the rarest class minus its share: calibration in the large.
 
-    Positive: the class is expected more often than it occurs (Cox 1958; Steyerberg 2009).
+    Positive if the class is expected more often than it occurs (Cox 1958; Steyerberg 2009).
     """
     return rare_class_bias_of(Predictions.of_rows(probabilities, labels))
 
@@ -100,8 +100,8 @@ def rare_class_bias_of(predictions: Predictions) -> Tensor:
 def rare_class_ece(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
     """Σ_m (n_m/N)·|freq_m - mean p_m| of the rarest class's probability, equal-mass bins.
 
-    The class's part of the class-wise error of Nixon et al. 2019. To be read beside
-    ``base_rate``: always saying 0 has this as its error.
+    The class's part of the class-wise error of Nixon et al. 2019. To be compared with
+    ``base_rate``, which is the error of always predicting 0.
     """
     return rare_class_ece_of(Predictions.of_rows(probabilities, labels), check_count(bins, "bins"))
 
@@ -112,7 +112,7 @@ def rare_class_ece_of(predictions: Predictions, bins: int) -> Tensor:
 
 
 def rarest_alone(predictions: Predictions) -> Predictions:
-    """The rarest class's probability and whether a row is of it, as confidence and correctness."""
+    """The rarest class's probability and whether a row is of it, as confidence and correct."""
     probabilities, labels = predictions.rows
     weights = predictions.weights
     rarest = rarest_class(labels, probabilities.shape[-1], weights)
@@ -120,7 +120,7 @@ def rarest_alone(predictions: Predictions) -> Predictions:
 
 
 def _each(predictions: Predictions, measure: Callable[[Predictions], Tensor]) -> Tensor:
-    """A number of the rarest class alone, for each batch element: each has its own."""
+    """A measure of the rarest class only, which each batch element determines for itself."""
     probabilities, labels = predictions.rows
     *batch, samples, classes = probabilities.shape
     pieces = zip(

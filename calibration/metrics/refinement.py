@@ -1,4 +1,4 @@
-"""Decomposition of the NLL: what a temperature can correct, and what it cannot.
+"""Decomposition of the NLL into what a temperature can correct and what it cannot.
 
 Berta et al. 2025 ("Rethinking early stopping: refine, then calibrate"): refinement is the NLL
 after the best temperature, calibration the rest. All raise ``ValueError`` on malformed input.
@@ -18,10 +18,10 @@ from calibration.metrics.predictions import Predictions
 from calibration.metrics.proper_scores import cross_entropy
 from calibration.row_weights import mean_one
 
-# Below this many samples the optimism of fitting and scoring on the same set is worth avoiding.
+# With fewer samples, the optimism of fitting and scoring on the same set is worth avoiding.
 CROSS_FIT_BELOW = 1000
 CROSS_FIT_FOLDS = 5
-# Error-free samples are best sharpened without end; by then their NLL is 0 in float64.
+# Error-free samples are best sharpened without limit; at this β their NLL is 0 in float64.
 SHARPEST = 2.0**30
 
 
@@ -44,7 +44,7 @@ def nll_decomposition(
     """``nll_decomposition_from_logits`` of probabilities (..., N, K), through their logarithm.
 
     Probabilities that underflowed to 0 enter the fit as the smallest normal number of their
-    type; where that happened to a true class, nll and calibration are infinite.
+    type; if that happened to a true class, nll and calibration are infinite.
     """
     rows, targets = check_rows(probabilities, labels)
     smallest = torch.finfo(rows.dtype).tiny
@@ -63,8 +63,8 @@ def nll_decomposition_from_logits(
 
     refinement = min over β >= 0 of the NLL of softmax(β·logits), calibration = NLL - refinement.
     ``folds`` > 1 scores every fold (every folds-th row) with β fitted on the others, so that
-    calibration may come out slightly negative; 1 fits and scores on the same set. By default
-    5 folds are used below 1000 samples. ``weights`` (N), where there is no batch, weigh the rows.
+    calibration may be slightly negative; 1 fits and scores on the same set. By default 5 folds
+    are used below 1000 samples. ``weights`` (N), without a batch, are those of the rows.
     """
     rows, targets = check_logits(logits, labels)
     scaled = None if weights is None else mean_one(weights).to(rows.device)
@@ -79,7 +79,7 @@ def refinement_of(predictions: Predictions) -> Tensor:
 
 
 def _mean(values: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean over the last dimension, by weight; a value of weight 0 may be infinite."""
+    """The weighted mean over the last dimension; a value of weight 0 may be infinite."""
     if weights is None:
         return values.mean(-1)
     return torch.where(weights > 0, values * weights, 0.0).sum(-1) / weights.sum()
@@ -127,7 +127,7 @@ def best_sharpness(
     """The β >= 0 (one over the temperature) that minimises the NLL of softmax(β·logits).
 
     The NLL is convex in β; its slope, the mean of E_softmax[z] - z_y, is bracketed and solved.
-    ``smoothing`` spreads that share of every label evenly over the classes.
+    ``smoothing`` is the share of every label that is spread evenly over the classes.
     """
 
     def slope(beta: float) -> float:

@@ -1,4 +1,4 @@
-"""Reliability curves: what a reliability diagram draws."""
+"""Reliability curves, as drawn in a reliability diagram."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each test row scored: all that comparisons about new data need of an evaluation."""
+"""The scores of each test row, which are all that comparisons on new data need."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ COUNTED = ("error", "accuracy")
 class RowScores(NamedTuple):
     """One value per test row: float32, and bool of ``correct``.
 
-    ``nll`` and ``brier`` are None for a calibrator that gives no probability rows. ``labels`` is
-    a digest of the rows' labels, by which two sets of test rows are distinguished; ``groups`` are
-    those that rows belong to, as int64, None if to none; ``weights`` how much they count, with a
-    mean of 1, None if all the same. ``classes`` are the tables of the ``ClassView``, which single
-    rows do not tell; None without probability rows.
+    ``nll`` and ``brier`` are None for a calibrator without probability rows. ``labels`` is a
+    digest of the rows' labels, which distinguishes sets of test rows; ``groups`` are those of the
+    rows, as int64, None if there are none; ``weights`` how much they count, with a mean of 1, None
+    if all are equal. ``classes`` are the tables of the ``ClassView``, which cannot be computed
+    from these values; None without probability rows.
     """
 
     confidence: Tensor
@@ -39,15 +39,15 @@ class RowScores(NamedTuple):
 
     @property
     def class_view(self) -> ClassView | None:
-        """Each class's reliability, where there are probabilities."""
+        """Each class's reliability, if there are probabilities."""
         return None if self.classes is None else ClassView.of(*self.classes)
 
     def of(self, metric: str) -> Tensor | None:
-        """Each row's part of a metric that is a mean over rows, in float64; None if unknown.
+        """Each row's contribution to a metric that is a mean over rows, float64; None if unknown.
 
-        A mean by weight m is a ratio, Σ w x / Σ w, and both sums are drawn with the rows: the
-        parts are m + w (x − m) then, whose plain mean is m, and whose spread is that of the ratio,
-        linearised.
+        A weighted mean m is a ratio, Σ w x / Σ w, and both sums vary with the rows drawn: the
+        contributions are then m + w (x − m), whose plain mean is m, and whose spread is that of
+        the linearised ratio.
         """
         if metric in COUNTED:
             values = (self.correct if metric == "accuracy" else ~self.correct).double()

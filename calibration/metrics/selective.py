@@ -2,7 +2,7 @@
 
 Functions take probabilities (..., N, K) with labels (..., N), or confidence (..., N) with
 correct (..., N), and raise ``ValueError`` on malformed input. Samples of equal confidence are
-accepted in no particular order: each counts with its group's mean.
+accepted in no particular order: each counts with the mean of its group.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def accuracy_at_coverage(probabilities: Data, labels: Data, coverage: float) -> 
     """Accuracy among the ⌈coverage·N⌉ most confident samples, 0 < coverage <= 1."""
     predictions = Predictions.of(probabilities, labels)
     samples = predictions.confidence.shape[-1]
-    # Rounding first keeps 0.07 · 100 = 7.000000000000001 from asking for 8 samples.
+    # Rounding first prevents 0.07 · 100 = 7.000000000000001 from becoming 8 samples.
     accepted = ceil(round(check_positive(coverage, "coverage", most=1) * samples, 6))
     kept = torch.tensor([max(1, accepted)], device=predictions.confidence.device)
     return (_correct_among_top(predictions, kept) / kept).squeeze(-1)

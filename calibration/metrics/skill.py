@@ -1,4 +1,4 @@
-"""Scores beside what knowing only the classes' shares would give.
+"""Scores relative to knowing only the classes' shares.
 
 Functions take probabilities (..., N, K) and labels (..., N), return a float64 tensor of the
 batch shape and raise ``ValueError`` on malformed input.
@@ -16,7 +16,7 @@ from calibration.metrics.proper_scores import brier_losses, brier_of
 
 @torch.no_grad()
 def balanced_error(probabilities: Data, labels: Data) -> Tensor:
-    """Mean over classes of the share of their rows whose most probable class is another.
+    """Mean over classes of the share of their rows whose most probable class is a different one.
 
     1 minus the balanced accuracy (Brodersen et al. 2010). Classes without a row are left out.
     """
@@ -62,13 +62,13 @@ def brier_skill_influences(predictions: Predictions) -> Tensor:
     losses = brier_losses(predictions)
     mean = predictions.mean(losses)
     ratio = mean / reference
-    # The reference is 1 - Σπ², and one more row of class k moves π_k up and all down.
+    # The reference is 1 - Σπ²; one more row of class k raises π_k and scales all π down.
     of_reference = -2 * (shares[labels] - (1 - reference))
     return -(losses - mean - ratio * of_reference) / (reference * len(losses))
 
 
 def _shares(predictions: Predictions) -> tuple[Tensor, Tensor]:
-    """The classes' shares (..., K), and the Brier score of saying them always (...)."""
+    """The classes' shares (..., K), and the Brier score of always predicting them (...)."""
     counts, _ = _class_counts(predictions)
     shares = counts / counts.sum(-1, keepdim=True)
     return shares, (shares * (1 - shares)).sum(-1)
@@ -78,7 +78,7 @@ def _class_counts(predictions: Predictions) -> tuple[Tensor, Tensor]:
     """Rows, and rows whose most probable class is another, of each class (..., K)."""
     probabilities, labels = predictions.rows
     *batch, samples, classes = probabilities.shape
-    # Of all batch elements at once: each has labels of its own.
+    # For all batch elements at once: each has its own labels.
     offset = torch.arange(labels.numel() // samples, device=labels.device)[:, None] * classes
     cells = (labels.reshape(-1, samples) + offset).reshape(-1)
     size = offset.numel() * classes
@@ -91,5 +91,5 @@ def _class_counts(predictions: Predictions) -> tuple[Tensor, Tensor]:
 
 
 def _at_least_one(counts: Tensor) -> Tensor:
-    """Counts or sums of weight to divide by, 1 where there is nothing."""
+    """Counts or sums of weights to divide by, with 1 instead of 0."""
     return counts.masked_fill(counts == 0, 1)

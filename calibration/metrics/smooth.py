@@ -14,7 +14,7 @@ from calibration.metrics.checks import Data, check_positive
 from calibration.metrics.chunks import row_chunks
 from calibration.metrics.predictions import Predictions
 
-# The bandwidth is found to within 2^-10 and not sought below 0.001, as in the reference.
+# The bandwidth is found to within 2^-10 and not searched below 0.001, as in the reference.
 HALVINGS = 10
 LEAST_BANDWIDTH = 0.001
 # More samples than this are first condensed onto a grid finer than the smoothing grids.
@@ -25,14 +25,14 @@ KERNEL_ELEMENTS = 2**20
 
 @torch.no_grad()
 def smooth_ece(probabilities: Data, labels: Data) -> Tensor:
-    """Smooth ECE of Błasiok & Nakkiran 2023, as their package ``relplot`` computes it.
+    """Smooth ECE of Błasiok & Nakkiran 2023, as computed by their package ``relplot``.
 
     smECE_σ = ∫ |Σ_i k_σ(t, conf_i)(conf_i - correct_i)| dt / N with the reflected Gaussian
     kernel k_σ; the bandwidth is the fixed point σ = smECE_σ. O(N log N + grid · log grid).
 
     The discretisation (grid, bandwidth steps, mass at the very ends 0 and 1 reflected once) is
-    the reference's, so that figures can be compared. It shows: where most confidences lie within
-    0.001 of 1, the value exceeds ``ece``, which the integral itself never does.
+    that of the reference, so that values can be compared. It has an effect: if most confidences
+    are within 0.001 of 1, the value exceeds ``ece``, which the integral itself never does.
     """
     return smooth_ece_of(Predictions.of(probabilities, labels))
 
@@ -54,7 +54,7 @@ def smoothers(predictions: Predictions) -> list[Smoother]:
 class Smoother:
     """Gaps (n) at confidences (n) in ascending order, ready for smoothing with any bandwidth.
 
-    Where samples have ``weights`` (n), the gaps are multiplied by them.
+    If samples have ``weights`` (n), the gaps are multiplied by them.
     """
 
     def __init__(self, confidence: Tensor, gap: Tensor, weights: Tensor | None = None) -> None:
@@ -94,7 +94,7 @@ class Smoother:
 
 
 def cells_for(bandwidth: float) -> int:
-    """Grid cells for a bandwidth: at least ten per bandwidth; even, so that kernels centre."""
+    """Grid cells for a bandwidth: at least ten per bandwidth; even, so that kernels are centred."""
     return max(1000, 2 * round(5 / bandwidth))
 
 
@@ -105,7 +105,7 @@ def mesh_for(bandwidth: float, device: torch.device) -> Tensor:
 
 
 def to_grid(positions: Tensor, weights: Tensor, cells: int) -> Tensor:
-    """Share each weight between the two nodes next to its position, in proportion to nearness."""
+    """Split each weight between the two nodes next to its position, in proportion to nearness."""
     scaled = positions * cells
     node = scaled.long().clamp_(max=cells - 1)
     right = torch.bincount(node, weights=(scaled - node) * weights, minlength=cells)
@@ -138,7 +138,7 @@ def condense(
 
 
 def _on_nodes(total: Tensor, right: Tensor) -> Tensor:
-    """Node values from the weight in each cell and the part of it that belongs to its right end."""
+    """Node values from the weight in each cell and the part that belongs to its right end."""
     values = total.new_zeros(len(total) + 1)
     values[:-1] += total - right
     values[1:] += right
@@ -177,7 +177,7 @@ def interpolate(values: Tensor, mesh: Tensor) -> Tensor:
 
 
 def fixed_point(smoother: Smoother) -> tuple[Tensor, float]:
-    """The smoothed error at the least bandwidth found that is not below it, and the bandwidth."""
+    """The smoothed error at the smallest bandwidth found not below it, and that bandwidth."""
     found: dict[float, Tensor] = {}
 
     def error(bandwidth: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Errors against a known posterior: on synthetic data P(y | x) can be computed.
+"""Errors relative to a known posterior: for synthetic data P(y | x) can be computed.
 
 Both functions take predicted probabilities and the true posterior, (..., N, K) each, return a
 float64 tensor of the batch shape and raise ``ValueError`` on malformed input. Labels do not
@@ -34,7 +34,7 @@ def true_ce(probabilities: Data, posterior: Data, *, bandwidth: float = 0.02) ->
 
 @torch.no_grad()
 def posterior_gap(probabilities: Data, posterior: Data) -> Tensor:
-    """Mean of |conf - P(correct | x)|: the distance of the confidence to the posterior's."""
+    """Mean of |conf - P(correct | x)|: the distance from the posterior's confidence."""
     confidence, chance = _confidence_and_chance(probabilities, posterior)
     return (confidence - chance).abs().mean(-1)
 

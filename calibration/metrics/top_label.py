@@ -22,7 +22,7 @@ ROBUSTNESS_BINS = (10, 20, 50, 100, 200, 500, 1000)
 
 @dataclass(frozen=True)
 class MaximumError:
-    """The maximum calibration error and the number of samples in the bin that decides it."""
+    """The maximum calibration error and the number of samples in the bin that determines it."""
 
     value: Tensor
     count: Tensor
@@ -58,7 +58,7 @@ def ece_of(predictions: Predictions, bins: int) -> Tensor:
 def overconfidence(probabilities: Data, labels: Data) -> Tensor:
     """Mean confidence minus accuracy: positive if over-confident, negative if under-confident.
 
-    ECE with a single bin, before the sign is taken away: gaps of opposite sign cancel.
+    ECE with a single bin, but with its sign: gaps of opposite sign cancel.
     """
     return overconfidence_of(Predictions.of(probabilities, labels))
 
@@ -72,24 +72,24 @@ def overconfidence_of(predictions: Predictions) -> Tensor:
 def mce(probabilities: Data, labels: Data, *, bins: int = 15) -> Tensor:
     """Maximum calibration error: max |acc_m - conf_m| over non-empty equal-width bins.
 
-    Naeini et al. 2015. A single sample can decide it: see ``mce_with_count``.
+    Naeini et al. 2015. A single sample can determine it: see ``mce_with_count``.
     """
     return mce_with_count(probabilities, labels, bins=bins).value
 
 
 @torch.no_grad()
 def mce_with_count(probabilities: Data, labels: Data, *, bins: int = 15) -> MaximumError:
-    """``mce`` together with the number of samples in the deciding bin."""
+    """``mce`` together with the number of samples in the bin that determines it."""
     return mce_of(Predictions.of(probabilities, labels), check_count(bins, "bins"))
 
 
 def mce_of(predictions: Predictions, bins: int) -> MaximumError:
     """``mce_with_count`` of checked predictions."""
     sums = predictions.width_sums(bins)
-    # -1 keeps an empty bin from deciding when every gap is 0.
+    # -1 prevents an empty bin from being chosen when every gap is 0.
     value, where = sums.gap.abs().masked_fill(sums.count == 0, -1).max(dim=-1)
     count = sums.count
-    if predictions.weights is not None:  # whatever they weigh, so many samples decide
+    if predictions.weights is not None:  # the number of samples, whatever their weights
         there = predictions.weights > 0
         index = width_index(predictions.confidence[there], bins)
         count = torch.bincount(index, minlength=bins).double()
@@ -102,7 +102,7 @@ def mce_value_of(predictions: Predictions, bins: int) -> Tensor:
 
 
 def mce_count_of(predictions: Predictions, bins: int) -> Tensor:
-    """The number of samples in the bin that decides ``mce``."""
+    """The number of samples in the bin that determines ``mce``."""
     return mce_of(predictions, bins).count
 
 
@@ -144,7 +144,7 @@ def l2_debiased(
     """Debiased squared L2 error: Σ_m (n_m/N)·[(acc_m - conf_m)² - acc_m(1-acc_m)/(n_m-1)].
 
     Kumar et al. 2019. A square, so not comparable in size with ``ece``; unbiased, so it may be
-    negative. A bin of a single sample says nothing about its variance and contributes 0.
+    negative. A bin with a single sample has no variance estimate and contributes 0.
     """
     predictions = Predictions.of(probabilities, labels)
     return l2_debiased_of(predictions, check_count(bins, "bins"), scheme)
@@ -171,7 +171,7 @@ def debiased_square(sums: BinSums) -> Tensor:
 def ks(probabilities: Data, labels: Data) -> Tensor:
     """Kolmogorov-Smirnov calibration error: max |Σ_{i<=j} (conf_i - correct_i)| / N.
 
-    Gupta et al. 2021. Samples sorted by confidence, the maximum taken at distinct confidences.
+    Gupta et al. 2021. Samples are sorted by confidence, with the maximum at distinct confidences.
     """
     return ks_of(Predictions.of(probabilities, labels))
 

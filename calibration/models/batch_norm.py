@@ -13,8 +13,8 @@ from torch import Tensor, nn
 class _AssigningStatistics(nn.modules.batchnorm._BatchNorm):
     """The same numbers as the stock layer; running statistics are assigned, without gradient.
 
-    Derivatives are right in every order under torch.func, and up to the second under plain
-    autograd (torch's fused kernel takes its statistics for constants from the third on).
+    Derivatives are correct in every order under torch.func, and up to the second under plain
+    autograd (from the third on, torch's fused kernel treats its statistics as constants).
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ class _AssigningStatistics(nn.modules.batchnorm._BatchNorm):
 
     def _normalise(self, input: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # With momentum 1 the kernel leaves the batch's own mean and unbiased variance in fresh
-        # tensors, at no further pass over the activations.
+        # tensors, without another pass over the activations.
         assert self.running_mean is not None
         mean, variance = torch.zeros_like(self.running_mean), torch.zeros_like(self.running_mean)
         output = nn.functional.batch_norm(
@@ -89,16 +89,16 @@ _ASSIGNING: dict[type[nn.Module], type[_AssigningStatistics]] = {
 def assign_statistics(module: nn.Module) -> None:
     """Turn every stock batch-normalisation layer of ``module`` into its assigning variant.
 
-    Subclasses of the stock layers keep the forward their author gave them.
+    Subclasses of the stock layers keep their own forward.
     """
     for layer in module.modules():
         variant = _ASSIGNING.get(type(layer))
         if variant is not None:
-            # A new object would have to be put in at every place that refers to the old one,
-            # plain attributes of a user's module included; a new class keeps the identity.
+            # A new object would have to replace the old one at every reference to it, including
+            # plain attributes of a user's module; a new class keeps the identity.
             layer.__class__ = variant
 
 
 def assigns_statistics(layer: nn.Module) -> bool:
-    """Whether ``layer`` leaves the statistics it is given untouched."""
+    """Whether ``layer`` does not modify the statistics it is given."""
     return isinstance(layer, _AssigningStatistics)

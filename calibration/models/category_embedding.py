@@ -13,19 +13,19 @@ from calibration.models.output import Network, Output
 
 
 class CategoryEmbedding(Network):
-    """Replaces one-hot blocks, the last inputs, by a learned vector for each category.
+    """Replaces one-hot blocks, the last inputs, by a learned vector per category.
 
-    Blocks of at most ``width`` categories stay as they are. A category unknown in training,
+    Blocks of at most ``width`` categories are unchanged. A category unknown in training,
     all zeros in its block, has the vector 0.
     """
 
     def __init__(self, network: Network, blocks: Sequence[int], width: int) -> None:
         super().__init__()
         self.blocks = tuple(blocks)
-        # Of unit length on average, as a one-hot block is.
+        # Of unit length on average, like a one-hot block.
         tables = (torch.randn(size, width) / width**0.5 for size in blocks if size > width)
         self.tables = nn.ParameterList(nn.Parameter(table) for table in tables)
-        self.network = network  # after the tables: its last layer is the last of all
+        self.network = network  # after the tables, so that its last layer is the last of all
 
     def forward(self, inputs: Tensor) -> Output:
         """The network's output on embedded inputs."""
@@ -52,7 +52,7 @@ def build_embedded(
 ) -> Network:
     """A model whose last inputs are one-hot ``blocks``, embedded in ``width`` numbers each.
 
-    With a ``width`` of 0, or no block larger than it, this is ``build_model``; as there, raises
+    With ``width`` 0, or no larger block, this is ``build_model``. Like it, raises
     ``ValueError`` for a model that cannot be built.
     """
     large = [size for size in blocks if size > width] if width else []

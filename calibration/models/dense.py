@@ -1,8 +1,8 @@
-"""Networks of linear layers with ReLUs between them: values and gradients by hand.
+"""Networks of linear layers with ReLUs between them: hand-written values and gradients.
 
-Autograd's kernels without a graph, but for products with a few columns, where BLAS takes up to
-eight times as long as for their transpose. Parameters may be those of K networks, stacked along a
-first dimension: each product is then one batched product.
+The kernels are autograd's, without a graph, except for products with a few columns, where BLAS
+takes up to eight times as long as for their transpose. Parameters may be those of K networks,
+stacked along a first dimension: each product is then one batched product.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 
 
 class Dense:
-    """The function of one flat vector that ``FunctionalModel`` makes of such a network.
+    """Such a network as a function of one flat vector, like ``FunctionalModel``'s.
 
-    ``widths``: of the inputs, of every hidden layer, of the logits.
+    ``widths`` are those of the inputs, of every hidden layer and of the logits.
     """
 
     def __init__(self, widths: Sequence[int]) -> None:
@@ -39,7 +39,7 @@ class Dense:
         return DensePass(self, values, into, weights)
 
     def layers(self, parameters: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Views of the flat vector: every layer's weights, and its biases as a row."""
+        """Views of the flat vector: the weights of every layer, and its biases as a row."""
         *members, _ = parameters.shape
         parts = parameters.split_with_sizes(self._sizes, dim=-1)
         weights = [
@@ -50,7 +50,7 @@ class Dense:
 
 
 class DensePass(NamedTuple):
-    """The logits, what went into each layer, and the layers' weights."""
+    """The logits, the input of each layer, and the layers' weights."""
 
     dense: Dense
     logits: Tensor
@@ -59,18 +59,18 @@ class DensePass(NamedTuple):
 
     @property
     def features(self) -> Tensor:
-        """What the last layer sees."""
+        """The input of the last layer."""
         return self.into[-1]
 
     def backward(self, logits_bar: Tensor, features_bar: Tensor | None = None) -> Tensor:
-        """The gradient at the parameters, given those at the logits and at the features.
+        """The gradient with respect to the parameters, given those for the logits and features.
 
-        ``features_bar`` is what a loss adds that looks at the features themselves.
+        ``features_bar`` is the contribution of a loss that uses the features directly.
         """
         return self.gradient(self.bars(logits_bar, features_bar))
 
     def bars(self, logits_bar: Tensor, features_bar: Tensor | None = None) -> list[Tensor]:
-        """The gradients at what each layer gives before its ReLU, first layer first."""
+        """The gradients at each layer's output before its ReLU, first layer first."""
         found = [logits_bar]
         for layer in range(len(self.into) - 1, 0, -1):
             bar = self._multiply(found[-1], self.weights[layer])
@@ -80,14 +80,14 @@ class DensePass(NamedTuple):
         return found[::-1]
 
     def gradient(self, bars: list[Tensor]) -> Tensor:
-        """The gradient at the parameters, given those of ``bars``."""
+        """The gradient with respect to the parameters, given ``bars``."""
         return self._flat(map(self._slope, bars, self.into), bars)
 
     def tangent(self, direction: Tensor) -> DenseTangent:
-        """The derivative of what ``forward`` computes along a direction of the parameters.
+        """The directional derivative of ``forward`` along a direction of the parameters.
 
-        With ``gradient_along`` it makes R{∇} of Pearlmutter 1994, "Fast exact multiplication by
-        the Hessian".
+        Together with ``gradient_along`` this is R{∇} of Pearlmutter 1994, "Fast exact
+        multiplication by the Hessian".
         """
         weights, biases = self.dense.layers(direction)
         add = torch.baddbmm if direction.dim() > 1 else torch.addmm
@@ -123,7 +123,7 @@ class DensePass(NamedTuple):
         return self._flat(slopes[::-1], alongs[::-1])
 
     def _passed(self, values: Tensor, layer: int) -> Tensor:
-        """In place: 0 where the ReLU before that layer gave 0."""
+        """Set to 0, in place, where the ReLU before that layer gave 0."""
         into = self.into[layer]
         torch.ops.aten.threshold_backward.grad_input(values, into, 0, grad_input=values)
         return values
@@ -132,13 +132,13 @@ class DensePass(NamedTuple):
         return torch.bmm(one, other) if one.dim() > 2 else torch.mm(one, other)
 
     def _slope(self, bar: Tensor, into: Tensor) -> Tensor:
-        """At a layer's weights; with a few columns by way of the transpose."""
+        """The gradient for a layer's weights; with few columns, computed as the transpose."""
         if into.shape[-1] < bar.shape[-1]:
             return self._multiply(into.mT, bar).mT
         return self._multiply(bar.mT, into)
 
     def _flat(self, slopes: Iterable[Tensor], bars: list[Tensor]) -> Tensor:
-        """Gradients at all weights, and at the biases the sums of ``bars``, as one vector."""
+        """One vector of the gradients for all weights, and for the biases (sums of ``bars``)."""
         batched = self.logits.dim() - 2
         pairs = zip(slopes, bars, strict=True)
         parts = [part for slope, bar in pairs for part in (slope.flatten(batched), bar.sum(-2))]
@@ -146,7 +146,7 @@ class DensePass(NamedTuple):
 
 
 class DenseTangent(NamedTuple):
-    """The derivatives along a direction: of the logits, of what went into each layer but the first.
+    """Directional derivatives of the logits, and of the input of each layer except the first.
 
     ``weights`` is the direction itself, layer by layer.
     """

@@ -1,4 +1,4 @@
-"""A pretrained network under a head, both of them trained."""
+"""A pretrained network with a head, both trained."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from calibration.models.output import Network, Output
 
 
 class FineTuned(Network):
-    """A backbone that gives one vector for each input, and a head on these vectors.
+    """A backbone that gives one vector per input, and a head on these vectors.
 
-    The backbone comes first: its parameters are the first of a flat vector. ``held``, it runs as
-    in predictions whatever the head does: batch normalisation then neither looks at a batch nor
-    learns from it.
+    The backbone comes first: its parameters are the first of a flat vector. If it is ``held``, it
+    always runs in evaluation mode: batch normalisation then neither uses batch statistics nor
+    updates its own.
     """
 
     def __init__(self, backbone: nn.Module, head: Network, rows_at_once: int) -> None:
@@ -33,7 +33,7 @@ class FineTuned(Network):
 
     def forward(self, inputs: Tensor) -> Output:
         """The head's output on the backbone's vectors."""
-        # Fused attention can be differentiated only once, and bilevel methods do so twice.
+        # Fused attention can be differentiated only once; bilevel methods need it twice.
         with sdpa_kernel(SDPBackend.MATH):
             output: Output = self.head(self.backbone(inputs))
         return output

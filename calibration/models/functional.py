@@ -24,17 +24,17 @@ class FunctionalModel:
     stacked parameters. The module it was made from is copied and never changes.
 
     Tied parameters appear once, under the first of their names. Parameters that need no
-    gradient (a frozen backbone) are carried among the buffers, so that no optimiser of the
-    flat vector can move them.
+    gradient (a frozen backbone) are among the buffers, so that no optimiser of the flat
+    vector can change them.
 
-    ``names`` lists the parameters in the order of the vector, ``slices`` says where each lies,
+    ``names`` lists the parameters in the order of the vector, ``slices`` gives their positions,
     ``size`` is the vector's length and ``head`` names the parameters of the last layer: the
     last ``nn.Linear`` or, without one, the last module with trainable parameters of its own.
-    ``dense`` is the same function by hand, for networks of linear layers and ReLUs. Of a
-    fine-tuned network, the first ``backbone`` entries of the vector are the backbone's.
+    ``dense`` is the same function written by hand, for networks of linear layers and ReLUs. In
+    a fine-tuned network, the first ``backbone`` entries of the vector are the backbone's.
 
-    Raises ``ValueError`` if the module has no trainable parameters, has them in several dtypes
-    or on several devices, or has lazy layers that have not seen a batch yet.
+    Raises ``ValueError`` if the module has no trainable parameters, parameters of several dtypes
+    or on several devices, or lazy layers that have not seen a batch yet.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -57,7 +57,7 @@ class FunctionalModel:
         places = _places(skeleton)
         self._parameter_places = [places[id(p)] for p in trainable.values()]
         self._buffer_places = {name: places[id(b)] for name, b in buffers.items()}
-        # Whatever else keeps buffers may change them in place: it gets copies to do so.
+        # Other layers with buffers may change them in place, so they are given copies.
         safe = {id(b) for m in skeleton.modules() if assigns_statistics(m) for b in m.buffers()} | {
             id(p) for p in frozen.values()
         }
@@ -76,7 +76,7 @@ class FunctionalModel:
         self.dense = self._network.dense_form if not buffers else None
 
     def initial(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """The flat parameters and the buffers the module had, as detached copies."""
+        """The module's original flat parameters and buffers, as detached copies."""
         return self._parameters.clone(), {n: b.clone() for n, b in self._buffers.items()}
 
     def unflatten(self, parameters: Tensor) -> dict[str, Tensor]:
@@ -98,8 +98,8 @@ class FunctionalModel:
     ) -> tuple[Output, dict[str, Tensor]]:
         """The network's output on ``inputs`` and the buffers after it.
 
-        Neither ``buffers`` nor its tensors are changed; new buffers carry no gradient. ``held``,
-        a backbone is a constant, and runs as in predictions.
+        Neither ``buffers`` nor its tensors are changed; new buffers carry no gradient. With
+        ``held``, a backbone is constant and runs in evaluation mode.
         Raises ``ValueError`` if parameters or buffers are not this model's.
         """
         if buffers.keys() != self._buffer_places.keys():
@@ -112,7 +112,7 @@ class FunctionalModel:
             self._network.train(training)
             self._mode = training, held
         views = list(self._views(parameters))
-        if held:  # nothing is differentiated there, and autograd need not go through it
+        if held:  # nothing is differentiated there, so autograd can skip it
             views[: self._of_backbone] = [view.detach() for view in views[: self._of_backbone]]
         try:
             for places, value in zip(self._parameter_places, views, strict=True):
@@ -125,7 +125,7 @@ class FunctionalModel:
             output = self._network(inputs)
             after = {name: _read(places) for name, places in self._buffer_places.items()}
         finally:
-            # Left behind, the values would keep graphs alive and make this object uncopyable.
+            # Values left here would keep graphs alive and make this object uncopyable.
             for container, key, placeholder in self._placeholders:
                 container[key] = placeholder
         return output, after
@@ -135,8 +135,8 @@ class FunctionalModel:
             raise ValueError(
                 f"parameters must be a vector of {self.size}; got shape {tuple(parameters.shape)}"
             )
-        # One split, because its gradient is one concatenation; the gradient of every slice
-        # taken by itself would be a vector of full length.
+        # One split, because its gradient is one concatenation; the gradient of each separate
+        # slice would be a vector of full length.
         parts = torch.split(parameters, self._sizes)
         pairs = zip(parts, self._shapes, strict=True)
         # A view is an autograd node of its own; vectors need none.
@@ -181,9 +181,9 @@ def _places(module: nn.Module) -> dict[int, list[_Place]]:
 
 
 def _hollow_out(all_places: list[list[_Place]]) -> list[tuple[dict[str, Any], str, Tensor]]:
-    """Replace the tensors by placeholders without storage, and say which went where.
+    """Replace the tensors by placeholders without storage, and return which were where.
 
-    A layer that keeps a tensor of its own aside then fails instead of using it silently.
+    A layer that keeps its own reference to a tensor then fails instead of silently using it.
     """
     placeholders = []
     for places in all_places:

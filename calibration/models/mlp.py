@@ -28,8 +28,8 @@ _ACTIVATIONS: dict[Activation, type[nn.Module]] = {
 class MLP(DropoutModelOptions):
     """Fully connected network on the flattened input.
 
-    Weights and biases start uniform in ±1/√fan_in, PyTorch's default; random biases matter on
-    inputs of few dimensions, where without them every unit's boundary meets the origin.
+    Weights and biases start uniform in ±1/√fan_in, PyTorch's default; random biases matter for
+    inputs of few dimensions, where otherwise every unit's boundary passes through the origin.
     """
 
     widths: Annotated[
@@ -41,7 +41,7 @@ class MLP(DropoutModelOptions):
     ] = 0.0
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> Network:
-        """A network that takes inputs of any shape."""
+        """A network for inputs of any shape."""
         return self.predicting(_MLP(self, math.prod(input_shape), classes))
 
 
@@ -60,7 +60,7 @@ class _MLP(Network):
 
     @property
     def dense_form(self) -> Dense | None:
-        """The same function without modules, if there is nothing but linear layers and ReLUs."""
+        """The same function without modules, if all layers are linear layers and ReLUs."""
         if not self.plain:
             return None
         linear = [layer for layer in (*self.body, self.head) if isinstance(layer, nn.Linear)]
@@ -68,7 +68,7 @@ class _MLP(Network):
 
     def forward(self, inputs: Tensor) -> Output:
         features = inputs
-        # Not layer(features): what nn.Module does around a call is a tenth of a small step.
+        # Not layer(features): nn.Module's overhead per call is a tenth of a small step.
         for layer in self.body:
             features = layer.forward(features)
         return Output(self.head.forward(features), features)

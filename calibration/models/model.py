@@ -1,4 +1,4 @@
-"""What a model is, the registry of models, and building one by its name."""
+"""The interface of models, their registry, and building one by name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from calibration.registry import Registry
 
 
 class ModelOptions(Settings, ABC):
-    """Base of every registered model: its options are the fields, ``build`` makes the network.
+    """Base of every registered model: the fields are its options, ``build`` makes the network.
 
-    The first line of a subclass's docstring is the description a user is shown. ``version``
-    is part of every trial's key: raise it when a change alters what is built.
+    The first line of a subclass's docstring is the description shown to users. ``version``
+    is part of every trial's key: increase it when a change alters what is built.
     """
 
     noun: ClassVar[str] = "option"
@@ -35,13 +35,13 @@ class ModelOptions(Settings, ABC):
         """
 
     def build_as(self, name: str, input_shape: tuple[int, ...], classes: int) -> Network:
-        """``build``, of the member called ``name`` where a family of networks is registered."""
+        """``build`` for the member called ``name``, if a family of networks is registered."""
         return self.build(input_shape, classes)
 
     def prepare_as(self, name: str) -> Transform | None:
-        """What makes raw inputs into those of the network called ``name``.
+        """The transform from raw inputs to those of the network called ``name``.
 
-        None for most: theirs are transformed as the training rows suggest.
+        None for most models: their inputs have a transform fitted on the training rows.
         """
         return None
 
@@ -56,7 +56,7 @@ def build_model(
 
     A factory is called as ``factory(input_shape=..., classes=..., **options)`` and returns an
     ``nn.Module`` whose forward gives logits (N, classes), or the pair (logits, features).
-    It is tried once on a batch of two, so that a misfit shows here and not during training.
+    It is tried once on a batch of two, so that a mismatch shows here and not during training.
 
     Raises ``ValueError`` for an unknown name, unknown or wrong options, fewer than two classes,
     or an input shape that the model cannot take.
@@ -76,7 +76,7 @@ def build_model(
 
 
 def own_preparation(name: str, options: dict[str, Any]) -> Transform | None:
-    """What makes raw inputs into a model's, if it does not leave that to the data.
+    """The transform from raw inputs to a model's, if it does not leave that to the data.
 
     Raises ``ValueError`` as ``build_model`` does.
     """
@@ -87,7 +87,7 @@ def own_preparation(name: str, options: dict[str, Any]) -> Transform | None:
 
 
 def model_version(name: str) -> int:
-    """The version of a registered model, or of a user's own that has a number ``version``."""
+    """The version of a registered model, or of a user's own with a numeric ``version``."""
     version = getattr(MODELS[name], "version", 1)
     return version if isinstance(version, int) else 1
 
@@ -95,7 +95,7 @@ def model_version(name: str) -> int:
 def image_shape(input_shape: tuple[int, ...], model: str, smallest: int) -> tuple[int, int, int]:
     """``input_shape`` as (channels, height, width).
 
-    Raises ``ValueError`` if it is not an image, or one with a side shorter than ``smallest``.
+    Raises ``ValueError`` if it is not an image, or has a side shorter than ``smallest``.
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
         raise ValueError(
@@ -139,7 +139,7 @@ def _try_out(name: str, network: Network, input_shape: tuple[int, ...], classes:
     try:
         with torch.no_grad():
             logits = network(torch.zeros(2, *input_shape)).logits
-    # A user's forward may fail in any way; all of them mean the same to who wrote the spec.
+    # A user's forward may raise anything; it all means the same to the author of the spec.
     except Exception as error:
         raise ValueError(
             f"model {name!r} failed on a batch of shape {(2, *input_shape)}: "

@@ -17,7 +17,7 @@ from calibration.models.output import Network, Output
 
 
 class DropoutModelOptions(ModelOptions):
-    """Base of the models that have dropout: they can keep it when they predict."""
+    """Base of the models with dropout, which can keep it for predictions."""
 
     dropout: float = 0.0
     mc_dropout: Annotated[
@@ -32,7 +32,7 @@ class DropoutModelOptions(ModelOptions):
         return self
 
     def predicting(self, network: Network) -> Network:
-        """The network as it is to be trained and to predict."""
+        """The network as it is trained and used for predictions."""
         return MonteCarloDropout(network, self.mc_dropout) if self.mc_dropout else network
 
 
@@ -40,9 +40,9 @@ class MonteCarloDropout(Network):
     """A network whose predictions are the mean probabilities of T passes with dropout.
 
     In training it is the network itself. In evaluation its logits are log (1/T) Σ_t softmax(z_t)
-    and its features the mean of the passes'. Pass t has the same masks for every row and every
+    and its features the mean over the passes. Pass t has the same masks for every row and every
     call, drawn once from a fixed seed: T samples of the network's weights, so that a prediction
-    depends on its row alone and can be repeated. A prediction costs T passes.
+    depends only on its row and can be repeated. A prediction costs T passes.
     """
 
     def __init__(self, network: Network, passes: int) -> None:
@@ -73,7 +73,7 @@ class MonteCarloDropout(Network):
 
 
 class SampledDropout(nn.Module):
-    """Dropout, or in evaluation the mask number ``sample`` of the layer at ``place``."""
+    """Dropout, or in evaluation mask number ``sample`` of the layer at ``place``."""
 
     def __init__(self, share: float, place: int) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def _mask(shape: tuple[int, ...], share: float, place: int, sample: int) -> Tens
 
 
 def _replace_dropout(network: nn.Module) -> list[SampledDropout]:
-    """Put ``SampledDropout`` in the place of every ``nn.Dropout``."""
+    """Replace every ``nn.Dropout`` by ``SampledDropout``."""
     made: list[SampledDropout] = []
     for owner in list(network.modules()):
         for name, layer in owner.named_children():

@@ -1,4 +1,4 @@
-"""What a network returns, and any module seen as one that returns it."""
+"""The output of a network, and a wrapper for modules that return something else."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Output(NamedTuple):
 class Network(nn.Module, ABC):
     """A module whose forward returns an ``Output``.
 
-    ``rows_at_once``: the most rows that it is to predict at once, if its layers take much memory.
+    ``rows_at_once`` limits the rows to predict at once, for layers that need much memory.
     """
 
     rows_at_once: int | None = None
 
     @property
     def dense_form(self) -> Dense | None:
-        """The same function of all its parameters by hand, for networks that have one."""
+        """The same function of all its parameters written by hand, if there is one."""
         return None
 
     @abstractmethod
@@ -62,7 +62,7 @@ class WithFeatures(Network):
                 width = result.shape[-1] if result.dim() else 0
                 return Output(result, self._inputs_by_width.get(width, result))
         finally:
-            # Held any longer, it would keep a batch's graph alive.
+            # Kept any longer, it would keep a batch's graph alive.
             self._inputs_by_width.clear()
         if isinstance(result, tuple) and len(result) == 2:
             logits, features = result

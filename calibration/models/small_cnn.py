@@ -31,7 +31,7 @@ class SmallCNN(DropoutModelOptions):
     ] = 0.0
 
     def build(self, input_shape: tuple[int, ...], classes: int) -> Network:
-        """A network for images; every stage but the last halves their sides."""
+        """A network for images; every stage except the last halves their sides."""
         smallest = 2 ** (len(self.channels) - 1)
         channels, _, _ = image_shape(input_shape, "small_cnn", smallest)
         return self.predicting(_SmallCNN(self, channels, classes))

@@ -65,7 +65,7 @@ class _Block(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         active = self.activate(inputs)
         residual: Tensor = self.residual(active)
-        # A projection shares the activation; an identity passes the input by.
+        # A projection uses the activation; an identity shortcut bypasses it.
         return residual + (inputs if self.projection is None else self.projection(active))
 
 

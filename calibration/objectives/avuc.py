@@ -23,8 +23,8 @@ def avuc(
     q = σ((logit h − logit κ)/T) around the threshold κ ∈ (0, 1), and
     n_AU = Σ_{right} q tanh u, n_IC = Σ_{wrong} (1−q)(1 − tanh u),
     n_AC = Σ_{right} (1−q)(1 − tanh u), n_IU = Σ_{wrong} q tanh u.
-    AvUC (Krishnan & Tickoo 2020) has steps instead of q, and multiplies each term by the
-    confidence (right) or its complement (wrong).
+    AvUC (Krishnan & Tickoo 2020) has a step function instead of q, and multiplies each term by
+    the confidence (right) or its complement (wrong).
     """
     _, _, correct = top_label(logits, labels)
     nats = entropy(logits)
@@ -35,5 +35,5 @@ def avuc(
     certain = (-odds / temperature).sigmoid() * (1 - nats.tanh())
     undesired = (correct * uncertain + (1 - correct) * certain).mean()
     desired = (correct * certain + (1 - correct) * uncertain).mean()
-    # All samples may be undesired: certain and wrong, or right and uncertain.
+    # All samples may be undesirable: certain and wrong, or right and uncertain.
     return (undesired / desired.clamp_min(_LEAST)).log1p()

@@ -8,7 +8,7 @@ from torch import Tensor
 from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.top_label import top_label
 
-# Its inverse square, which double backward forms, is still a float32.
+# Its inverse square, which double backward computes, is still a float32.
 LEAST_DOUBT = 1e-15
 
 
@@ -18,11 +18,11 @@ def confidence_bce(logits: Tensor, labels: Tensor, *, sharpness: Real = 30.0) ->
 
     BO4SC Eq. 12–13; ``correct`` carries no gradient. The Boltzmann confidence ĉ tends to max p as
     the ``sharpness`` a grows and to 1/K as it vanishes. A certain row has e^a/(e^a + K − 1), so a
-    small a caps it: 0.88 at a = 2 and K = 2; 20–50 is sensible.
+    small a caps it: 0.88 at a = 2 and K = 2; 20–50 is reasonable.
     """
     probabilities, _, correct = top_label(logits, labels)
     doubt = _boltzmann_doubt(probabilities, sharpness)
-    # ĉ ≥ 1/K, so only the doubt can vanish: when e^{-a} underflows in a saturated row.
+    # ĉ ≥ 1/K, so only 1 − ĉ can vanish: when e^{-a} underflows in a saturated row.
     right = -(-doubt).log1p()
     wrong = -doubt.clamp_min(LEAST_DOUBT).log()
     return torch.where(correct > 0, right, wrong).mean()

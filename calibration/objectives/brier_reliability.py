@@ -15,8 +15,8 @@ def brier_reliability(
 ) -> Tensor:
     """Σ_m w_m (conf_m − acc_m)² over soft bins of the top label's confidence.
 
-    The square of ``sb_ece`` with the same hyperparameters: its pull fades as the error vanishes,
-    where that of a norm stays. Raises ``ValueError`` when ``bins`` is below 1.
+    The square of ``sb_ece`` with the same hyperparameters: its gradient fades as the error
+    vanishes, unlike that of a norm. Raises ``ValueError`` when ``bins`` is below 1.
     """
     _, confidence, correct = top_label(logits, labels)
     memberships = soft_bins(confidence, bin_centres(bins, confidence), temperature)

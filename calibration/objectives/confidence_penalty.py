@@ -15,6 +15,6 @@ def entropy(logits: Tensor) -> Tensor:
 
 @OBJECTIVES.register("confidence_penalty")
 def confidence_penalty(logits: Tensor, labels: Tensor) -> Tensor:
-    """Minus the mean entropy: minimising it raises entropy. The labels play no part."""
+    """Minus the mean entropy: minimising it raises entropy. The labels are not used."""
     check_batch(logits, labels)
     return -entropy(logits).mean()

@@ -13,7 +13,7 @@ from calibration.objectives.top_label import top_label
 def mdca(logits: Tensor, labels: Tensor) -> Tensor:
     """Mean over classes k of |mean p_k − frequency of k| in the batch (Hebbalaguppe et al. 2022).
 
-    A base-rate predictor has 0: it constrains the mean only.
+    It is 0 for a base-rate predictor: it constrains only the mean.
     """
     check_batch(logits, labels)
     classes = torch.arange(logits.shape[-1], device=logits.device)

@@ -16,7 +16,7 @@ def mmce(logits: Tensor, labels: Tensor) -> Tensor:
     """Square root of the mean over all pairs of (c_i − r_i)(c_j − r_j) exp(−|r_i − r_j|/0.4).
 
     c = correct, r = confidence. Some published code omits the root, which changes the meaning
-    of the weight this term is given. Memory N².
+    of this term's weight. Memory N².
     """
     _, confidence, correct = top_label(logits, labels)
     return _kernel_norm((correct - confidence) / confidence.shape[0], confidence)
@@ -32,7 +32,7 @@ def mmce_weighted(logits: Tensor, labels: Tensor) -> Tensor:
 
     This is the paper's formula. Published code divides by the counts twice, which makes the
     value about n₀ times smaller: the often quoted weights of 8–9 belong to that scale. Here
-    they correspond to 8/n₀, between 0.1 and 2 for the errors of an ordinary batch of 128.
+    they correspond to 8/n₀, between 0.1 and 2 for the errors in a typical batch of 128.
     """
     _, confidence, correct = top_label(logits, labels)
     successes = correct.sum()

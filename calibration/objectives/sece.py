@@ -21,8 +21,8 @@ def sece(
 
     Meta-Regularization Eq. 5–7 with a Gaussian kernel of the given bandwidth h, normalised
     (Nadaraya–Watson): as printed, without the denominator, SACC would grow with the batch.
-    h = 0.01 is the paper's; a few hundred samples want 0.05–0.1. A vanishing h leaves each
-    sample its own accuracy, a broad one compares every confidence with the mean accuracy.
+    h = 0.01 is the paper's; a few hundred samples need 0.05–0.1. As h vanishes, each sample
+    keeps its own accuracy; a large h compares every confidence with the mean accuracy.
     Memory N².
     """
     probabilities, confidence, _ = top_label(logits, labels)

@@ -23,7 +23,7 @@ def bin_centres(bins: int, like: Tensor) -> Tensor:
 def soft_bins(confidence: Tensor, centres: Tensor, temperature: Real) -> Tensor:
     """Memberships (N, M): softmax over m of −(confidence − a_m)²/T, a_m the M bins' centres.
 
-    As T → 0 each sample belongs to the nearest centre's bin alone (Karandikar et al. 2021).
+    As T → 0 each sample belongs only to the bin of the nearest centre (Karandikar et al. 2021).
     """
     distance = confidence.unsqueeze(-1) - centres
     return (-distance.square() / temperature).softmax(dim=-1)
@@ -32,7 +32,7 @@ def soft_bins(confidence: Tensor, centres: Tensor, temperature: Real) -> Tensor:
 def mean_absolute_gap(memberships: Tensor, gap: Tensor) -> Tensor:
     """Σ_m w_m |gap_m| with w_m = Σ_i u_im / N and gap_m the mean gap in bin m.
 
-    w_m cancels the mean's denominator, so that empty bins need no care: Σ_m |Σ_i u_im gap_i| / N.
+    w_m cancels the mean's denominator, so empty bins are no special case: Σ_m |Σ_i u_im gap_i| / N.
     """
     return (gap @ memberships).abs().sum() / gap.shape[0]
 

@@ -21,7 +21,7 @@ def soft_ks(logits: Tensor, labels: Tensor, *, sharpness: Real = 100.0) -> Tenso
     _, confidence, correct = top_label(logits, labels)
     ranked, order = confidence.sort()
     cumulative = (ranked - correct.gather(0, order)).cumsum(dim=0) / len(order)
-    # Tied confidences (saturated rows) all stand at the end of their group: the sum inside it
+    # Tied confidences (saturated rows) all count at the end of their group: the sum inside it
     # would depend on the order of the rows.
     last = torch.searchsorted(ranked.detach(), ranked.detach(), right=True) - 1
     scaled = sharpness * cumulative.gather(0, last)

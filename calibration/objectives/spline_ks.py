@@ -15,7 +15,7 @@ from torch import Tensor
 from calibration.objectives.objective import OBJECTIVES, Real
 from calibration.objectives.top_label import top_label
 
-# Where the spline is compared with 0: points between two knots.
+# Points between two knots at which the spline is compared with 0.
 POINTS_PER_PIECE = 16
 
 
@@ -24,8 +24,8 @@ def spline_ks(logits: Tensor, labels: Tensor, *, knots: int = 6, sharpness: Real
     """(1/s) log mean_t cosh(s S(t)), S the natural cubic spline nearest to the cumulative gap.
 
     With the samples sorted by confidence, G(t) = Σ_{i ≤ tN} (conf_i − correct_i) / N is the
-    difference of the cumulative confidence and the cumulative accuracy at the share t of the
-    samples, straight between them. S has ``knots`` equally spaced knots in [0, 1] (6 in Gupta
+    difference of the cumulative confidence and the cumulative accuracy at the fraction t of the
+    samples, linear between them. S has ``knots`` equally spaced knots in [0, 1] (6 in Gupta
     et al. 2021) and minimises ∫ (S − G)²: a linear map of the gaps, so that the gradient of the
     KS error reaches every sample and not only the one where |G| is largest. The maximum of |S|
     is smoothed as in ``soft_ks``. Raises ``ValueError`` when there are fewer than 3 knots.
@@ -46,7 +46,7 @@ def gap_averaged_over_ties(ranked: Tensor, gap: Tensor) -> Tensor:
     end = torch.searchsorted(ranked, ranked, right=True)
     total = torch.cat([torch.zeros_like(gap[:1]), gap.cumsum(dim=0)])
     mean = (total.gather(0, end) - total.gather(0, start)) / (end - start)
-    # Alone, a gap is itself: the difference of two sums would be rounded.
+    # An untied gap is kept exactly: a difference of two sums would be rounded.
     return torch.where(end - start == 1, gap, mean)
 
 

@@ -1,4 +1,4 @@
-"""The predicted class of each sample: how sure the network is of it, and whether it is right."""
+"""The predicted class of each sample: its confidence, and whether it is right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: arrays in, a ``matplotlib.figure.Figure`` out, without any global state."""
+"""Figures: arrays in, a ``matplotlib.figure.Figure`` out, without global state."""
 
 from __future__ import annotations
 

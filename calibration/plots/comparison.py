@@ -1,4 +1,4 @@
-"""Methods against each other, as lines."""
+"""Comparisons of methods as lines."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def risk_coverage(named: Mapping[str, tuple[Data, Data]], *, title: str | None =
         curve = metrics.risk_coverage_curve(*named[name])
         area = float(metrics.aurc(*named[name]))
         (line,) = axes.plot(curve.coverage.cpu(), curve.risk.cpu(), **look)
-        # Markers at every sample would be a thick smear.
+        # Markers at every sample would merge.
         line.set_marker("")
         handles[f"{name} (AURC {area:.4f})"] = line
     style.unit_axis(axes, "x")
@@ -73,7 +73,7 @@ def risk_coverage(named: Mapping[str, tuple[Data, Data]], *, title: str | None =
 def curves(
     named: Mapping[str, Sequence[tuple[float, float]]], ylabel: str, *, title: str | None = None
 ) -> Figure:
-    """Values over epochs, one line for each name's list of (epoch, value).
+    """Values over epochs, one line per name, from lists of (epoch, value).
 
     Raises ``ValueError`` if there is no name or a name has no points.
     """

@@ -21,7 +21,7 @@ _Floats = NDArray[np.float64]
 Predict = Callable[[_Floats], ArrayLike]
 
 _COLUMNS = 3
-# Greys leave all colours to the samples; the darkest are left out, or dark samples would drown.
+# Greys leave all colours to the samples; without the darkest, so that dark samples stay visible.
 _GREYS = LinearSegmentedColormap.from_list("confidence", ["#5A5A5A", "#FFFFFF"])
 
 
@@ -36,9 +36,9 @@ def confidence_regions(
 ) -> Figure:
     """The confidence of a classifier on two inputs as background, samples on top.
 
-    ``predict`` maps points (n, 2) to their confidences (n,). The colours span 1/K, below which
-    no confidence that is a largest probability can fall, to 1, K being the number of classes
-    among ``labels``; the marker tells a sample's class.
+    ``predict`` maps points (n, 2) to their confidences (n,). The colours span 1/K, the least
+    possible value of a largest probability, to 1, where K is the number of classes among
+    ``labels``; the marker shows a sample's class.
 
     Raises ``ValueError`` if points are not (n, 2), labels not (n,) or confidences not (n,).
     """
@@ -97,7 +97,7 @@ def _draw(
         axes.tick_params(labelbottom=True)
     for axes in grid[:, 0]:
         axes.set_ylabel("second input")
-    # The lowest of each column, over an empty cell too.
+    # The lowest of each column, even above an empty cell.
     for axes in grid.flat[max(0, len(named) - columns) : len(named)]:
         axes.set_xlabel("first input")
     below = any(surface.min() < lowest - 1e-6 for surface in surfaces.values())
@@ -130,7 +130,7 @@ def _extent(samples: _Floats) -> tuple[float, float, float, float]:
 
 def _surface(predict: Predict, samples: _Floats, resolution: int, name: str) -> _Floats:
     left, right, bottom, top = _extent(samples)
-    # Centres of the pixels, so that a colour stands where its point lies.
+    # Pixel centres, so that a colour is at its point.
     steps = (np.arange(resolution) + 0.5) / resolution
     x, y = np.meshgrid(left + (right - left) * steps, bottom + (top - bottom) * steps)
     confidence = np.asarray(predict(np.column_stack([x.ravel(), y.ravel()])), dtype=np.float64)

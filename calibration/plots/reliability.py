@@ -1,7 +1,7 @@
 """Reliability diagrams and confidence histograms (Guo et al. 2017; Sanguin et al. 2024, Fig. 2).
 
-Everything is on the scale of probabilities, [0, 1] on both axes, so that any two diagrams can
-be laid side by side.
+Everything is on the probability scale, [0, 1] on both axes, so that any two diagrams can
+be compared side by side.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from calibration.plots.bands import group_effects, noise_band, wilson_interval
 
 _Floats = NDArray[np.float64]
 
-# Beyond this, numbers over the bars would run into each other.
+# Beyond this, numbers above the bars would overlap.
 _MOST_LABELLED_BINS = 30
 _COLUMNS = 4
 _BAND_ALPHA = 0.3
@@ -37,9 +37,9 @@ _BAND_ALPHA = 0.3
 
 @dataclass(frozen=True)
 class _Cell:
-    """What one diagram shows; arrays hold the non-empty bins only.
+    """The content of one diagram; arrays hold only the non-empty bins.
 
-    ``effect`` is by how much groups raise the variance of a bin's accuracy.
+    ``effect`` is the factor by which groups raise the variance of a bin's accuracy.
     """
 
     left: _Floats
@@ -69,11 +69,11 @@ def reliability_diagram(
     """Accuracy against confidence in equal-width bins, over the histogram of confidence.
 
     Each bar is a bin's accuracy; the coloured part is its gap to the bin's mean confidence.
-    Lines are 95 % Wilson intervals of the accuracy; the grey band is where it would fall in
+    Lines are 95 % Wilson intervals of the accuracy; the grey band is where it would be in
     95 % of draws if the model were calibrated, the quantiles of Binomial(n_m, conf_m) / n_m
-    (Bröcker & Smith 2007). ECE stands beside its noise floor. The histogram underneath carries
-    the counts (up to 30 bins) and, dashed, mean accuracy and mean confidence. Samples of one of
-    the ``groups`` (N) err together: with them intervals, band and floor are those of new groups.
+    (Bröcker & Smith 2007). ECE is shown with its noise floor. The histogram below shows the
+    counts (up to 30 bins) and, dashed, mean accuracy and mean confidence. Errors of samples in
+    one of the ``groups`` (N) are correlated: intervals, band and floor then refer to new groups.
 
     Raises ``ValueError`` for malformed input, as the metrics do.
     """
@@ -99,10 +99,10 @@ def reliability_grid(
     groups: Mapping[str, Tensor | None] | None = None,
     title: str | None = None,
 ) -> Figure:
-    """A reliability diagram for each name's (confidence, correct), side by side on one scale.
+    """One reliability diagram per name's (confidence, correct), side by side on one scale.
 
-    ``groups`` are those of a name's samples, where they have any. Raises ``ValueError`` if
-    ``named`` is empty or any input is malformed.
+    ``groups`` are those of a name's samples, if any. Raises ``ValueError`` if ``named`` is
+    empty or any input is malformed.
     """
     style.check_named(named, "(confidence, correct)")
     rows = math.ceil(len(named) / _COLUMNS)
@@ -146,8 +146,8 @@ def reliability_by_bins(
 ) -> Figure:
     """Each name's (confidence, correct) as reliability diagrams with more and more bins.
 
-    A row for each name, a column for each number of bins ("Towards Unbiased Calibration using
-    Meta-Regularization", Fig. 4). ``groups`` are those of a name's samples, where they have any.
+    One row per name, one column per number of bins ("Towards Unbiased Calibration using
+    Meta-Regularization", Fig. 4). ``groups`` are those of a name's samples, if any.
     Raises ``ValueError`` if ``named`` or ``bins`` is empty or any input is malformed.
     """
     style.check_named(named, "(confidence, correct)")
@@ -175,7 +175,7 @@ def confidence_histogram(
 ) -> Figure:
     """Share of samples per equal-width bin of confidence.
 
-    Dashed lines mark mean accuracy and mean confidence; on a calibrated model they meet.
+    Dashed lines mark mean accuracy and mean confidence; for a calibrated model they coincide.
     Raises ``ValueError`` for malformed input.
     """
     figure = style.new_figure(6, 3.4, title)
@@ -269,7 +269,7 @@ def _draw_histogram(axes: Axes, cell: _Cell, top: float, columns: int) -> None:
         linewidth=min(1, 25 * cell.width),
         label="_shares",
     )
-    # Not clipped, or a mean of exactly 1 would show half its width.
+    # Not clipped, or a line at a mean of exactly 1 would be half as wide.
     accuracy = axes.axvline(
         cell.mean_accuracy, color=style.INK, linestyle="--", linewidth=1.5, clip_on=False
     )
@@ -277,7 +277,7 @@ def _draw_histogram(axes: Axes, cell: _Cell, top: float, columns: int) -> None:
         cell.mean_confidence, color=style.MUTED, linestyle=(0, (1.5, 1)), linewidth=2, clip_on=False
     )
     style.unit_axis(axes, "x")
-    # Room for the counts over the bars, more where they stand on end.
+    # Room for the counts above the bars, more if they are vertical.
     axes.set_ylim(0, (1.25 if columns == 1 else 1.6) * top)
     axes.set_yticks([tick for tick in MaxNLocator(3).tick_values(0, top) if tick <= top])
     axes.legend(

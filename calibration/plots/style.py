@@ -1,8 +1,8 @@
-"""How every figure looks: colours, sizes, and the figures and legends to start from.
+"""The look of every figure: colours, sizes, and common parts of figures and legends.
 
-Colours are those of Okabe & Ito (2008), told apart by readers with any common colour vision;
-lines differ in dash and marker too, so that print in grey stays readable. Names are drawn as
-they are written: no text is parsed as mathematics or anything else.
+Colours are those of Okabe & Ito (2008), distinguishable with any common colour vision; lines
+also differ in dash and marker, so that figures stay readable in greyscale. Names are drawn
+literally: no text is parsed as mathematics or anything else.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _RC: dict[str, Any] = {
 
 
 class LineStyle(TypedDict):
-    """Keyword arguments of ``Axes.plot`` that tell one line from another."""
+    """Keyword arguments of ``Axes.plot`` that distinguish one line from another."""
 
     color: str
     linestyle: str
@@ -74,7 +74,7 @@ class LineStyle(TypedDict):
 def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Decorate a drawing function to use our settings, whatever the user's matplotlibrc says.
 
-    Every text of the figure is made visible, and what no figure has room for is shortened.
+    Every text of the figure is made visible, and text that is too long for any figure shortened.
     """
 
     @wraps(draw)
@@ -90,18 +90,18 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
 
 def png(figure: Figure, dpi: float = 100) -> bytes:
-    """The figure as a PNG file; a character that the font lacks is a box, and no warning."""
+    """The figure as a PNG file; a character missing in the font is a box, without a warning."""
     buffer = io.BytesIO()
     figure.set_dpi(dpi)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        # ``Figure.savefig`` would lay it out and draw it twice.
+        # ``Figure.savefig`` would compute the layout and draw twice.
         FigureCanvasAgg(figure).print_png(buffer)
     return buffer.getvalue()
 
 
 def new_figure(width: float, height: float, title: str | None = None) -> Figure:
-    """An empty figure in inches, apart from pyplot's state."""
+    """An empty figure, sized in inches, independent of pyplot's state."""
     figure = Figure(figsize=(width, height), layout="constrained")
     if title:
         figure.suptitle(title)
@@ -109,7 +109,7 @@ def new_figure(width: float, height: float, title: str | None = None) -> Figure:
 
 
 def fitting(text: str, most: int) -> str:
-    """``text`` made visible, and shortened in its middle to at most ``most`` characters."""
+    """``text`` made visible, and shortened in the middle to at most ``most`` characters."""
     shown = visible(text)
     if len(shown) <= most:
         return shown
@@ -118,7 +118,7 @@ def fitting(text: str, most: int) -> str:
 
 
 def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
-    """A style for each name; colours repeat after seven with other dashes and markers."""
+    """A style per name; after seven, colours repeat with other dashes and markers."""
     styles: dict[str, LineStyle] = {}
     for index, name in enumerate(names):
         turn = index // len(_COLOURS)
@@ -131,7 +131,7 @@ def line_styles(names: Iterable[str]) -> dict[str, LineStyle]:
 
 
 def legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
-    """Put a legend under the axes and make the figure taller by as much.
+    """Put a legend below the axes and make the figure taller accordingly.
 
     It has as many columns as its longest entry allows; no entry is wider than the figure.
     """
@@ -147,7 +147,7 @@ def legend_below(figure: Figure, handles: Mapping[str, Artist]) -> None:
     legend = figure.legend(
         list(handles.values()), numbers, loc="outside lower center", ncols=columns
     )
-    # Given as labels, names that begin with an underscore would be left out.
+    # Passed as labels, names that begin with an underscore would be omitted.
     for entry, label in zip(legend.get_texts(), labels, strict=True):
         entry.set_text(label)
 

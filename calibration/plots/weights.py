@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.plots import style
 
 _LINES = 60
-# Light samples must not drown in the white page, nor heavy ones look like the wrong ones' edge.
+# Light samples must stand out from white paper, and heavy ones from the edges of wrong ones.
 _WEIGHTS = LinearSegmentedColormap.from_list("weight", ["#111111", "#56B4E9", "#F0E442"])
 
 
@@ -26,11 +26,12 @@ def sample_weights(
     *,
     title: str | None = None,
 ) -> Figure:
-    """Samples' weights over the epochs; beside them, the last weights where samples lie.
+    """Sample weights over the epochs; beside them, the last weights at the samples' positions.
 
-    ``weights`` is (epochs, samples); ``wrong`` marks the samples the trained network gets
-    wrong; ``points`` (samples, 2) may be left out for data that is not two-dimensional, and a
-    histogram of the last weights takes the map's place. Raises ``ValueError`` if shapes do not fit.
+    ``weights`` is (epochs, samples); ``wrong`` marks the samples that the trained network
+    misclassifies; ``points`` (samples, 2) may be omitted for data that is not two-dimensional,
+    and a histogram of the last weights then replaces the map. Raises ``ValueError`` if shapes
+    do not match.
     """
     time = np.asarray(epochs, dtype=np.float64)
     history = np.asarray(weights, dtype=np.float64)
@@ -65,7 +66,7 @@ def _draw_history(
         group = np.flatnonzero(missed == wanted)
         if len(group) == 0:
             continue
-        # More lines than these are a carpet; an even choice of samples shows the same bundles.
+        # More lines could not be distinguished; evenly chosen samples show the same bundles.
         shown = group[np.unique(np.linspace(0, len(group) - 1, _LINES).astype(int))]
         lines = [np.column_stack([time, history[:, sample]]) for sample in shown]
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.4, alpha=0.35))

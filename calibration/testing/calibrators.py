@@ -19,16 +19,16 @@ _SUM_TOLERANCE = 1e-9
 
 
 def check_calibrator(calibrator: type[Calibrator]) -> None:
-    """Check that a calibrator keeps the contract of ``Calibrator``.
+    """Check that a calibrator satisfies the contract of ``Calibrator``.
 
     Shapes, types and sums of the output; pickling and saving; determinism, whatever was fitted
     before and whatever the state of the random generators; the same result from float32 and
-    float64 logits; NLL on the fitting data never above that before, if ``scaling``; the
-    predicted class still the likeliest, if ``keeps_argmax``; refusal of bad input; for 2, 3
-    and 10 classes, absent classes, fewer samples than classes, one sample, samples all right
+    float64 logits; NLL on the fitting data never above that of plain softmax, if ``scaling``;
+    the predicted class still the most likely, if ``keeps_argmax``; errors for bad input; for 2,
+    3 and 10 classes, absent classes, fewer samples than classes, one sample, samples all right
     or all wrong, constant logits and logits of ±1e4.
 
-    Raises ``ContractError`` at the first rule that is broken.
+    Raises ``ContractError`` at the first broken rule.
     """
     _check_declaration(calibrator)
     _check_refusals(calibrator)
@@ -123,7 +123,7 @@ def _check_repeatable(fitted: Calibrator, logits: Tensor, labels: Tensor, about:
     )
     with torch.random.fork_rng():
         torch.manual_seed(12345)
-        # The same numbers as float64, in an object that has been fitted to something else.
+        # The same numbers as float64, in an object previously fitted to something else.
         again = type(fitted)().fit(fresh, fresh.argmin(1)).fit(logits.double(), labels)
     same = torch.allclose(again(fresh.double()), expected, rtol=0, atol=1e-9)
     require(same, about, "a second fit, to the same logits as float64, must give the same")

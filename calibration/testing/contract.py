@@ -1,4 +1,4 @@
-"""What every conformance check says when a rule is broken."""
+"""The error of every conformance check when a rule is broken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class ContractError(AssertionError):
-    """Raised by a check; says what was checked, which rule broke and on what data."""
+    """Raised by a check; says what was checked, which rule was broken and on what data."""
 
 
 def require(holds: bool, about: str, rule: str) -> None:
@@ -18,7 +18,7 @@ def require(holds: bool, about: str, rule: str) -> None:
 def require_error(
     call: Callable[[], object], kind: type[Exception], words: tuple[str, ...], about: str, what: str
 ) -> None:
-    """Raise ``ContractError`` unless ``call`` raises ``kind`` with a message holding ``words``."""
+    """Raise ``ContractError`` unless ``call`` raises ``kind`` and its message has ``words``."""
     try:
         call()
     except kind as error:
@@ -30,7 +30,7 @@ def require_error(
 
 
 def require_complexity(found: object, about: str) -> None:
-    """Raise ``ContractError`` unless a declared complexity can be compared with others'."""
+    """Raise ``ContractError`` unless a declared complexity can be compared with others."""
     whole = isinstance(found, int) and not isinstance(found, bool) and found >= 0
     rule = f"complexity must be a whole number from 0 (calibration.complexity), found {found!r}"
     require(whole, about, rule)

@@ -1,4 +1,4 @@
-"""What a method or estimator declares: a line about itself, its hyperparameters, their domains."""
+"""The declarations of a method or estimator: description, hyperparameters and their domains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from calibration.testing.contract import require, require_complexity, require_er
 
 
 def check_declaration(method: type[Method]) -> None:
-    """Raise ``ContractError`` if a listing, a sweep or a user's mistake would come to harm.
+    """Raise ``ContractError`` for declarations that break a listing, a sweep or error messages.
 
     Every hyperparameter has a default; defaults and the ends of every domain are valid; unknown
     hyperparameters, wrong types and values beyond the bounds raise ``SettingError`` with the
@@ -37,7 +37,7 @@ def check_declaration(method: type[Method]) -> None:
 
 
 def check_estimator_declaration(estimator: type[Estimator]) -> None:
-    """The same for an estimator, which also says what it is stored as."""
+    """The same for an estimator, which also declares the name of its file."""
     about = estimator.__name__
     require(not inspect.isabstract(estimator), about, "must write fit, scores, save and load")
     _check_listed(estimator, about)
@@ -61,7 +61,7 @@ def _check_listed(kind: type[Method] | type[Estimator], about: str) -> None:
 def _check_valid(hyperparameters: type[Hyperparameters], about: str) -> None:
     for name, field in hyperparameters.model_fields.items():
         require(not field.is_required(), about, f"hyperparameter {name!r} must have a default")
-    # Pydantic takes a default as it is: written out and read in, it is checked like any value.
+    # Pydantic does not validate defaults: dumped and parsed, they are checked like any value.
     _require_accepted(hyperparameters, hyperparameters().model_dump(), about, "the defaults")
     for name, domain in hyperparameters.domains().items():
         _check_domain(hyperparameters, {}, name, domain, about)
@@ -108,7 +108,7 @@ def _check_refused(hyperparameters: type[Hyperparameters], about: str) -> None:
 
 
 def _mistakes(hyperparameters: type[Hyperparameters]) -> Iterator[tuple[str, Any, str]]:
-    """Hyperparameter, bad value, and what is wrong with it."""
+    """Hyperparameters, bad values, and what is wrong with them."""
     yield "no_such_hyperparameter", 1.0, "an unknown hyperparameter"
     for name, field in hyperparameters.model_fields.items():
         default = field.default

@@ -1,4 +1,4 @@
-"""Copies of nested values, their equality to the bit, and where they differ."""
+"""Copies of nested values, bitwise equality, and where values differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def copied(values: Any) -> Any:
-    """The same nesting with every tensor cloned; much faster than ``deepcopy`` on small ones."""
+    """The same nesting with every tensor cloned; much faster than ``deepcopy`` on small tensors."""
     if isinstance(values, Tensor):
         return values.clone()
     if isinstance(values, dict):

@@ -24,24 +24,24 @@ from calibration.training_config import TrainingConfig
 _ACCURACY = 0.9
 _ROWS, _CLASSES = 240, 5
 _RARE, _ABSENT = 3, 4
-"""A class with two rows to learn from, and one without any."""
+"""A class with two training rows, and one without any."""
 _PICKLED = b"\x80"
 
 
 def check_learner(
     estimator: type[Estimator], hyperparameters: dict[str, Any] | None = None
 ) -> None:
-    """Check that an estimator keeps the contract of ``Estimator``.
+    """Check that an estimator satisfies the contract of ``Estimator``.
 
-    What it declares; that it learns a table with a constant column, missing numbers, categories
-    that training has not, a class of two rows and one of none, to an accuracy of 0.9 on the
+    Its declarations; that it learns a table with a constant column, missing numbers, categories
+    absent from training, a class of two rows and one of none, to an accuracy of 0.9 on the
     others; that predictions are normalised log-probabilities of all classes; that the same seed
-    gives the same to the bit, whatever the global generators hold, and any seed does if it is
-    ``deterministic``; that a training continued from
-    any checkpoint and one that is loaded from its files predict the same to the bit; that
-    validation labels teach nothing; that, if it is ``weighted``, labels of rows whose weight is 0
-    teach nothing, and heavier rows more; that 200 columns are not too many. ``hyperparameters``
-    replace the defaults, and ``rounds`` should be few.
+    gives the same result bit for bit, whatever the state of the global generators, and so does
+    any seed if it is ``deterministic``; that training continued from any checkpoint and an
+    estimator loaded from its files predict the same bit for bit; that validation labels have no
+    influence; that, if it is ``weighted``, labels of rows with weight 0 have none either, and
+    heavier rows have more; that it handles 200 columns. ``hyperparameters`` replace the
+    defaults, and ``rounds`` should be few.
 
     Raises ``ContractError`` naming the estimator and the situation at the first broken rule.
     """
@@ -121,7 +121,7 @@ def _check_weights(
     fresh: Callable[[Splits], EstimatorTraining], splits: Splits, about: str
 ) -> None:
     train = splits.train
-    # The last of every five rows does not count; of the others some count a hundred times more.
+    # The last of every five rows has weight 0; some of the others count a hundred times more.
     weights = torch.tensor([1.0, 100.0, 1.0, 1.0, 0.0], dtype=torch.float64)[
         torch.arange(len(train.labels)) % 5
     ]
@@ -153,7 +153,7 @@ def _check_predictions(predicted: Tensor, validation: Part, about: str) -> None:
 
 
 def _table(*, columns: int) -> tuple[Splits, tuple[Column, ...]]:
-    """Numbers of which the first ones tell the classes apart, a constant, and a category."""
+    """Numbers, the first of which separate the classes, a constant, and a category."""
     generator = torch.Generator().manual_seed(0)
 
     def part(rows: int, classes: int) -> Part:

@@ -32,20 +32,20 @@ MEMBERS, HALF = 3, 2
 
 
 def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = None) -> None:
-    """Check that a training method keeps the contract of ``Method``.
+    """Check that a training method satisfies the contract of ``Method``.
 
-    What it declares; that it learns separable data to a validation accuracy of 0.95, with
+    Its declarations; that it learns separable data to a validation accuracy of 0.95, with
     2 and 10 classes, a fully connected and a convolutional network, full batches and
     mini-batches of which the last has one sample; that its hooks change no argument in place
-    and give back plain tensors; that a checkpoint continues and a stored network predicts as
-    if nothing had happened; that a seed fixes the result whatever the global generators hold
-    and whatever was trained before, and another seed changes it; that a cohort's members come
-    to the same bits as alone, whatever their real-valued hyperparameters; that test data is never
-    read, that validation data teaches nothing, and that held-out data does so if and only if
-    ``needs_held_out``.
+    and return plain tensors; that a run resumed from a checkpoint and a stored network give the
+    same results as an uninterrupted run; that a seed determines the result, whatever the state of
+    the global generators and whatever was trained before, and another seed changes it; that
+    members of a cohort give the same bits as alone, whatever their real-valued hyperparameters;
+    that test data is never read, that validation data has no influence on training, and that
+    held-out data has some if and only if ``needs_held_out``.
 
-    ``hyperparameters`` replace the defaults (lr is 0.01 unless they say otherwise): needed by
-    a method whose idea would not come into play within a dozen epochs. It takes seconds.
+    ``hyperparameters`` replace the defaults (lr is 0.01 unless given): needed for a method
+    whose idea would not take effect within a dozen epochs. It takes seconds.
 
     Raises ``ContractError`` naming the method and the situation at the first broken rule.
     """
@@ -76,7 +76,7 @@ def check_method(method: type[Method], hyperparameters: dict[str, Any] | None = 
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One thread, and the caller's thread count and random numbers given back afterwards."""
+    """One thread; the caller's thread count and random state are restored afterwards."""
     python, numpy = random.getstate(), np.random.get_state()
     try:
         with threads(1), torch.random.fork_rng():
@@ -119,7 +119,7 @@ class _Trained:
     def by(
         cls, method: type[Method], hyperparameters: dict[str, Any], problem: Problem
     ) -> _Trained:
-        """Train under watch; the checkpoint is from half-way."""
+        """Train with watched hooks; the checkpoint is from half-way."""
         _seed_global_generators(0)
         about = _about(method, problem)
         made = watch(_make(method, hyperparameters), about)
@@ -139,7 +139,7 @@ class _Trained:
         return _about(self.method, self.problem)
 
     def check_predictions(self) -> None:
-        """They are rows of logits that do not depend on each other, and most are right."""
+        """Predictions are independent rows of logits, and most are right."""
         about, validation = self.about, self.splits.validation
         expected = (len(validation.labels), self.problem.classes)
         with _named(about):
@@ -179,7 +179,7 @@ class _Trained:
         self._require_learned(other)
 
     def check_test_data_is_unread(self) -> None:
-        """A poisoned test part, and an error for whoever asks for it, change nothing."""
+        """A poisoned test part, and an error on access to it, change nothing."""
         sealed = self.problem.dataset(problems.poisoned(self.problem.rows, self.problem.classes))
         run = self._train(self.problem.splits(self.run.method, sealed))
         self._require_same(
@@ -187,7 +187,7 @@ class _Trained:
         )
 
     def check_validation_teaches_nothing(self) -> None:
-        """Other validation labels change no step of the training."""
+        """Other validation labels change no training step."""
         validation = problems.mislabelled(self.splits.validation, self.problem.classes)
         run = self._train(replace(self.splits, validation=validation))
         self._require_same(
@@ -195,7 +195,7 @@ class _Trained:
         )
 
     def check_held_out(self) -> None:
-        """Held-out data teaches the methods that declare it, and no others."""
+        """Held-out data influences the methods that declare it, and no others."""
         declared, classes = self.run.method.needs_held_out, self.problem.classes
         if declared:
             given = self.splits.meta_validation
@@ -214,7 +214,7 @@ class _Trained:
             self._require_same(_trajectory(run), _trajectory(self.run), rule)
 
     def check_resumption(self) -> None:
-        """A checkpoint continues, and a stored network predicts, to the bit on this machine."""
+        """Resuming a checkpoint and loading a stored network are exact on this machine."""
         _seed_global_generators(3)
         resumed = self._fresh(self.splits)
         resumed.load_state_dict(_restored(self.checkpoint))
@@ -229,7 +229,7 @@ class _Trained:
         require(same, self.about, "a stored network must predict the same (see inference_state)")
 
     def check_company(self) -> None:
-        """Trained beside others, joined and left half-way, each network is what it is alone."""
+        """In a cohort that is joined and left half-way, each network is the same as alone."""
         training = self.problem.training.model_copy(update={"epochs": 2 * HALF})
         problem = replace(self.problem, training=training)
         alone = [self._member(problem, place) for place in range(MEMBERS)]
@@ -244,7 +244,7 @@ class _Trained:
         early = Cohort(members[:-1])
         for _ in range(HALF):
             early.run_epoch()
-        resumed = self._member(problem, 1)  # the second goes on alone, the last one joins
+        resumed = self._member(problem, 1)  # the second continues alone, the last one joins
         resumed.load_state_dict(_restored(_stored(members[1].state_dict())))
         members[1] = _finish(resumed, self.about)
         members[-1].load_state_dict(_restored(halfway))
@@ -333,6 +333,6 @@ def _untimed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _trajectory(run: TrainingRun) -> dict[str, Any]:
-    """All that training made; what validation made of it is left out."""
+    """All results of training, without those of validation."""
     curve = [{k: v for k, v in row.items() if not k.startswith("validation/")} for row in run.curve]
     return {"state": run.state, "curve": curve}

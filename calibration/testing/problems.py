@@ -1,4 +1,4 @@
-"""Small separable problems that every training method must solve, and ways to spoil them."""
+"""Small separable problems that every training method must solve, and ways to corrupt them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ROWS = 60 + 4 * BATCH + 1
 
 
 class SealedError(Exception):
-    """Somebody asked a ``SealedDataset`` for its test part."""
+    """Raised when the test part of a ``SealedDataset`` is requested."""
 
 
 class SealedDataset(FixedDataset):
-    """A dataset whose test part nobody may ask for."""
+    """A dataset whose test part must not be requested."""
 
     def test(self, seed: int) -> Part:
         """Raise ``SealedError``."""
@@ -50,7 +50,7 @@ class Problem:
         return SealedDataset(self.name, kind, self.rows, names, test=test or self.rows)
 
     def splits(self, method: Method, dataset: SealedDataset | None = None) -> Splits:
-        """What ``method`` gets to see, held-out rows among it if it needs them."""
+        """The rows that ``method`` sees, including held-out rows if it needs them."""
         return (dataset or self.dataset()).split(SHARES, 0, held_out=method.needs_held_out)
 
     def run(self, method: Method, splits: Splits, *, seed: int = 0) -> TrainingRun:
@@ -67,7 +67,7 @@ class Problem:
 
 
 def poisoned(part: Part, classes: int) -> Part:
-    """Inputs that are NaN and labels that are wrong: using them shows in the result."""
+    """NaN inputs and wrong labels: using them shows in the result."""
     nothing = torch.full(part.inputs.shape, torch.nan, dtype=torch.float64)
     return mislabelled(part, classes)._replace(inputs=nothing)
 
@@ -78,7 +78,7 @@ def mislabelled(part: Part, classes: int) -> Part:
 
 
 def two_clouds() -> Problem:
-    """Points of the plane in two classes: a small network, mini-batches."""
+    """Points in the plane in two classes: a small network, mini-batches."""
     training = TrainingConfig(epochs=10, batch_size=BATCH, stop_on="none", evaluate_every=3)
     rows = _clouds(classes=2, dimensions=2)
     return Problem("MLP, 2 classes, mini-batches", rows, 2, "mlp", {"widths": (16,)}, training)
@@ -104,7 +104,7 @@ def ten_patterns() -> Problem:
 
 
 def lonely_pattern() -> Problem:
-    """Images of which the last batch has one: too odd for batch normalisation to learn from."""
+    """Images with a single one in the last batch: too few for batch normalisation to train on."""
     training = TrainingConfig(epochs=2, batch_size=BATCH)
     return _of_patterns("CNN, 10 classes, a batch of one sample", 10, training)
 

@@ -1,4 +1,4 @@
-"""A method whose hooks are watched while it trains: purity, and what they give back."""
+"""A method whose hooks are watched while it trains: purity and return values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def watch(method: Method, about: str) -> Method:
 
 
 def check_state(state: TrainState, about: str) -> None:
-    """Everything that changes must be plain tensors without a graph; parameters, finite ones."""
+    """All changing state must be plain tensors without a graph; parameters must be finite."""
     kind = type(state).__name__
     require(isinstance(state, TrainState), about, f"a state must be a TrainState, found {kind}")
     _check_method_state(state.method, about)
@@ -52,7 +52,7 @@ def check_state(state: TrainState, about: str) -> None:
 def _watched(hook: Hook, name: str, check: Callable[[Any, str], None], about: str) -> Hook:
     def call(*positional: Any, **named: Any) -> Any:
         arguments = (*positional, *named.values())
-        # The learner and functions are fixed surroundings; values are what could be changed.
+        # The learner and functions are fixed; only values could be changed.
         given = [a for a in arguments if isinstance(a, Tensor | tuple | list | dict)]
         before = copied(given)
         stream = torch.default_generator.get_state()

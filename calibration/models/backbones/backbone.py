@@ -1,4 +1,4 @@
-"""What a spec says of a pretrained network, and the network behind it."""
+"""The options of a pretrained network in a spec, and the network itself."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from calibration.seeds import seeded
 class Backbone(ModelOptions):
     """Base of the families of pretrained networks, registered as ``family:``.
 
-    A frozen one embeds every row once; what a trial trains is the head, whose inputs are
-    standardised embeddings. One that is not is trained with its head from the given weights on,
-    and sees its inputs in every epoch.
+    A frozen one embeds every row once; a trial trains only the head, whose inputs are
+    standardised embeddings. Otherwise it is trained together with its head, starting from the
+    given weights, and sees its inputs in every epoch.
     """
 
     takes: ClassVar[Kind]
     package: ClassVar[str]
-    """What must be installed, with the extra of the family's name."""
+    """The package to install, with the extra named like the family."""
     imports: ClassVar[tuple[str, ...]]
     """The packages that embedding imports."""
     tunable: ClassVar[bool] = False
@@ -72,7 +72,7 @@ class Backbone(ModelOptions):
         return FineTuned(found.trainable(), head, self.batch_size)
 
     def prepare_as(self, name: str) -> Transform | None:
-        """What comes before a network that is trained; embeddings are transformed like any data."""
+        """The transform before a trained network; embeddings are transformed like any data."""
         return None if self.frozen else self._thawed(name).prepared
 
     def _thawed(self, name: str) -> Encoder:
@@ -132,7 +132,7 @@ def _encoder(name: str, found: Backbone) -> Encoder:
     family, _, member = name.partition(":")
     if not member:
         raise ValueError(f"model {name!r}: write {family}:NAME")
-    # Made once, it must not take from the numbers that a head is drawn from; and a caller may be
-    # building on a device without memory.
+    # Created once, it must not advance the random stream that a head is drawn from; and a caller
+    # may be building on the meta device.
     with seeded(0, "encoder"), torch.device("cpu"):
         return found.encoder(member)

@@ -1,4 +1,4 @@
-"""A pretrained network behind its preprocessing: from raw inputs to embeddings."""
+"""A pretrained network with its preprocessing: from raw inputs to embeddings."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from torch import Tensor, nn
 from calibration.data.fingerprint import fingerprint
 
 EMBEDDING_VERSION = 1
-"""Part of every embedding's key: raise it when a change alters what is embedded."""
+"""Part of every embedding's key: increase it when a change alters embeddings."""
 
 
 class Encoder(ABC):
-    """Embeds raw inputs with a network that is not trained; a copy of it may be.
+    """Embeds raw inputs with a network that is not trained itself; a copy of it may be.
 
-    ``preprocessing`` are plain values that say all that happens before the network.
+    ``preprocessing`` consists of plain values that fully describe what precedes the network.
     """
 
     unused: ClassVar[tuple[str, ...]] = ()
     """Prefixes of tensors that an embedding does not depend on."""
     inside: ClassVar[str] = ""
-    """What the names of the network's tensors begin with in what ``trainable`` returns."""
+    """The prefix of the network's tensors in the module that ``trainable`` returns."""
 
     def __init__(self, name: str, network: nn.Module, preprocessing: dict[str, Any]) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def prepared(self, inputs: Tensor) -> Tensor:
-        """What the network is given for raw inputs, on their device.
+        """The network's inputs for raw inputs, on their device.
 
         Raises ``ValueError`` for inputs that are not of its kind.
         """
@@ -48,16 +48,16 @@ class Encoder(ABC):
         return found
 
     def blank(self, shape: tuple[int, ...]) -> Tensor:
-        """One prepared input of this shape that says nothing."""
+        """One prepared input of this shape without content."""
         return torch.zeros(1, *shape, device="cpu")
 
     @abstractmethod
     def save(self, directory: Path) -> None:
-        """Write the weights, and all else that is read from files, for ``weights: directory``."""
+        """Write the weights and all other files needed for ``weights: directory``."""
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the name, the preprocessing and the weights, whatever file they came from."""
+        """SHA-256 of the name, the preprocessing and the weights, whatever their file."""
         state = sorted(self.network.state_dict().items())
         used = [(name, tensor) for name, tensor in state if not name.startswith(self.unused)]
         description = [self.name, self.preprocessing, [name for name, _ in used]]
@@ -80,12 +80,12 @@ class Encoder(ABC):
         return network
 
     def with_weights(self, weights: Mapping[str, Tensor]) -> Encoder:
-        """The same encoder with the weights that training has come to."""
+        """The same encoder with trained weights."""
         made = copy(self)
         made.__dict__.pop("digest", None)
         made.network = deepcopy(self.network)
         kept = {name: weights[name] for name in made.network.state_dict() if name in weights}
-        made.network.load_state_dict(kept, strict=False)  # of tied tensors one is named
+        made.network.load_state_dict(kept, strict=False)  # tied tensors appear only once
         return made
 
     @torch.no_grad()
@@ -97,7 +97,7 @@ class Encoder(ABC):
         device: str = "cpu",
         after_batch: Callable[[], None] = lambda: None,
     ) -> Tensor:
-        """The embeddings of raw inputs as float32 on the CPU, one batch after the other.
+        """The embeddings of raw inputs as float32 on the CPU, computed batch by batch.
 
         ``after_batch`` is called now and then. Raises ``ValueError`` if one is not finite.
         """

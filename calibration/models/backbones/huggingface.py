@@ -56,7 +56,7 @@ class HuggingFaceBackbone(Backbone):
                 source, local_files_only=local, output_loading_info=True
             )
             tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=local)
-        except Exception as error:  # the library raises many kinds for files that are missing
+        except Exception as error:  # the library raises many types for missing files
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             remedy = (
                 "the directory holds config.json, model.safetensors and the tokenizer's files, as "
@@ -93,10 +93,10 @@ class HuggingFaceBackbone(Backbone):
 
 
 class MeanOverTokens(nn.Module):
-    """An encoder's last vectors, averaged over the tokens of each text.
+    """An encoder's last hidden states, averaged over the tokens of each text.
 
-    Its inputs (N, fields, tokens) hold what a tokenizer gives under each of the names ``fields``;
-    tokens that its attention mask leaves out do not count.
+    Its inputs (N, fields, tokens) hold the tokenizer's output under each of the names ``fields``;
+    tokens excluded by its attention mask do not count.
     """
 
     def __init__(self, network: nn.Module, fields: tuple[str, ...]) -> None:
@@ -105,7 +105,7 @@ class MeanOverTokens(nn.Module):
         self.fields = fields
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """One vector for each text."""
+        """One vector per text."""
         given = dict(zip(self.fields, inputs.unbind(1), strict=True))
         states: Tensor = self.network(**given).last_hidden_state
         kept = given[_MASK][..., None].to(states.dtype)
@@ -114,7 +114,7 @@ class MeanOverTokens(nn.Module):
 
 
 class TextEncoder(Encoder):
-    """Embeds texts: the mean of the last layer's vectors over a text's tokens."""
+    """Embeds texts as the mean of the last layer's vectors over a text's tokens."""
 
     unused = ("pooler.",)
     inside = "network."
@@ -128,7 +128,7 @@ class TextEncoder(Encoder):
         self.fields = tuple(tokenizer("a"))
 
     def prepared(self, inputs: Tensor) -> Tensor:
-        """The texts' tokens (N, fields, longest). Raises ``ValueError`` for what is not a text."""
+        """The texts' tokens (N, fields, longest). Raises ``ValueError`` for non-texts."""
         if inputs.dtype != torch.uint8 or inputs.ndim != 2:
             raise ValueError(
                 f"{self.name} takes texts; found inputs of shape {tuple(inputs.shape[1:])}"
@@ -148,7 +148,7 @@ class TextEncoder(Encoder):
         return found
 
     def blank(self, shape: tuple[int, ...]) -> Tensor:
-        """A text of padding, all of which counts: nothing can be averaged over no tokens."""
+        """A text of padding, all of which counts: a mean over no tokens is undefined."""
         tokens = torch.zeros(1, *shape, dtype=torch.int64, device="cpu")
         tokens[:, self.fields.index(_MASK)] = 1
         return tokens
@@ -165,10 +165,10 @@ class TextEncoder(Encoder):
 
 
 def _rules(tokenizer: Any) -> dict[str, Any]:
-    """All that decides how a tokenizer reads a text."""
+    """Everything that determines how a tokenizer reads a text."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:  # one that is written in Python
+    if backend is None:  # a tokenizer written in Python
         return {"class": type(tokenizer).__name__, "vocabulary": tokenizer.get_vocab()}
     rules: dict[str, Any] = json.loads(backend.to_str())
-    # Of the last call; every call sets them anew.
+    # Those of the last call; every call sets them again.
     return {name: rule for name, rule in rules.items() if name not in ("padding", "truncation")}

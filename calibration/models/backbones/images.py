@@ -1,4 +1,4 @@
-"""Networks for images behind one and the same preprocessing."""
+"""Networks for images with a common form of preprocessing."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class ImageBackbone(Backbone):
 
 
 class ImageEncoder(Encoder):
-    """Embeds images of bytes, or of numbers from 0 to 1; grey ones in three equal channels."""
+    """Embeds images of bytes or of numbers from 0 to 1; grey ones as three equal channels."""
 
     def __init__(self, name: str, network: nn.Module, preprocessing: Preprocessing) -> None:
         super().__init__(name, network, preprocessing._asdict())
         self.how = preprocessing
 
     def prepared(self, inputs: Tensor) -> Tensor:
-        """What the network is given. Raises ``ValueError`` for what is not an image."""
+        """The network's inputs. Raises ``ValueError`` for inputs that are not images."""
         if inputs.ndim != 4 or inputs.shape[1] not in (1, _CHANNELS):
             raise ValueError(
                 f"{self.name} takes images with 1 or {_CHANNELS} channels; found inputs of shape "
@@ -78,5 +78,5 @@ class ImageEncoder(Encoder):
 
 
 def interpolation(name: Any) -> Interpolation:
-    """The nearest of the ways to resize that tensors have."""
+    """The closest interpolation that is available for tensors."""
     return "bicubic" if "bicubic" in str(name).lower() else "bilinear"

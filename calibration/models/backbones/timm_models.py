@@ -51,7 +51,7 @@ class TimmBackbone(ImageBackbone):
     def _downloaded(self, timm: Any, name: str) -> Any:
         try:
             return timm.create_model(name, pretrained=True, num_classes=0)
-        except Exception as error:  # whatever the network or the hub says
+        except Exception as error:  # whatever the network or the hub raises
             raise ValueError(
                 f"the default weights of timm:{name} cannot be downloaded here: "
                 f"{str(error).splitlines()[0] if str(error) else type(error).__name__}; on a "
@@ -64,5 +64,5 @@ class TimmBackbone(ImageBackbone):
 def _made(timm: Any, name: str) -> Any:
     try:
         return timm.create_model(name, pretrained=False, num_classes=0)
-    except RuntimeError as error:  # the architecture is there; the tag behind the dot is not
+    except RuntimeError as error:  # the architecture exists, but not the tag after the dot
         raise ValueError(f"timm:{name}: {error}") from error

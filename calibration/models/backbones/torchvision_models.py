@@ -59,7 +59,7 @@ class TorchvisionBackbone(ImageBackbone):
 def _downloaded(models: Any, name: str, default: Any) -> Any:
     try:
         return models.get_model(name, weights=default)
-    except Exception as error:  # whatever the network says
+    except Exception as error:  # whatever the network raises
         raise ValueError(
             f"the default weights of torchvision:{name} cannot be downloaded here: {error}; fetch "
             f"{default.url} on a machine with a network and write weights: FILE"
@@ -67,7 +67,7 @@ def _downloaded(models: Any, name: str, default: Any) -> Any:
 
 
 def _without_head(network: nn.Module, name: str) -> str:
-    """Replace the last linear layer, the classifier, by the identity; its name."""
+    """Replace the last linear layer, the classifier, by the identity; return its name."""
     linear = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
         raise ValueError(f"torchvision:{name} does not end in a linear layer; choose another")
@@ -79,11 +79,11 @@ def _without_head(network: nn.Module, name: str) -> str:
 
 @cache
 def complete_torchvision() -> None:
-    """Let torchvision be imported beside a torch that it was not compiled with.
+    """Make torchvision importable with a torch that it was not compiled for.
 
-    Its wheels on PyPI are compiled with CUDA; beside torch for CPUs their operators cannot be
-    loaded, and the import fails at two that it describes unconditionally. Networks need none of
-    them: declared here, they can be described, and only whoever calls one hears that it is absent.
+    Its wheels on PyPI are compiled with CUDA; with a CPU-only torch their operators cannot be
+    loaded, and the import fails at two that it registers unconditionally. Networks need none of
+    them: declared here, they can be registered, and only a call to one of them fails.
     """
     found = find_spec("torchvision")
     if found is None or not found.submodule_search_locations:

@@ -1,4 +1,4 @@
-"""Weights from a local file: tensors by name, and nothing that could run code."""
+"""Weights from a local file: only tensors by name, nothing that could run code."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 FILES = ("model.safetensors", "pytorch_model.bin", "weights.pt")
-"""What a directory of weights may call them: as the Hugging Face hub does, or as an export."""
+"""File names of weights in a directory: those of the Hugging Face hub, and of an export."""
 _WRAPPERS = ("state_dict", "model", "model_state_dict")
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file or of a state dict that ``torch.save`` wrote.
 
-    Of a directory, those of the first of ``FILES`` in it. Raises ``ValueError`` naming the file
-    if it is absent, damaged, or holds anything but tensors.
+    In a directory, the first of ``FILES`` is read. Raises ``ValueError`` naming the file if it
+    is absent, damaged, or holds anything but tensors.
     """
     if path.is_dir():
         there = [path / name for name in FILES if (path / name).is_file()]
@@ -63,7 +63,7 @@ def _state_dict(path: Path) -> Any:
             "because it could run code; save the tensors alone with torch.save("
             "network.state_dict(), path), or as safetensors"
         ) from error
-    except Exception as error:  # torch documents no single one for damaged bytes
+    except Exception as error:  # torch documents no exception for damaged bytes
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path}: cannot be read as a file of torch's: {reason}") from error
 
@@ -71,7 +71,7 @@ def _state_dict(path: Path) -> Any:
 def load_weights(
     network: nn.Module, weights: Mapping[str, Tensor], path: Path, name: str, head: Iterable[str]
 ) -> None:
-    """Put ``weights`` into a network; those of its old ``head`` (prefixes) are left out.
+    """Load ``weights`` into a network, except those of its old ``head`` (prefixes).
 
     Raises ``ValueError`` if some are missing, superfluous or of another shape.
     """
