@@ -155,7 +155,6 @@ def run_sweep(
         )
 
 
-@threads(1)
 class Synced(NamedTuple):
     """How many trials were published, and where; what of the report failed, and why."""
 
@@ -164,6 +163,7 @@ class Synced(NamedTuple):
     report_failures: dict[str, str]
 
 
+@threads(1)
 def sync_sweep(loaded: LoadedSpec, store: Store, tracking_uri: str | None = None) -> Synced:
     """Publish a sweep's records, and write its report again.
 
